@@ -1,0 +1,1 @@
+//! One suite of behaviour for every engine.

@@ -1,0 +1,149 @@
+//! Where a pool's objects live.
+//!
+//! *Promises*: what [`Engine`] says about atomicity, durability and order, the same for every engine; one
+//! conformance suite ([`conformance`]) runs against each of them. *Never*: looks inside an object (the one
+//! exception is the header of a journal chunk, which tells where the next one begins), retries, or caches.
+//! *Owns*: files, rings, connections. *May be used by*: the store, and nobody else; doors never see an engine.
+
+pub mod conformance;
+mod key;
+mod memory;
+
+pub use key::Key;
+pub use memory::MemoryEngine;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use std::fmt;
+use std::sync::Arc;
+use stonefold_types::Result;
+
+/// What a compare-and-swap compares: opaque, equal only for the same write of the same object.
+///
+/// A file engine counts; an object store gives its ETag, made unique by a nonce in the object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Version(pub Arc<str>);
+
+/// One incarnation of a gateway's journal: never reused.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct JournalId(pub [u8; 16]);
+
+impl fmt::Display for JournalId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|b| write!(f, "{b:02x}"))
+    }
+}
+
+impl fmt::Debug for JournalId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "JournalId({self})")
+    }
+}
+
+/// One object in a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Its key.
+    pub key: Key,
+    /// Its length in bytes.
+    pub bytes: u64,
+}
+
+/// Room in the place where the objects live.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Room {
+    /// Bytes the place can hold in all.
+    pub total_bytes: u64,
+    /// Bytes still free.
+    pub free_bytes: u64,
+    /// Bytes that this pool's objects and journals occupy, physically.
+    pub used_bytes: u64,
+}
+
+/// A store of objects and journals.
+///
+/// **Objects** are named by [`Key`] and come in two kinds. *Immutable* ones (segments) are put once with
+/// [`put_new`](Engine::put_new) and never change. *Documents* (the pool's record, heads) are small, at most
+/// 1 MiB, and change only by [`put_if`](Engine::put_if).
+///
+/// *Atomicity*: a put is seen whole or not at all, by every reader, after any crash. *Durability*: when a put or
+/// a delete returns `Ok` it survives the loss of power. When it fails, or is dropped before it returns, it may
+/// have happened or not, and whoever asked must read to learn which. *Order*: operations that overlap in time may
+/// take effect in either order; one that begins after another returned sees its effect (read-after-write and
+/// list-after-write consistency; an object store without them is refused).
+///
+/// **Errors** carry a [`Kind`](stonefold_types::Kind): `NotFound`, `AlreadyExists` (put_new met an object),
+/// `Conflict` (put_if met another version), `NoSpace` (nothing was changed), `Corrupt` (the engine's own check
+/// failed and no good copy was left), `Io`.
+#[async_trait]
+pub trait Engine: Send + Sync + 'static {
+    /// The pool's URL and how the engine reaches it ("file:///srv/pool, direct I/O through io_uring"), for people.
+    fn describe(&self) -> String;
+
+    /// Puts an object that must not exist. `NoSpace` leaves nothing behind.
+    /// A page-aligned buffer ([`AlignedBuf`](stonefold_types::AlignedBuf)) is written without a copy.
+    async fn put_new(&self, key: &Key, bytes: Bytes) -> Result<Version>;
+
+    /// Replaces a document whose version is `expected`; fails with `Conflict` when it is not.
+    async fn put_if(&self, key: &Key, bytes: Bytes, expected: &Version) -> Result<Version>;
+
+    /// The whole of an object, and its version.
+    async fn get(&self, key: &Key) -> Result<(Bytes, Version)>;
+
+    /// `len` bytes from `offset`; fewer only where the object ends. Fails with `NotFound` when the object is absent.
+    async fn get_range(&self, key: &Key, offset: u64, len: usize) -> Result<Bytes>;
+
+    /// Deletes an object; an absent one is no error.
+    async fn delete(&self, key: &Key) -> Result<()>;
+
+    /// Up to `limit` objects whose key begins with `prefix`, in the order of their keys, from the first key
+    /// after `after`.
+    async fn list(&self, prefix: &str, after: Option<&Key>, limit: usize) -> Result<Vec<Listed>>;
+
+    /// Room left where the objects live.
+    async fn room(&self) -> Result<Room>;
+
+    /// Begins a journal that did not exist. Its first chunk has sequence number 0.
+    async fn journal_create(&self, id: JournalId) -> Result<Arc<dyn Journal>>;
+
+    /// The journals that exist.
+    async fn journal_list(&self) -> Result<Vec<JournalId>>;
+
+    /// Opens a journal that nobody writes any more, for replay. Everything the reader will return has been made
+    /// durable before this returns, so that what is served from it cannot be lost by a later crash.
+    async fn journal_open(&self, id: JournalId) -> Result<Box<dyn JournalReader>>;
+
+    /// Forgets a journal for good.
+    async fn journal_remove(&self, id: JournalId) -> Result<()>;
+}
+
+/// The writing end of one incarnation of a journal.
+///
+/// A journal is a sequence of *chunks*, each of which begins with the header that
+/// [`stonefold_format::chunk`] draws: incarnation, sequence number, length, checksum. On a local file system
+/// they lie one behind the other; on an object store each is an object under its sequence number, put if absent.
+#[async_trait]
+pub trait Journal: Send + Sync {
+    /// Appends the next chunk. Calls are made one at a time, each after the last returned; sequence numbers are
+    /// contiguous. On return the chunk outlives this process, but not the loss of power.
+    ///
+    /// After an error this journal takes no more chunks: what memory still holds goes into a new journal.
+    async fn append(&self, chunk: Bytes) -> Result<()>;
+
+    /// Makes every chunk durable whose `append` returned before this call began. May run beside `append`.
+    ///
+    /// An error is final: it is never repaired by calling again, because the kernel may have dropped what it
+    /// could not write.
+    async fn sync(&self) -> Result<()>;
+
+    /// Allows chunks with a sequence number under `below` to be forgotten. They may still come back in a replay.
+    async fn trim(&self, below: u64) -> Result<()>;
+}
+
+/// The reading end of a journal, for replay.
+#[async_trait]
+pub trait JournalReader: Send {
+    /// The next chunk, whole and with a valid header checksum, from the oldest that was kept. `None` at the first
+    /// that is missing, torn or of another incarnation: what lies beyond was never durable.
+    async fn next(&mut self) -> Result<Option<Bytes>>;
+}

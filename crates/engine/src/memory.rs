@@ -1,0 +1,4 @@
+//! An engine in memory.
+#![allow(missing_docs)]
+#[derive(Default)]
+pub struct MemoryEngine(());

@@ -1,0 +1,118 @@
+//! The real world: the kernel's clocks and randomness, a tokio runtime's tasks, a few worker threads.
+
+use crate::{BoxFuture, WallNanos, World};
+use parking_lot::{Condvar, Mutex};
+use rustix::time::{ClockId, clock_gettime};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The real world. Tasks run on the tokio runtime that made it; offloaded jobs on threads of its own, so that a
+/// long compression never keeps a request waiting.
+pub struct SystemWorld {
+    runtime: tokio::runtime::Handle,
+    workers: Arc<Workers>,
+}
+
+struct Workers {
+    queue: Mutex<Queue>,
+    wake: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    jobs: VecDeque<Box<dyn FnOnce() + Send>>,
+    closed: bool,
+}
+
+impl SystemWorld {
+    /// Uses `runtime` for tasks and starts `workers` threads (at least one) for offloaded jobs. They end when
+    /// the world is dropped and their queue is empty.
+    pub fn new(runtime: tokio::runtime::Handle, workers: usize) -> std::io::Result<Self> {
+        let shared = Arc::new(Workers { queue: Mutex::default(), wake: Condvar::new() });
+        for index in 0..workers.max(1) {
+            let shared = shared.clone();
+            std::thread::Builder::new().name(format!("fold-{index}")).spawn(move || shared.run())?;
+        }
+        Ok(SystemWorld { runtime, workers: shared })
+    }
+}
+
+impl Workers {
+    fn run(&self) {
+        while let Some(job) = self.next() {
+            job();
+        }
+    }
+
+    fn next(&self) -> Option<Box<dyn FnOnce() + Send>> {
+        let mut queue = self.queue.lock();
+        loop {
+            if let Some(job) = queue.jobs.pop_front() {
+                return Some(job);
+            }
+            if queue.closed {
+                return None;
+            }
+            self.wake.wait(&mut queue);
+        }
+    }
+}
+
+impl Drop for SystemWorld {
+    fn drop(&mut self) {
+        self.workers.queue.lock().closed = true;
+        self.workers.wake.notify_all();
+    }
+}
+
+fn nanos_of(clock: ClockId) -> Duration {
+    let time = clock_gettime(clock);
+    // Neither clock is negative on a machine whose date is after 1970.
+    Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec as u32)
+}
+
+impl World for SystemWorld {
+    fn monotonic(&self) -> Duration {
+        nanos_of(ClockId::Boottime)
+    }
+
+    fn wall(&self) -> WallNanos {
+        nanos_of(ClockId::Realtime).as_nanos() as WallNanos
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "this is where the system's randomness enters")]
+    fn random(&self, bytes: &mut [u8]) {
+        getrandom::fill(bytes).expect("the kernel gives random bytes");
+    }
+
+    fn spawn(&self, _name: &'static str, task: BoxFuture<'static, ()>) {
+        self.runtime.spawn(task);
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "this is where the real clock enters")]
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        Box::pin(tokio::time::sleep(duration))
+    }
+
+    fn offload(&self, job: Box<dyn FnOnce() + Send>) {
+        self.workers.queue.lock().jobs.push_back(job);
+        self.workers.wake.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Env;
+
+    #[tokio::test]
+    async fn offloaded_work_returns_and_time_passes() {
+        let env = Env::new(SystemWorld::new(tokio::runtime::Handle::current(), 2).unwrap());
+        let before = env.monotonic();
+        assert_eq!(env.offload(|| 6 * 7).await, 42);
+        env.sleep(Duration::from_millis(5)).await;
+        assert!(env.monotonic() >= before + Duration::from_millis(5));
+        assert_ne!(env.random::<16>(), env.random::<16>());
+    }
+}

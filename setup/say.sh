@@ -1,0 +1,19 @@
+# shellcheck shell=bash
+# How the scripts speak: what they do goes to stderr, so that stdout stays free for an answer. Sourced, never run.
+
+say() { printf '\033[1m==>\033[0m %s\n' "$*" | plain_unless_terminal >&2; }
+
+# Colours only where a person reads.
+plain_unless_terminal() { if [ -t 2 ]; then cat; else sed 's/\x1b\[[0-9;]*m//g'; fi; }
+
+die() {
+    printf 'error: %s\n' "$*" >&2
+    exit 1
+}
+
+# fail_with_log LOG WHAT: the end of a quiet step's log is shown only when the step failed.
+fail_with_log() {
+    printf -- '----- the last lines of %s:\n' "$1" >&2
+    tail -n 40 "$1" >&2
+    die "$2 (whole log: $1)"
+}
