@@ -22,9 +22,9 @@ impl Key {
     pub fn is_valid(text: &str) -> bool {
         let good = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
         text.len() <= 512
-            && text.split('/').all(|part| {
-                !part.is_empty() && part.bytes().all(good) && !part.bytes().all(|b| b == b'.')
-            })
+            && text
+                .split('/')
+                .all(|part| !part.is_empty() && part.bytes().all(good) && !part.bytes().all(|b| b == b'.'))
     }
 
     /// The text.

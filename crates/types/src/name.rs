@@ -24,7 +24,8 @@ impl Name {
         }
         // "." and ".." would leave the folder a name lives in.
         if text.bytes().all(|b| b == b'.') {
-            return Err(Error::new(Kind::Invalid, format!("'{text}' is not a name")).remedy("add a letter or a digit"));
+            return Err(Error::new(Kind::Invalid, format!("'{text}' is not a name"))
+                .remedy("add a letter or a digit"));
         }
         Ok(Name(text.into()))
     }
@@ -81,8 +82,10 @@ impl FromStr for SnapshotName {
     fn from_str(text: &str) -> Result<Self> {
         match ExportName::from_str(text)? {
             ExportName::Snapshot(name) => Ok(name),
-            ExportName::Disk(disk) => Err(Error::new(Kind::Invalid, format!("'{disk}' names a disk, not a snapshot"))
-                .remedy(format!("write {disk}@SNAPSHOT"))),
+            ExportName::Disk(disk) => {
+                Err(Error::new(Kind::Invalid, format!("'{disk}' names a disk, not a snapshot"))
+                    .remedy(format!("write {disk}@SNAPSHOT")))
+            }
         }
     }
 }
@@ -120,9 +123,10 @@ impl FromStr for ExportName {
     fn from_str(text: &str) -> Result<Self> {
         match text.split_once('@') {
             None => Ok(ExportName::Disk(Name::new(text)?)),
-            Some((disk, snapshot)) => {
-                Ok(ExportName::Snapshot(SnapshotName { disk: Name::new(disk)?, snapshot: Name::new(snapshot)? }))
-            }
+            Some((disk, snapshot)) => Ok(ExportName::Snapshot(SnapshotName {
+                disk: Name::new(disk)?,
+                snapshot: Name::new(snapshot)?,
+            })),
         }
     }
 }

@@ -72,14 +72,22 @@ impl fmt::Display for Durability {
 impl FromStr for Compression {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("'{text}' is not a compression; choose none, lz4, zstd or zstd:1 to zstd:{ZSTD_LEVEL_MAX}");
+        let wrong = || {
+            format!(
+                "'{text}' is not a compression; choose none, lz4, zstd or zstd:1 to zstd:{ZSTD_LEVEL_MAX}"
+            )
+        };
         match text {
             "none" => Ok(Compression::None),
             "lz4" => Ok(Compression::Lz4),
             "zstd" => Ok(Compression::Zstd(ZSTD_LEVEL_DEFAULT)),
             _ => {
                 let level = text.strip_prefix("zstd:").and_then(|l| l.parse().ok()).ok_or_else(wrong)?;
-                if (1..=ZSTD_LEVEL_MAX).contains(&level) { Ok(Compression::Zstd(level)) } else { Err(wrong()) }
+                if (1..=ZSTD_LEVEL_MAX).contains(&level) {
+                    Ok(Compression::Zstd(level))
+                } else {
+                    Err(wrong())
+                }
             }
         }
     }

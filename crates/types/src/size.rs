@@ -37,7 +37,9 @@ impl FromStr for Size {
             return Err(wrong());
         }
         match digits.split_once('.') {
-            None => digits.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift)).map(Size).ok_or_else(wrong),
+            None => {
+                digits.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift)).map(Size).ok_or_else(wrong)
+            }
             // Fractions only of a unit, and only ones that are whole bytes after rounding down.
             Some(_) if shift > 0 => {
                 let value = digits.parse::<f64>().map_err(|_| wrong())? * (1u64 << shift) as f64;
@@ -67,9 +69,15 @@ mod tests {
 
     #[test]
     fn reads_what_people_write() {
-        for (text, bytes) in
-            [("0", 0), ("4096", 4096), ("512M", 512 << 20), ("20g", 20 << 30), ("1.5T", 3 << 39), ("1KiB", 1024), ("2KB", 2048)]
-        {
+        for (text, bytes) in [
+            ("0", 0),
+            ("4096", 4096),
+            ("512M", 512 << 20),
+            ("20g", 20 << 30),
+            ("1.5T", 3 << 39),
+            ("1KiB", 1024),
+            ("2KB", 2048),
+        ] {
             assert_eq!(text.parse::<Size>(), Ok(Size(bytes)), "{text}");
         }
         for bad in ["", "G", "-1G", "1.5", "1e3", "20 X", "99999999P", "1..5G"] {
