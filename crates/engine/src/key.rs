@@ -1,5 +1,6 @@
 //! Names of objects in a pool.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -29,6 +30,13 @@ impl Key {
 
     /// The text.
     pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Lets an ordered map of keys be searched by a prefix that is no key itself.
+impl Borrow<str> for Key {
+    fn borrow(&self) -> &str {
         &self.0
     }
 }

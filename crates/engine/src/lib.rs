@@ -5,6 +5,7 @@
 //! exception is the header of a journal chunk, which tells where the next one begins), retries, or caches.
 //! *Owns*: files, rings, connections. *May be used by*: the store, and nobody else; doors never see an engine.
 
+mod chunks;
 pub mod conformance;
 mod key;
 mod memory;
@@ -70,7 +71,8 @@ pub struct Room {
 /// a delete returns `Ok` it survives the loss of power. When it fails, or is dropped before it returns, it may
 /// have happened or not, and whoever asked must read to learn which. *Order*: operations that overlap in time may
 /// take effect in either order; one that begins after another returned sees its effect (read-after-write and
-/// list-after-write consistency; an object store without them is refused).
+/// list-after-write consistency; an object store without them is refused). What a read or a listing has shown is
+/// durable, even if the put behind it never returned.
 ///
 /// **Errors** carry a [`Kind`](stonefold_types::Kind): `NotFound`, `AlreadyExists` (put_new met an object),
 /// `Conflict` (put_if met another version), `NoSpace` (nothing was changed), `Corrupt` (the engine's own check

@@ -1,0 +1,47 @@
+//! What every engine must know of a journal's chunks: what may come next when writing and when reading.
+
+use crate::JournalId;
+use bytes::Bytes;
+use stonefold_format::chunk::{CHUNK_ALIGN, CHUNK_BYTES_MAX, ChunkHeader};
+use stonefold_types::{Error, Kind, Result};
+
+/// Refuses to append anything but the chunk that comes next; its checksum is its writer's business.
+pub(crate) fn check_next(chunk: &[u8], id: JournalId, seq: u64) -> Result<()> {
+    let header = ChunkHeader::peek(chunk).filter(|h| h.padded_len() == chunk.len());
+    let good = header.is_some_and(|h| h.incarnation == id.0 && h.seq == seq);
+    if good && chunk.len() % CHUNK_ALIGN == 0 && chunk.len() <= CHUNK_BYTES_MAX {
+        return Ok(());
+    }
+    let found = header.map_or("no chunk".into(), |h| {
+        format!("chunk {} of journal {} ({} bytes)", h.seq, JournalId(h.incarnation), chunk.len())
+    });
+    Err(Error::new(Kind::Invalid, format!("chunk {seq} of journal {id} was expected, but this is {found}")))
+}
+
+/// Decides, chunk by chunk, how far a replay may go.
+pub(crate) struct Replay {
+    id: JournalId,
+    /// `None` before the first chunk, whose number is free because a journal is trimmed, and after the end.
+    next_seq: Option<u64>,
+    ended: bool,
+}
+
+impl Replay {
+    pub(crate) fn new(id: JournalId) -> Self {
+        Replay { id, next_seq: None, ended: false }
+    }
+
+    /// The chunk without anything behind its padding when it is the next valid one; else `None`, from then on forever.
+    pub(crate) fn accept(&mut self, bytes: Bytes) -> Option<Bytes> {
+        let header = if self.ended { None } else { ChunkHeader::verify(&bytes).ok() };
+        let header = header.filter(|h| {
+            h.incarnation == self.id.0
+                && self.next_seq.is_none_or(|seq| seq == h.seq)
+                && h.padded_len() <= bytes.len()
+        });
+        self.ended = header.is_none();
+        let header = header?;
+        self.next_seq = Some(header.seq + 1);
+        Some(bytes.slice(..header.padded_len()))
+    }
+}
