@@ -17,3 +17,18 @@ fail_with_log() {
     tail -n 40 "$1" >&2
     die "$2 (whole log: $1)"
 }
+
+# quietly LOG WHAT COMMAND...: runs a step into its log. The subshell has its own errexit, because bash switches it off
+# in everything that is called left of a || or inside an if: a step would then go on after its first failure.
+quietly() {
+    local log=$1 what=$2 status
+    shift 2
+    set +e
+    (
+        set -e
+        "$@"
+    ) >>"$log" 2>&1 </dev/null
+    status=$?
+    set -e
+    [ "$status" = 0 ] || fail_with_log "$log" "$what (exit status $status)"
+}
