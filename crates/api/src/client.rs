@@ -1,0 +1,247 @@
+//! A blocking client.
+
+use crate::{
+    Cache, CacheResize, CacheWarm, CacheWarmed, CloneCreate, Diff, Disk, DiskCreate, DiskResize, DiskSet,
+    ErrorBody, Pool, Rollback, Server, Snapshot, SnapshotCreate, paths,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::time::Duration;
+use stonefold_types::{Error, ExportName, Kind, Name, Result, SnapshotName};
+use ureq::{Agent, Body, http};
+
+/// How long a server that is there may take to accept: one that is not there should be told of soon.
+const CONNECT_SECONDS_MAX: Duration = Duration::from_secs(5);
+/// The longest answer, in bytes: a list of 100,000 snapshots takes some 30 MB.
+const ANSWER_BYTES_MAX: u64 = 1 << 30;
+
+/// Speaks to one server. Cheap to clone; connections are kept between calls.
+#[derive(Clone, Debug)]
+pub struct Client {
+    base: String,
+    agent: Agent,
+}
+
+impl Client {
+    /// A client of the server at `url`, as in `http://127.0.0.1:7770`. Connects with the first call.
+    pub fn new(url: &str) -> Result<Self> {
+        let base = url.trim_end_matches('/');
+        let wrong = |why: &str| {
+            Error::new(Kind::Invalid, format!("'{url}' is not the URL of an API: {why}"))
+                .remedy(format!("write it as {}", crate::DEFAULT_URL))
+        };
+        let parsed: http::Uri = base.parse().map_err(|e| wrong(&format!("{e}")))?;
+        match parsed.scheme_str() {
+            Some("http") => {}
+            Some(other) => return Err(wrong(&format!("{other}:// is not spoken, only http://"))),
+            None => return Err(wrong("it does not begin with http://")),
+        }
+        if !matches!(parsed.path(), "" | "/") || parsed.query().is_some() {
+            return Err(wrong("it has a path; the API's own are added to it"));
+        }
+        let agent = Agent::config_builder()
+            .http_status_as_error(false)
+            .timeout_connect(Some(CONNECT_SECONDS_MAX))
+            .user_agent(concat!("stonefold/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .new_agent();
+        Ok(Client { base: base.to_owned(), agent })
+    }
+
+    /// The URL it was made with.
+    pub fn url(&self) -> &str {
+        &self.base
+    }
+
+    /// The server: version, doors.
+    pub fn server(&self) -> Result<Server> {
+        self.get(paths::SERVER)
+    }
+
+    /// The pool's state.
+    pub fn pool(&self) -> Result<Pool> {
+        self.get(paths::POOL)
+    }
+
+    /// The OpenAPI document.
+    pub fn openapi(&self) -> Result<serde_json::Value> {
+        self.get(paths::OPENAPI)
+    }
+
+    /// The cache's state.
+    pub fn cache(&self) -> Result<Cache> {
+        self.get(paths::CACHE)
+    }
+
+    /// Changes the cache's size, until the server stops.
+    pub fn resize_cache(&self, max_bytes: u64) -> Result<Cache> {
+        self.patch(paths::CACHE, &CacheResize { max_bytes })
+    }
+
+    /// Empties the cache.
+    pub fn drop_cache(&self) -> Result<Cache> {
+        self.post(paths::CACHE_DROP, &())
+    }
+
+    /// Brings one range into the cache.
+    pub fn warm_cache(&self, export: &ExportName, offset: u64, bytes: u64) -> Result<CacheWarmed> {
+        self.post(paths::CACHE_WARM, &CacheWarm { export: export.to_string(), offset, bytes })
+    }
+
+    /// All disks, by name.
+    pub fn disks(&self) -> Result<Vec<Disk>> {
+        self.get(paths::DISKS)
+    }
+
+    /// One disk.
+    pub fn disk(&self, name: &Name) -> Result<Disk> {
+        self.get(&paths::of_disk(paths::DISK, name))
+    }
+
+    /// Makes a disk.
+    pub fn create_disk(&self, disk: &DiskCreate) -> Result<Disk> {
+        self.post(paths::DISKS, disk)
+    }
+
+    /// Changes a disk's settings.
+    pub fn set_disk(&self, name: &Name, settings: &DiskSet) -> Result<Disk> {
+        self.patch(&paths::of_disk(paths::DISK, name), settings)
+    }
+
+    /// Changes a disk's size.
+    pub fn resize_disk(&self, name: &Name, resize: &DiskResize) -> Result<Disk> {
+        self.post(&paths::of_disk(paths::DISK_RESIZE, name), resize)
+    }
+
+    /// Makes everything written to a disk so far durable, whoever wrote it.
+    pub fn flush_disk(&self, name: &Name) -> Result<()> {
+        self.post_empty(&paths::of_disk(paths::DISK_FLUSH, name))
+    }
+
+    /// Removes a disk and its snapshots.
+    pub fn remove_disk(&self, name: &Name) -> Result<()> {
+        self.delete(&paths::of_disk(paths::DISK, name))
+    }
+
+    /// All snapshots, or those of one disk.
+    pub fn snapshots(&self, disk: Option<&Name>) -> Result<Vec<Snapshot>> {
+        match disk {
+            None => self.get(paths::SNAPSHOTS),
+            Some(disk) => self.get(&format!("{}?disk={disk}", paths::SNAPSHOTS)),
+        }
+    }
+
+    /// One snapshot.
+    pub fn snapshot(&self, name: &SnapshotName) -> Result<Snapshot> {
+        self.get(&paths::of_snapshot(paths::SNAPSHOT, name))
+    }
+
+    /// Takes a snapshot of one disk or of several at one instant.
+    pub fn create_snapshot(&self, snapshot: &SnapshotCreate) -> Result<Vec<Snapshot>> {
+        self.post(paths::SNAPSHOTS, snapshot)
+    }
+
+    /// Removes a snapshot.
+    pub fn remove_snapshot(&self, name: &SnapshotName) -> Result<()> {
+        self.delete(&paths::of_snapshot(paths::SNAPSHOT, name))
+    }
+
+    /// What differs between a snapshot and a later one, or now.
+    pub fn diff(&self, from: &SnapshotName, to: Option<&Name>) -> Result<Diff> {
+        let path = paths::of_snapshot(paths::SNAPSHOT_DIFF, from);
+        match to {
+            None => self.get(&path),
+            Some(to) => self.get(&format!("{path}?to={to}")),
+        }
+    }
+
+    /// Makes a disk from a snapshot.
+    pub fn clone_snapshot(&self, from: &SnapshotName, new: &Name) -> Result<Disk> {
+        let path = paths::of_snapshot(paths::SNAPSHOT_CLONE, from);
+        self.post(&path, &CloneCreate { name: new.clone() })
+    }
+
+    /// Brings a disk back to a snapshot.
+    pub fn rollback(&self, to: &SnapshotName) -> Result<Rollback> {
+        self.post(&paths::of_snapshot(paths::SNAPSHOT_ROLLBACK, to), &())
+    }
+
+    fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
+        self.read(self.agent.get(self.at(path)).call())
+    }
+
+    fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T> {
+        self.read(self.agent.post(self.at(path)).send_json(body))
+    }
+
+    fn post_empty(&self, path: &str) -> Result<()> {
+        self.check(self.agent.post(self.at(path)).send_json(())).map(drop)
+    }
+
+    fn patch<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T> {
+        self.read(self.agent.patch(self.at(path)).send_json(body))
+    }
+
+    fn delete(&self, path: &str) -> Result<()> {
+        self.check(self.agent.delete(self.at(path)).call()).map(drop)
+    }
+
+    fn at(&self, path: &str) -> String {
+        format!("{}{path}", self.base)
+    }
+
+    fn read<T: DeserializeOwned>(&self, answer: Answer) -> Result<T> {
+        let mut response = self.check(answer)?;
+        response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_json().map_err(|e| self.strange(e))
+    }
+
+    /// Turns a failure, of the connection or told by the server, into an error.
+    fn check(&self, answer: Answer) -> Result<http::Response<Body>> {
+        let mut response = answer.map_err(|e| self.unreachable(&e))?;
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        let status = response.status();
+        match response.body_mut().read_json::<ErrorBody>() {
+            Ok(body) => Err(body.into()),
+            Err(_) => Err(self.strange(format!("HTTP status {status}"))),
+        }
+    }
+
+    fn unreachable(&self, error: &ureq::Error) -> Error {
+        Error::new(Kind::Io, format!("no Stonefold answers at {}: {error}", self.base))
+            .remedy("start one with 'stonefold serve', or name the right one with --api URL or STONEFOLD_API")
+    }
+
+    fn strange(&self, why: impl std::fmt::Display) -> Error {
+        Error::new(
+            Kind::Unsupported,
+            format!("what answers at {} is no Stonefold of this version: {why}", self.base),
+        )
+        .remedy("compare 'stonefold version' on both sides, and the URL")
+    }
+}
+
+type Answer = std::result::Result<http::Response<Body>, ureq::Error>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_that_cannot_work_is_refused_with_the_reason() {
+        assert!(Client::new("http://127.0.0.1:7770/").is_ok());
+        for bad in ["127.0.0.1:7770", "https://host", "http://host/v1", "http://a b", ""] {
+            let error = Client::new(bad).unwrap_err();
+            assert_eq!(error.kind(), Kind::Invalid, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_is_not_there_is_told_in_the_users_words() {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let error = Client::new(&format!("http://{free}")).unwrap().disks().unwrap_err();
+        assert!(error.what().starts_with(&format!("no Stonefold answers at http://{free}")), "{error}");
+        assert!(error.remedy_text().unwrap().contains("stonefold serve"));
+    }
+}

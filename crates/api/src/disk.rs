@@ -1,0 +1,100 @@
+//! Disks.
+
+use crate::Time;
+use serde::{Deserialize, Serialize};
+use stonefold_types::{Compression, Durability, Name};
+use utoipa::ToSchema;
+
+/// A virtual disk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Disk {
+    /// Its name.
+    #[schema(value_type = String, examples("web"))]
+    pub name: Name,
+    /// Its size as a guest sees it, in bytes.
+    pub size_bytes: u64,
+    /// Bytes that hold data: written and neither trimmed nor zeroed since; shared ones count in full.
+    pub mapped_bytes: u64,
+    /// When its writes are acknowledged: `flush` (at once; durable after a flush) or `ack` (only when durable).
+    #[schema(value_type = String, examples("flush"))]
+    pub durability: Durability,
+    /// How what is written from now on is compressed: `none`, `lz4` or `zstd:1` to `zstd:19`.
+    #[schema(value_type = String, examples("lz4"))]
+    pub compression: Compression,
+    /// When it was made.
+    pub created: Time,
+    /// Clients connected now.
+    pub clients: u64,
+    /// How many snapshots it has.
+    pub snapshots: u64,
+    /// The snapshot it was cloned from, as `DISK@SNAP`; that may be gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(examples("golden@v3"))]
+    pub origin: Option<String>,
+    /// Where clients reach it: NBD URIs, as QEMU, qemu-img and nbdinfo take them.
+    #[schema(examples(json!(["nbd://127.0.0.1:10809/web"])))]
+    pub uris: Vec<String>,
+    /// What clients did with it since the server started; absent where the server does not count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub io: Option<DiskIo>,
+}
+
+/// What clients did since the server started: counters that only grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DiskIo {
+    /// Reads answered.
+    pub reads: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Writes acknowledged, zeroes and trims among them.
+    pub writes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Flushes answered.
+    pub flushes: u64,
+}
+
+/// A disk to be made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DiskCreate {
+    /// Its name: 1 to 128 letters, digits, `.`, `_` or `-`.
+    #[schema(value_type = String, pattern = "^[A-Za-z0-9._-]{1,128}$", examples("web"))]
+    pub name: Name,
+    /// Its size in bytes.
+    #[schema(examples(21474836480u64))]
+    pub size_bytes: u64,
+    /// Left out: as the server was started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, examples("flush"))]
+    pub durability: Option<Durability>,
+    /// Left out: `lz4`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, examples("zstd:3"))]
+    pub compression: Option<Compression>,
+}
+
+/// Settings to change; what is left out stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DiskSet {
+    /// When its writes are acknowledged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, examples("ack"))]
+    pub durability: Option<Durability>,
+    /// How what is written from now on is compressed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, examples("none"))]
+    pub compression: Option<Compression>,
+}
+
+/// A new size for a disk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DiskResize {
+    /// In bytes.
+    pub size_bytes: u64,
+    /// Shrinking throws away what lies beyond the new end, so it must be asked for.
+    #[serde(default)]
+    pub shrink: bool,
+}

@@ -1,0 +1,30 @@
+//! The REST API: the types that cross it, the OpenAPI document made from them, and a client.
+//!
+//! *Promises*: server and clients share these very types, so they cannot disagree; what is under [`paths::V1`] is
+//! only ever added to; an error crosses as it was born: its kind, what failed on what, what to do. Sizes are whole
+//! bytes, times are RFC 3339 in UTC. *Never*: knows the store, opens a listener, prints. *Owns*: the wire names.
+//! *May be used by*: the server, the command line, the lab, and other people's programs.
+
+mod cache;
+mod client;
+mod disk;
+mod error;
+mod openapi;
+pub mod paths;
+mod pool;
+mod server;
+mod snapshot;
+mod time;
+
+pub use cache::{Cache, CacheResize, CacheWarm, CacheWarmed};
+pub use client::Client;
+pub use disk::{Disk, DiskCreate, DiskIo, DiskResize, DiskSet};
+pub use error::{ErrorBody, ErrorKind};
+pub use openapi::document;
+pub use pool::Pool;
+pub use server::Server;
+pub use snapshot::{CloneCreate, Diff, DiffRange, Rollback, Snapshot, SnapshotCreate};
+pub use time::Time;
+
+/// Where the API listens, and the command line looks, when nothing else is said.
+pub const DEFAULT_URL: &str = "http://127.0.0.1:7770";

@@ -1,0 +1,236 @@
+//! The OpenAPI document, made from the types. The functions below are never called: they are where the attribute
+//! that describes an operation can sit without this crate knowing a server.
+#![expect(dead_code, reason = "only their descriptions are used")]
+
+use crate::{
+    Cache, CacheResize, CacheWarm, CacheWarmed, CloneCreate, Diff, DiffRange, Disk, DiskCreate, DiskIo,
+    DiskResize, DiskSet, ErrorBody, ErrorKind, Pool, Rollback, Server, Snapshot, SnapshotCreate, Time,
+};
+use utoipa::OpenApi;
+
+/// The document, as served at [`paths::OPENAPI`](crate::paths::OPENAPI).
+pub fn document() -> serde_json::Value {
+    serde_json::to_value(Document::openapi()).expect("the document is plain JSON")
+}
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Stonefold",
+        description = "Storage for virtual machines that remembers everything and gives it back at once. \
+            Sizes are whole bytes; times are RFC 3339 in UTC; every failure has the body ErrorBody.",
+        license(name = "Apache-2.0", identifier = "Apache-2.0")
+    ),
+    paths(
+        server,
+        health,
+        metrics,
+        pool,
+        cache,
+        cache_resize,
+        cache_drop,
+        cache_warm,
+        disks,
+        disk_create,
+        disk,
+        disk_set,
+        disk_remove,
+        disk_resize,
+        disk_flush,
+        snapshots,
+        snapshot_create,
+        snapshot,
+        snapshot_remove,
+        snapshot_diff,
+        snapshot_clone,
+        snapshot_rollback
+    ),
+    components(schemas(
+        Cache,
+        CacheResize,
+        CacheWarm,
+        CacheWarmed,
+        CloneCreate,
+        Diff,
+        DiffRange,
+        Disk,
+        DiskCreate,
+        DiskIo,
+        DiskResize,
+        DiskSet,
+        ErrorBody,
+        ErrorKind,
+        Pool,
+        Rollback,
+        Server,
+        Snapshot,
+        SnapshotCreate,
+        Time
+    ))
+)]
+struct Document;
+
+/// One operation: method, path, what it is called, its answer, and what it takes.
+macro_rules! operation {
+    ($(#[$doc:meta])* $name:ident: $($attribute:tt)*) => {
+        $(#[$doc])*
+        #[utoipa::path($($attribute)*)]
+        fn $name() {}
+    };
+}
+
+operation! {
+    /// The server that answers: version, doors
+    server: get, path = "/v1/server", tag = "server", responses((status = 200, body = Server), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// "ok" while the server lives
+    health: get, path = "/healthz", tag = "server", responses((status = 200, content_type = "text/plain", body = String))
+}
+operation! {
+    /// Counters for Prometheus
+    metrics: get, path = "/metrics", tag = "server", responses((status = 200, content_type = "text/plain", body = String))
+}
+operation! {
+    /// The pool's state
+    pool: get, path = "/v1/pool", tag = "pool", responses((status = 200, body = Pool), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// The cache's state
+    cache: get, path = "/v1/cache", tag = "cache", responses((status = 200, body = Cache), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Change the cache's size, until the server stops
+    cache_resize: patch, path = "/v1/cache", tag = "cache", request_body = CacheResize,
+    responses((status = 200, body = Cache), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Empty the cache; nothing but speed is lost
+    cache_drop: post, path = "/v1/cache/drop", tag = "cache", responses((status = 200, body = Cache), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Bring one range of a disk or a snapshot into the cache
+    cache_warm: post, path = "/v1/cache/warm", tag = "cache", request_body = CacheWarm,
+    responses((status = 200, body = CacheWarmed), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// All disks, by name
+    disks: get, path = "/v1/disks", tag = "disks", responses((status = 200, body = [Disk]), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Make a disk
+    disk_create: post, path = "/v1/disks", tag = "disks", request_body = DiskCreate,
+    responses((status = 201, body = Disk), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// One disk
+    disk: get, path = "/v1/disks/{disk}", tag = "disks", params(("disk" = String, Path)),
+    responses((status = 200, body = Disk), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Change a disk's settings; what is left out stays
+    disk_set: patch, path = "/v1/disks/{disk}", tag = "disks", params(("disk" = String, Path)), request_body = DiskSet,
+    responses((status = 200, body = Disk), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Remove a disk and its snapshots
+    disk_remove: delete, path = "/v1/disks/{disk}", tag = "disks", params(("disk" = String, Path)),
+    responses((status = 204), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Change a disk's size
+    disk_resize: post, path = "/v1/disks/{disk}/resize", tag = "disks", params(("disk" = String, Path)), request_body = DiskResize,
+    responses((status = 200, body = Disk), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Make everything written to a disk so far durable
+    disk_flush: post, path = "/v1/disks/{disk}/flush", tag = "disks", params(("disk" = String, Path)),
+    responses((status = 204), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// All snapshots, or those of one disk, oldest first
+    snapshots: get, path = "/v1/snapshots", tag = "snapshots", params(("disk" = Option<String>, Query)),
+    responses((status = 200, body = [Snapshot]), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Take a snapshot of one disk or of several at one instant
+    snapshot_create: post, path = "/v1/snapshots", tag = "snapshots", request_body = SnapshotCreate,
+    responses((status = 201, body = [Snapshot]), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// One snapshot
+    snapshot: get, path = "/v1/disks/{disk}/snapshots/{snapshot}", tag = "snapshots",
+    params(("disk" = String, Path), ("snapshot" = String, Path)),
+    responses((status = 200, body = Snapshot), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Remove a snapshot; clones made from it stay
+    snapshot_remove: delete, path = "/v1/disks/{disk}/snapshots/{snapshot}", tag = "snapshots",
+    params(("disk" = String, Path), ("snapshot" = String, Path)),
+    responses((status = 204), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// The ranges that differ between a snapshot and another of the same disk, or the disk as it is now
+    snapshot_diff: get, path = "/v1/disks/{disk}/snapshots/{snapshot}/diff", tag = "snapshots",
+    params(("disk" = String, Path), ("snapshot" = String, Path), ("to" = Option<String>, Query)),
+    responses((status = 200, body = Diff), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Make a disk from a snapshot, at once whatever its size
+    snapshot_clone: post, path = "/v1/disks/{disk}/snapshots/{snapshot}/clone", tag = "snapshots",
+    params(("disk" = String, Path), ("snapshot" = String, Path)), request_body = CloneCreate,
+    responses((status = 201, body = Disk), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Bring a disk back to a snapshot; the present is kept as another snapshot
+    snapshot_rollback: post, path = "/v1/disks/{disk}/snapshots/{snapshot}/rollback", tag = "snapshots",
+    params(("disk" = String, Path), ("snapshot" = String, Path)),
+    responses((status = 200, body = Rollback), (status = "default", body = ErrorBody))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::paths;
+
+    const KEPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/openapi.json");
+
+    /// The document is part of the contract: a change of it shows in a review, as a change of the file kept.
+    #[test]
+    fn the_document_is_the_one_kept() {
+        let now = serde_json::to_string_pretty(&document()).unwrap() + "\n";
+        if std::env::var_os("STONEFOLD_UPDATE").is_some() {
+            std::fs::write(KEPT, &now).unwrap();
+        }
+        let kept = std::fs::read_to_string(KEPT).unwrap_or_default();
+        assert!(
+            kept == now,
+            "the API changed; if that is meant: STONEFOLD_UPDATE=1 cargo test -p stonefold-api, and commit openapi.json"
+        );
+    }
+
+    #[test]
+    fn every_path_of_the_code_is_described() {
+        let document = document();
+        for path in [
+            paths::HEALTH,
+            paths::METRICS,
+            paths::SERVER,
+            paths::POOL,
+            paths::CACHE,
+            paths::CACHE_DROP,
+            paths::CACHE_WARM,
+            paths::DISKS,
+            paths::DISK,
+            paths::DISK_RESIZE,
+            paths::DISK_FLUSH,
+            paths::SNAPSHOTS,
+            paths::SNAPSHOT,
+            paths::SNAPSHOT_DIFF,
+            paths::SNAPSHOT_CLONE,
+            paths::SNAPSHOT_ROLLBACK,
+        ] {
+            assert!(document["paths"][path].is_object(), "{path}");
+        }
+    }
+}

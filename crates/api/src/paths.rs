@@ -1,0 +1,51 @@
+//! The paths of the API. In a pattern `{disk}` and `{snapshot}` stand for names, which need no escaping: their
+//! letters are all allowed in a URL.
+
+use stonefold_types::{Name, SnapshotName};
+
+/// Everything but health, metrics and the document lies under this.
+pub const V1: &str = "/v1";
+/// "ok" while the server lives.
+pub const HEALTH: &str = "/healthz";
+/// Counters for Prometheus.
+pub const METRICS: &str = "/metrics";
+/// The OpenAPI document.
+pub const OPENAPI: &str = "/openapi.json";
+/// The server: version, doors.
+pub const SERVER: &str = "/v1/server";
+/// The pool's state.
+pub const POOL: &str = "/v1/pool";
+/// The cache: state, size.
+pub const CACHE: &str = "/v1/cache";
+/// Empties the cache.
+pub const CACHE_DROP: &str = "/v1/cache/drop";
+/// Brings a range of an export into the cache.
+pub const CACHE_WARM: &str = "/v1/cache/warm";
+/// All disks.
+pub const DISKS: &str = "/v1/disks";
+/// One disk.
+pub const DISK: &str = "/v1/disks/{disk}";
+/// Changes a disk's size.
+pub const DISK_RESIZE: &str = "/v1/disks/{disk}/resize";
+/// Makes everything written to a disk so far durable.
+pub const DISK_FLUSH: &str = "/v1/disks/{disk}/flush";
+/// All snapshots.
+pub const SNAPSHOTS: &str = "/v1/snapshots";
+/// One snapshot.
+pub const SNAPSHOT: &str = "/v1/disks/{disk}/snapshots/{snapshot}";
+/// What changed since a snapshot.
+pub const SNAPSHOT_DIFF: &str = "/v1/disks/{disk}/snapshots/{snapshot}/diff";
+/// Makes a disk from a snapshot.
+pub const SNAPSHOT_CLONE: &str = "/v1/disks/{disk}/snapshots/{snapshot}/clone";
+/// Brings a disk back to a snapshot.
+pub const SNAPSHOT_ROLLBACK: &str = "/v1/disks/{disk}/snapshots/{snapshot}/rollback";
+
+/// A pattern with its disk filled in.
+pub fn of_disk(pattern: &str, disk: &Name) -> String {
+    pattern.replace("{disk}", disk.as_str())
+}
+
+/// A pattern with its disk and snapshot filled in.
+pub fn of_snapshot(pattern: &str, name: &SnapshotName) -> String {
+    of_disk(pattern, &name.disk).replace("{snapshot}", name.snapshot.as_str())
+}

@@ -1,0 +1,81 @@
+//! Snapshots, what is made from them, and what differs between them.
+
+use crate::Time;
+use serde::{Deserialize, Serialize};
+use stonefold_types::Name;
+use utoipa::ToSchema;
+
+/// A snapshot of one disk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Snapshot {
+    /// The disk.
+    #[schema(value_type = String, examples("web"))]
+    pub disk: Name,
+    /// The snapshot's name, unique within its disk.
+    #[schema(value_type = String, examples("monday"))]
+    pub name: Name,
+    /// The disk's size at that instant, in bytes.
+    pub size_bytes: u64,
+    /// The instant.
+    pub created: Time,
+    /// Where clients read it: NBD URIs.
+    #[schema(examples(json!(["nbd://127.0.0.1:10809/web@monday"])))]
+    pub uris: Vec<String>,
+}
+
+/// A snapshot to be taken.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SnapshotCreate {
+    /// The disks, all at one instant.
+    #[schema(value_type = Vec<String>, min_items = 1, examples(json!(["web", "web-data"])))]
+    pub disks: Vec<Name>,
+    /// The name it gets on each of them. Left out: made from the time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, examples("before-upgrade"))]
+    pub name: Option<Name>,
+}
+
+/// A disk to be made from a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CloneCreate {
+    /// The new disk's name.
+    #[schema(value_type = String, examples("web-test"))]
+    pub name: Name,
+}
+
+/// What a rollback did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Rollback {
+    /// The snapshot that keeps what the disk held before.
+    pub kept: Snapshot,
+}
+
+/// What differs between a snapshot and a later one, or now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Diff {
+    /// The disk.
+    #[schema(value_type = String, examples("web"))]
+    pub disk: Name,
+    /// The snapshot compared from.
+    #[schema(value_type = String, examples("monday"))]
+    pub from: Name,
+    /// The snapshot compared to; absent for the disk as it is now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, examples("tuesday"))]
+    pub to: Option<Name>,
+    /// Bytes in the ranges, together.
+    pub changed_bytes: u64,
+    /// The ranges that differ, in order; they do not touch.
+    pub ranges: Vec<DiffRange>,
+}
+
+/// One range that differs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DiffRange {
+    /// Where it begins, in bytes.
+    pub offset: u64,
+    /// Its length in bytes.
+    pub bytes: u64,
+}
