@@ -1,7 +1,26 @@
 //! Every byte Stonefold keeps.
 //!
 //! *Promises*: whatever is encoded decodes to the same; whatever was not encoded here fails to decode with an
-//! error, and never with a panic or an allocation beyond the input's own size. Each format is drawn once, at the top
-//! of its module. *Never*: does I/O. *May be used by*: engine (chunk headers only) and store.
+//! error, and never with a panic or an allocation beyond a small multiple of the input's own size. Each format is
+//! drawn once, at the top of its module; integers are little-endian; checksums are XXH3-64. *Never*: does I/O.
+//! *May be used by*: engine (chunk headers only) and store.
+//!
+//! | module | what | where it lies |
+//! |---|---|---|
+//! | [`chunk`], [`record`] | one group commit of the journal, and what is in it | a journal |
+//! | [`entry`] | the address of a block | map leaves, heads |
+//! | [`frame`] | contiguous blocks compressed and checksummed together | a segment |
+//! | [`node`] | one node of a map | a frame of a segment |
+//! | [`segment`] | many frames and their index | object `segment/…` |
+//! | [`document`], [`head`], [`pool`] | small mutable records | objects `head/…`, `pool` |
 
 pub mod chunk;
+pub mod document;
+pub mod entry;
+pub mod frame;
+pub mod head;
+pub mod node;
+pub mod pool;
+pub mod record;
+pub mod segment;
+mod wire;

@@ -1,0 +1,211 @@
+//! A disk's head, object `head/NAME`: all that is mutable about a disk.
+//!
+//! Body, version 1, in order:
+//! ```text
+//! disk id 8 · name text · created 8 · size 8 · durability 1 · compression 1+1
+//! origin: 1, then name text · snapshot text when 1
+//! folded lsn 8 · root entry 16 · mapped blocks 8 · next snapshot id 8
+//! snapshots: count 4, each: id 8 · name text · created 8 · size 8 · root entry 16 · mapped blocks 8
+//! ```
+//! `folded lsn`: the journal's records up to and including this number are in `root` and in the snapshots; a
+//! replay skips them. A root of a disk with nothing stored is a hole.
+
+use crate::document::{self, DocumentKind};
+use crate::entry::{ENTRY_BYTES, Entry};
+use crate::wire::{Reader, Writer};
+use stonefold_types::{Compression, DiskSettings, Durability, Name, Result, SnapshotName};
+
+const VERSION: u16 = 1;
+
+/// All that is mutable about a disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// Never reused; what journal records name.
+    pub id: u64,
+    /// Unique in the pool while the disk lives.
+    pub name: Name,
+    /// Nanoseconds since 1970.
+    pub created: u64,
+    /// In bytes, a multiple of 4 KiB.
+    pub size_bytes: u64,
+    /// As chosen by the user.
+    pub settings: DiskSettings,
+    /// The snapshot it began as.
+    pub origin: Option<SnapshotName>,
+    /// Journal records up to this one are in the roots.
+    pub folded_lsn: u64,
+    /// The newest commit.
+    pub commit: Commit,
+    /// The next snapshot's number.
+    pub next_snapshot_id: u64,
+    /// Oldest first.
+    pub snapshots: Vec<SnapshotRecord>,
+}
+
+/// A map's root and what it maps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Commit {
+    /// The map's top node, or a hole.
+    pub root: Entry,
+    /// Blocks mapped below it.
+    pub mapped_blocks: u64,
+}
+
+/// A snapshot, materialised.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SnapshotRecord {
+    /// Unique in its disk, growing.
+    pub id: u64,
+    /// Unique in its disk.
+    pub name: Name,
+    /// Nanoseconds since 1970.
+    pub created: u64,
+    /// The disk's size then.
+    pub size_bytes: u64,
+    /// What it held.
+    pub commit: Commit,
+}
+
+impl Head {
+    /// The document.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut body = Vec::new();
+        body.u64(self.id);
+        body.text(self.name.as_str());
+        body.u64(self.created);
+        body.u64(self.size_bytes);
+        put_settings(&mut body, &self.settings);
+        body.u8(self.origin.is_some().into());
+        if let Some(origin) = &self.origin {
+            body.text(origin.disk.as_str());
+            body.text(origin.snapshot.as_str());
+        }
+        body.u64(self.folded_lsn);
+        put_commit(&mut body, &self.commit);
+        body.u64(self.next_snapshot_id);
+        body.u32(self.snapshots.len() as u32);
+        for snapshot in &self.snapshots {
+            body.u64(snapshot.id);
+            body.text(snapshot.name.as_str());
+            body.u64(snapshot.created);
+            body.u64(snapshot.size_bytes);
+            put_commit(&mut body, &snapshot.commit);
+        }
+        document::seal(DocumentKind::Head, VERSION, &body)
+    }
+
+    /// Reads the document.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let (_, body) = document::open(bytes, DocumentKind::Head, VERSION)?;
+        let mut reader = Reader::new(body, "a disk's head");
+        let head = Head {
+            id: reader.u64()?,
+            name: Name::new(reader.text()?)?,
+            created: reader.u64()?,
+            size_bytes: reader.u64()?,
+            settings: settings(&mut reader)?,
+            origin: origin(&mut reader)?,
+            folded_lsn: reader.u64()?,
+            commit: commit(&mut reader)?,
+            next_snapshot_id: reader.u64()?,
+            snapshots: snapshots(&mut reader)?,
+        };
+        reader.end()?;
+        Ok(head)
+    }
+}
+
+fn put_settings(body: &mut Vec<u8>, settings: &DiskSettings) {
+    body.u8(match settings.durability {
+        Durability::Flush => 0,
+        Durability::Ack => 1,
+    });
+    let (codec, level) = match settings.compression {
+        Compression::None => (0, 0),
+        Compression::Lz4 => (1, 0),
+        Compression::Zstd(level) => (2, level),
+    };
+    body.u8(codec);
+    body.u8(level);
+}
+
+fn settings(reader: &mut Reader<'_>) -> Result<DiskSettings> {
+    let durability = match reader.u8()? {
+        0 => Durability::Flush,
+        1 => Durability::Ack,
+        other => return Err(reader.malformed(&format!("durability {other}"))),
+    };
+    let compression = match (reader.u8()?, reader.u8()?) {
+        (0, _) => Compression::None,
+        (1, _) => Compression::Lz4,
+        (2, level) => Compression::Zstd(level),
+        (other, _) => return Err(reader.malformed(&format!("compression {other}"))),
+    };
+    Ok(DiskSettings { durability, compression })
+}
+
+fn origin(reader: &mut Reader<'_>) -> Result<Option<SnapshotName>> {
+    match reader.u8()? {
+        0 => Ok(None),
+        _ => {
+            Ok(Some(SnapshotName { disk: Name::new(reader.text()?)?, snapshot: Name::new(reader.text()?)? }))
+        }
+    }
+}
+
+fn put_commit(body: &mut Vec<u8>, commit: &Commit) {
+    body.put(&commit.root.encode());
+    body.u64(commit.mapped_blocks);
+}
+
+fn commit(reader: &mut Reader<'_>) -> Result<Commit> {
+    let root = reader.bytes(ENTRY_BYTES)?.try_into().expect("16 bytes");
+    Ok(Commit { root: Entry::decode(root), mapped_blocks: reader.u64()? })
+}
+
+fn snapshots(reader: &mut Reader<'_>) -> Result<Vec<SnapshotRecord>> {
+    let count = reader.u32()?;
+    let mut snapshots = Vec::new();
+    for _ in 0..count {
+        snapshots.push(SnapshotRecord {
+            id: reader.u64()?,
+            name: Name::new(reader.text()?)?,
+            created: reader.u64()?,
+            size_bytes: reader.u64()?,
+            commit: commit(reader)?,
+        });
+    }
+    Ok(snapshots)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entry::{Hint, SegmentId};
+
+    #[test]
+    fn comes_back() {
+        let commit =
+            Commit { root: Entry::new(SegmentId(5), 6, Hint::new(64, 900, 0, 0)), mapped_blocks: 17 };
+        let name = |text| Name::new(text).unwrap();
+        let head = Head {
+            id: 1,
+            name: name("web"),
+            created: 2,
+            size_bytes: 3 << 20,
+            settings: DiskSettings { durability: Durability::Ack, compression: Compression::Zstd(4) },
+            origin: Some(SnapshotName { disk: name("golden"), snapshot: name("v1") }),
+            folded_lsn: 99,
+            commit,
+            next_snapshot_id: 8,
+            snapshots: vec![SnapshotRecord {
+                id: 7,
+                name: name("mon"),
+                created: 4,
+                size_bytes: 1 << 20,
+                commit,
+            }],
+        };
+        assert_eq!(Head::decode(&head.encode()).unwrap(), head);
+    }
+}

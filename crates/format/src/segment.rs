@@ -1,0 +1,283 @@
+//! A segment: an immutable object of many frames and their index.
+//!
+//! ```text
+//! +-----------+---------+---------+-----+-----------------+-----------+
+//! | header 64 | frame 0 | frame 1 | …   | index           | footer 64 |
+//! +-----------+---------+---------+-----+-----------------+-----------+
+//! header = check 8 · magic 8 · segment id 8 · generation 1 · kind 1 · 0 (6) · seed 32
+//! index  = per frame: first slot 4 · offset 4 · length 4 · blocks 1 · 0 (3) · owner 8 · place 8
+//! footer = check 8 · magic 8 · segment id 8 · index offset 8 · index bytes 8 · frames 4 · slots 4 · index check 8 · 0 (8)
+//! ```
+//! Checks cover everything behind them in their own part; the index has its own, in the footer, which lies last so that one read of an
+//! object's tail finds everything. `kind`: 0 data, 1 map nodes. `owner` and `place` say for whom the frame was
+//! first written (disk id and first block; for a map node its level in the top byte), so that a lost map can be rebuilt.
+//! `seed` is fresh randomness per physical form, from which keys are derived when the pool is encrypted.
+//! Slots number the blocks of the segment in the order of the frames.
+
+use crate::entry::{SEGMENT_BYTES_MAX, SLOTS_MAX, SegmentId};
+use crate::frame;
+use crate::wire::{Reader, Writer};
+use stonefold_types::{AlignedBuf, Error, Kind, Result};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Bytes before the first frame.
+pub const SEGMENT_HEADER: usize = 64;
+/// Bytes of the footer.
+pub const SEGMENT_FOOTER: usize = 64;
+/// Bytes of one frame's index record.
+pub const INDEX_RECORD: usize = 32;
+
+const HEADER_MAGIC: [u8; 8] = *b"SFSEGMT1";
+const FOOTER_MAGIC: [u8; 8] = *b"SFSEGEND";
+
+/// What a segment holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum SegmentKind {
+    /// Blocks of disks.
+    Data = 0,
+    /// Map nodes.
+    Map = 1,
+}
+
+/// Where a frame lies in its segment, and for whom it was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IndexRecord {
+    /// The slot of its first block.
+    pub first_slot: u32,
+    /// Byte offset in the object.
+    pub offset: u32,
+    /// Stored bytes.
+    pub length: u32,
+    /// Blocks of content.
+    pub blocks: u8,
+    /// The disk it was first written for.
+    pub owner: u64,
+    /// The first block's address in that disk.
+    pub place: u64,
+}
+
+/// Collects frames into a segment object.
+pub struct SegmentBuilder {
+    id: SegmentId,
+    kind: SegmentKind,
+    seed: [u8; 32],
+    buffer: AlignedBuf,
+    filled: usize,
+    index: Vec<IndexRecord>,
+    slots: u32,
+}
+
+impl SegmentBuilder {
+    /// An empty segment that will hold `frames_bytes` of frames, or at least one frame.
+    pub fn new(id: SegmentId, kind: SegmentKind, seed: [u8; 32], frames_bytes: usize) -> Self {
+        // Frames of single incompressible blocks need the most index: 32 bytes for each 4 KiB.
+        let capacity = SEGMENT_HEADER + frames_bytes + frames_bytes / 64 + 2 * AlignedBuf::ALIGN;
+        assert!(capacity <= SEGMENT_BYTES_MAX);
+        let buffer = AlignedBuf::zeroed(capacity);
+        SegmentBuilder { id, kind, seed, buffer, filled: SEGMENT_HEADER, index: Vec::new(), slots: 0 }
+    }
+
+    /// Its number.
+    pub fn id(&self) -> SegmentId {
+        self.id
+    }
+
+    /// Whether no frame has been added.
+    pub fn is_empty(&self) -> bool {
+        self.index.is_empty()
+    }
+
+    /// Whether a frame of `length` bytes and `blocks` blocks still fits.
+    pub fn has_room(&self, length: usize, blocks: usize) -> bool {
+        let tail = (self.index.len() + 1) * INDEX_RECORD + SEGMENT_FOOTER;
+        self.filled + length + tail <= self.buffer.capacity() && self.slots + blocks as u32 <= SLOTS_MAX
+    }
+
+    /// Adds an encoded frame, which becomes bound to its address, and returns its first slot and byte offset.
+    pub fn push(&mut self, encoded: &[u8], blocks: usize, owner: u64, place: u64) -> (u32, usize) {
+        assert!(self.has_room(encoded.len(), blocks), "segment {} is full", self.id);
+        let (offset, first_slot) = (self.filled, self.slots);
+        let end = offset + encoded.len();
+        self.buffer[offset..end].copy_from_slice(encoded);
+        frame::place(&mut self.buffer[offset..end], self.id.0 << 20 | u64::from(first_slot));
+        self.index.push(IndexRecord {
+            first_slot,
+            offset: offset as u32,
+            length: encoded.len() as u32,
+            blocks: blocks as u8,
+            owner,
+            place,
+        });
+        self.filled = end;
+        self.slots += blocks as u32;
+        (first_slot, offset)
+    }
+
+    /// Writes header, index and footer and returns the whole object.
+    pub fn finish(mut self) -> AlignedBuf {
+        let index = encode_index(&self.index);
+        let footer = self.encode_footer(&index);
+        let header = self.encode_header();
+        self.buffer[..SEGMENT_HEADER].copy_from_slice(&header);
+        let end = self.filled + index.len() + SEGMENT_FOOTER;
+        self.buffer[self.filled..self.filled + index.len()].copy_from_slice(&index);
+        self.buffer[end - SEGMENT_FOOTER..end].copy_from_slice(&footer);
+        self.buffer.set_len(end);
+        self.buffer
+    }
+
+    fn encode_header(&self) -> Vec<u8> {
+        let mut rest = Vec::with_capacity(SEGMENT_HEADER);
+        rest.put(&HEADER_MAGIC);
+        rest.u64(self.id.0);
+        rest.put(&[0, self.kind as u8, 0, 0, 0, 0, 0, 0]);
+        rest.put(&self.seed);
+        checked(rest)
+    }
+
+    fn encode_footer(&self, index: &[u8]) -> Vec<u8> {
+        let mut rest = Vec::with_capacity(SEGMENT_FOOTER);
+        rest.put(&FOOTER_MAGIC);
+        rest.u64(self.id.0);
+        rest.u64(self.filled as u64);
+        rest.u64(index.len() as u64);
+        rest.u32(self.index.len() as u32);
+        rest.u32(self.slots);
+        rest.u64(xxh3_64(index));
+        rest.u64(0);
+        checked(rest)
+    }
+}
+
+fn checked(rest: Vec<u8>) -> Vec<u8> {
+    [&xxh3_64(&rest).to_le_bytes()[..], &rest].concat()
+}
+
+fn encode_index(records: &[IndexRecord]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(records.len() * INDEX_RECORD);
+    for record in records {
+        bytes.u32(record.first_slot);
+        bytes.u32(record.offset);
+        bytes.u32(record.length);
+        bytes.put(&[record.blocks, 0, 0, 0]);
+        bytes.u64(record.owner);
+        bytes.u64(record.place);
+    }
+    bytes
+}
+
+/// What a segment says of itself at its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Footer {
+    /// Where the index lies in the object.
+    pub index_offset: u64,
+    /// How long it is.
+    pub index_bytes: usize,
+    /// Frames.
+    pub frames: u32,
+    /// Blocks.
+    pub slots: u32,
+    index_check: u64,
+}
+
+impl Footer {
+    /// Reads and verifies the last [`SEGMENT_FOOTER`] bytes of segment `id`.
+    pub fn decode(bytes: &[u8], id: SegmentId) -> Result<Footer> {
+        let wrong = |why: &str| Error::new(Kind::Corrupt, format!("the footer of segment {id} {why}"));
+        if bytes.len() != SEGMENT_FOOTER || xxh3_64(&bytes[8..]).to_le_bytes() != bytes[..8] {
+            return Err(wrong("fails its checksum"));
+        }
+        let mut reader = Reader::new(&bytes[8..], "a segment's footer");
+        if reader.bytes(8)? != FOOTER_MAGIC || reader.u64()? != id.0 {
+            return Err(wrong("belongs elsewhere"));
+        }
+        let footer = Footer {
+            index_offset: reader.u64()?,
+            index_bytes: reader.u64()? as usize,
+            frames: reader.u32()?,
+            slots: reader.u32()?,
+            index_check: reader.u64()?,
+        };
+        if footer.index_bytes != footer.frames as usize * INDEX_RECORD
+            || footer.index_bytes > SEGMENT_BYTES_MAX
+        {
+            return Err(wrong("contradicts itself"));
+        }
+        Ok(footer)
+    }
+
+    /// Reads and verifies the index.
+    pub fn decode_index(&self, bytes: &[u8], id: SegmentId) -> Result<Vec<IndexRecord>> {
+        if bytes.len() != self.index_bytes || xxh3_64(bytes) != self.index_check {
+            return Err(Error::new(Kind::Corrupt, format!("the index of segment {id} fails its checksum")));
+        }
+        let mut reader = Reader::new(bytes, "a segment's index");
+        (0..self.frames)
+            .map(|_| {
+                Ok(IndexRecord {
+                    first_slot: reader.u32()?,
+                    offset: reader.u32()?,
+                    length: reader.u32()?,
+                    blocks: reader.bytes(4)?[0],
+                    owner: reader.u64()?,
+                    place: reader.u64()?,
+                })
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stonefold_types::{BLOCK_BYTES, Compression};
+
+    fn a_segment() -> (SegmentId, AlignedBuf, Vec<(u32, usize, usize)>) {
+        let id = SegmentId::new(1, 5);
+        let mut builder = SegmentBuilder::new(id, SegmentKind::Data, [7; 32], 1 << 20);
+        let mut placed = Vec::new();
+        for (at, blocks) in [1, 8, 3].into_iter().enumerate() {
+            let mut encoded = Vec::new();
+            frame::encode(&vec![at as u8 + 1; blocks * BLOCK_BYTES], Compression::Lz4, &mut encoded);
+            let (slot, offset) = builder.push(&encoded, blocks, 42, at as u64 * 100);
+            placed.push((slot, offset, encoded.len()));
+        }
+        (id, builder.finish(), placed)
+    }
+
+    #[test]
+    fn frames_are_found_by_hint_and_by_index() {
+        let (id, object, placed) = a_segment();
+        let footer = Footer::decode(&object[object.len() - SEGMENT_FOOTER..], id).unwrap();
+        assert_eq!((footer.frames, footer.slots), (3, 12));
+        let at = footer.index_offset as usize;
+        let index = footer.decode_index(&object[at..at + footer.index_bytes], id).unwrap();
+        for (record, (slot, offset, length)) in index.iter().zip(&placed) {
+            assert_eq!(
+                (record.first_slot, record.offset as usize, record.length as usize),
+                (*slot, *offset, *length)
+            );
+            let frame = &object[*offset..*offset + *length];
+            let content = frame::decode(frame, id.0 << 20 | u64::from(*slot)).unwrap();
+            assert_eq!(content.len(), record.blocks as usize * BLOCK_BYTES);
+        }
+        assert_eq!(placed.iter().map(|p| p.0).collect::<Vec<_>>(), [0, 1, 9]);
+    }
+
+    #[test]
+    fn damage_anywhere_behind_the_frames_is_seen() {
+        let (id, object, _) = a_segment();
+        let footer_at = object.len() - SEGMENT_FOOTER;
+        for at in footer_at..object.len() {
+            let mut damaged = object.to_vec();
+            damaged[at] ^= 4;
+            assert!(Footer::decode(&damaged[footer_at..], id).is_err(), "byte {at}");
+        }
+        let footer = Footer::decode(&object[footer_at..], id).unwrap();
+        let mut index = object[footer.index_offset as usize..footer_at].to_vec();
+        index[5] ^= 1;
+        assert!(footer.decode_index(&index, id).is_err());
+        assert!(Footer::decode(&object[footer_at..], SegmentId(9)).is_err(), "another segment");
+    }
+}
