@@ -1,0 +1,165 @@
+//! One connection: a task that owns its socket, from the greeting to the end.
+//!
+//! *Promises*: nothing a client does outlives or slows other than its own connection; replies are gathered until the input
+//! runs dry, then written at once; other tasks get their turn; a client that left properly, and a server that is told
+//! to stop, finish what is in flight.
+
+use bytes::BytesMut;
+use futures::future::{BoxFuture, Either, select};
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use stonefold_env::Env;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::sync::watch;
+
+use crate::fault::Fault;
+use crate::handshake::{Opened, negotiate};
+use crate::limits::{HANDSHAKE_MAX, SHUTDOWN_MAX, STALL_MAX};
+use crate::memory::Memory;
+use crate::metrics::Metrics;
+use crate::session::{Session, Stop, Turn};
+use crate::target::{Exports, Target};
+use std::sync::atomic::Ordering::Relaxed;
+
+/// What a connection needs of its server.
+pub(crate) struct Surroundings<E> {
+    pub(crate) env: Env,
+    pub(crate) exports: Arc<E>,
+    pub(crate) memory: Arc<Memory>,
+    pub(crate) metrics: Arc<Metrics>,
+    /// True once the server stops.
+    pub(crate) stopping: watch::Receiver<bool>,
+}
+
+/// Serves one client until it leaves, fails, or the server stops.
+pub(crate) async fn converse<S, E>(mut stream: S, around: Surroundings<E>) -> Result<(), Fault>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    E: Exports,
+{
+    let mut input = BytesMut::new();
+    let Some(opened) = shake_hands(&mut stream, &around, &mut input).await.inspect_err(|_| {
+        around.metrics.handshakes_failed.fetch_add(1, Relaxed);
+    })?
+    else {
+        return Ok(());
+    };
+    let Opened { name, style, .. } = &opened;
+    tracing::debug!(export = name, ?style, "a client opened an export");
+    let tally = around.metrics.export(&opened.name);
+    let session = Session::new(opened, input, around.memory.lease(), tally);
+    let mut transmission = Transmission {
+        stream: &mut stream,
+        session,
+        stop: Some(stop_signal(around.stopping.clone())),
+        deadline: None,
+        stalled: None,
+        env: &around.env,
+    };
+    poll_fn(|cx| transmission.poll(cx)).await?;
+    // The client may be gone already, and then there is nobody to say goodbye to.
+    let _ = stream.shutdown().await;
+    Ok(())
+}
+
+fn stop_signal(mut stopping: watch::Receiver<bool>) -> BoxFuture<'static, ()> {
+    // An error means that the server is gone, which is a stop as well.
+    Box::pin(async move { drop(stopping.wait_for(|stop| *stop).await) })
+}
+
+/// The handshake, within its time; `None` when the client or the server left.
+async fn shake_hands<S, E>(
+    stream: &mut S,
+    around: &Surroundings<E>,
+    input: &mut BytesMut,
+) -> Result<Option<Opened<E::Target>>, Fault>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    E: Exports,
+{
+    let handshake = pin!(negotiate(stream, around.exports.as_ref(), input));
+    let limit = select(around.env.sleep(HANDSHAKE_MAX), stop_signal(around.stopping.clone()));
+    match select(handshake, limit).await {
+        Either::Left((result, _)) => result,
+        Either::Right((Either::Left(_), _)) => Err(Fault::Stalled),
+        Either::Right((Either::Right(_), _)) => Ok(None),
+    }
+}
+
+struct Transmission<'a, S, T: Target> {
+    stream: &'a mut S,
+    session: Session<T>,
+    /// Completes when the server stops; `None` afterwards.
+    stop: Option<BoxFuture<'static, ()>>,
+    /// When a stopping server waits no longer.
+    deadline: Option<BoxFuture<'static, ()>>,
+    /// When a client that owes us something is given up.
+    stalled: Option<BoxFuture<'static, ()>>,
+    env: &'a Env,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin, T: Target> Transmission<'_, S, T> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        if self.is_told_to_stop(cx) {
+            return Poll::Ready(Ok(()));
+        }
+        let mut turn = Turn::new();
+        loop {
+            let mut moved = self.session.harvest(cx, &mut turn);
+            let stop = self.session.digest(cx, &mut turn)?;
+            let waiting = self.session.output.len();
+            if self.session.output.poll_write(cx, self.stream)?.is_ready() && self.session.is_finished() {
+                return Poll::Ready(Ok(()));
+            }
+            let wrote = self.session.output.len() < waiting;
+            moved |= wrote;
+            match stop {
+                Stop::Dry => match self.session.poll_fill(cx, self.stream)? {
+                    Poll::Ready(0) => {
+                        self.session.end();
+                        moved = true;
+                    }
+                    Poll::Ready(_) => moved = true,
+                    Poll::Pending => {}
+                },
+                Stop::Spent => {
+                    self.session.publish();
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+                Stop::Full | Stop::Over => {}
+            }
+            if moved {
+                self.stalled = None;
+            } else if !self.session.has_fresh_jobs() {
+                break;
+            }
+        }
+        self.session.publish();
+        self.poll_stalled(cx)
+    }
+
+    /// Notices the server's wish to stop. True when it waits no longer.
+    fn is_told_to_stop(&mut self, cx: &mut Context<'_>) -> bool {
+        if let Some(stop) = &mut self.stop {
+            if stop.as_mut().poll(cx).is_pending() {
+                return false;
+            }
+            self.stop = None;
+            self.session.end();
+            self.deadline = Some(self.env.sleep(SHUTDOWN_MAX));
+        }
+        self.deadline.as_mut().is_some_and(|deadline| deadline.as_mut().poll(cx).is_ready())
+    }
+
+    /// Gives a client up that has left a request half sent or a reply unread for too long.
+    fn poll_stalled(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        if self.session.output.is_empty() && !self.session.is_mid_request() {
+            return Poll::Pending;
+        }
+        let stalled = self.stalled.get_or_insert_with(|| self.env.sleep(STALL_MAX));
+        stalled.as_mut().poll(cx).map(|()| Err(Fault::Stalled))
+    }
+}

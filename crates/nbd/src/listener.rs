@@ -1,0 +1,229 @@
+//! Sockets to listen on.
+//!
+//! *Promises*: a Unix socket is only ever its owner's (mode 0600 from its first instant); one that nobody listens on is
+//! replaced, any other file is left alone; our own is removed when the listener is dropped, unless it is ours no more.
+
+use rustix::fs::{Mode, fchmod};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with, sockopt,
+};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use stonefold_types::{Error, Kind, Result};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+
+use crate::address::Address;
+
+/// Clients that may wait to be accepted: more than a host of machines that all reconnect at once.
+const BACKLOG: i32 = 1024;
+/// A peer that is silent for this long is probed.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
+/// A peer that has acknowledged nothing for this long is gone.
+const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(120);
+
+/// A bound socket.
+pub struct Listener {
+    socket: Socket,
+    address: Address,
+}
+
+enum Socket {
+    Tcp(TcpListener),
+    Unix(UnixListener, #[expect(dead_code, reason = "held for its Drop")] SocketFile),
+}
+
+/// A connection that has just come in.
+pub(crate) enum Accepted {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Listener {
+    /// Binds and listens. Must be called within a tokio runtime.
+    pub async fn bind(address: &Address) -> Result<Listener> {
+        let (socket, address) = match address {
+            Address::Tcp { host, port } => {
+                let listener = TcpListener::bind((host.as_str(), *port))
+                    .await
+                    .map_err(|error| cannot_listen(address, error))?;
+                let port = listener.local_addr().map_err(|error| cannot_listen(address, error))?.port();
+                (Socket::Tcp(listener), Address::Tcp { host: host.clone(), port })
+            }
+            Address::Unix(path) => {
+                make_way(path)?;
+                let (listener, file) = listen_unix(path).map_err(|error| cannot_listen(address, error))?;
+                (Socket::Unix(listener, file), address.clone())
+            }
+        };
+        Ok(Listener { socket, address })
+    }
+
+    /// Where it listens, with the port the system chose.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    pub(crate) async fn accept(&self) -> io::Result<Accepted> {
+        match &self.socket {
+            Socket::Tcp(listener) => {
+                let (stream, _) = listener.accept().await?;
+                // Replies are gathered by us; waiting for more would only delay them.
+                stream.set_nodelay(true)?;
+                sockopt::set_socket_keepalive(&stream, true)?;
+                sockopt::set_tcp_keepidle(&stream, KEEPALIVE_IDLE)?;
+                sockopt::set_tcp_user_timeout(&stream, UNACKNOWLEDGED_MAX.as_millis() as u32)?;
+                Ok(Accepted::Tcp(stream))
+            }
+            Socket::Unix(listener, _) => Ok(Accepted::Unix(listener.accept().await?.0)),
+        }
+    }
+}
+
+fn cannot_listen(address: &Address, error: io::Error) -> Error {
+    let remedy = match error.kind() {
+        io::ErrorKind::AddrInUse => "stop what listens there, or choose another address",
+        io::ErrorKind::AddrNotAvailable => "choose an address of this machine",
+        io::ErrorKind::PermissionDenied => "choose a port above 1023, or a folder you may write to",
+        io::ErrorKind::NotFound => "make the folder, or choose another one",
+        _ => "choose another address",
+    };
+    let in_use = error.kind() == io::ErrorKind::AddrInUse;
+    let what = format!("cannot listen on {address}");
+    let error = if in_use {
+        Error::new(Kind::Busy, format!("{what}: address in use"))
+    } else {
+        Error::io(what, error)
+    };
+    error.remedy(remedy)
+}
+
+/// Removes a socket that nobody listens on any more.
+fn make_way(path: &Path) -> Result<()> {
+    let Ok(metadata) = std::fs::symlink_metadata(path) else { return Ok(()) };
+    let address = Address::Unix(path.to_owned());
+    if !metadata.file_type().is_socket() {
+        return Err(Error::new(Kind::AlreadyExists, format!("{} is there and is no socket", path.display()))
+            .remedy("move it away, or choose another path"));
+    }
+    match probe(path) {
+        Err(rustix::io::Errno::CONNREFUSED) => std::fs::remove_file(path).map_err(|error| {
+            Error::io(format!("cannot remove the stale socket {}", path.display()), error)
+                .remedy("remove it, or choose another path")
+        }),
+        // A full backlog, or a socket we may not reach, is a socket somebody has.
+        Ok(()) | Err(_) => Err(cannot_listen(&address, io::ErrorKind::AddrInUse.into())),
+    }
+}
+
+fn probe(path: &Path) -> rustix::io::Result<()> {
+    connect(&unix_socket()?, &SocketAddrUnix::new(path)?)
+}
+
+fn unix_socket() -> rustix::io::Result<std::os::fd::OwnedFd> {
+    socket_with(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+        None,
+    )
+}
+
+fn listen_unix(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
+    let socket = unix_socket()?;
+    // The file gets the mode of the socket that is bound to it, so it is never open to others, not even for an instant.
+    fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    bind(&socket, &SocketAddrUnix::new(path)?)?;
+    let file = SocketFile::new(path)?;
+    listen(&socket, BACKLOG)?;
+    Ok((UnixListener::from_std(socket.into())?, file))
+}
+
+/// The file of a bound Unix socket.
+struct SocketFile {
+    path: PathBuf,
+    identity: (u64, u64),
+}
+
+impl SocketFile {
+    fn new(path: &Path) -> io::Result<Self> {
+        Ok(SocketFile { path: path.to_owned(), identity: identity(path)? })
+    }
+}
+
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    let metadata = std::fs::symlink_metadata(path)?;
+    Ok((metadata.dev(), metadata.ino()))
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        // A successor may have bound the path already.
+        if identity(&self.path).is_ok_and(|identity| identity == self.identity) {
+            if let Err(error) = std::fs::remove_file(&self.path) {
+                tracing::warn!(path = %self.path.display(), %error, "cannot remove the socket");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn runtime() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+    }
+
+    #[test]
+    fn a_unix_socket_is_private_replaced_when_stale_and_removed() {
+        runtime().block_on(async {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("s");
+            let address = Address::Unix(path.clone());
+            let first = Listener::bind(&address).await.unwrap();
+            let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600);
+            let error = Listener::bind(&address).await.err().unwrap();
+            assert_eq!(error.kind(), Kind::Busy);
+            assert!(error.to_string().contains("address in use"), "{error}");
+            drop(first);
+            assert!(!path.exists());
+
+            // What a killed server leaves behind.
+            drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+            let second = Listener::bind(&address).await.unwrap();
+            // A successor's socket is not ours to remove.
+            std::fs::remove_file(&path).unwrap();
+            let _successor = std::os::unix::net::UnixListener::bind(&path).unwrap();
+            drop(second);
+            assert!(path.exists());
+        });
+    }
+
+    #[test]
+    fn other_files_are_left_alone() {
+        runtime().block_on(async {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("precious");
+            std::fs::write(&path, "data").unwrap();
+            let error = Listener::bind(&Address::Unix(path.clone())).await.err().unwrap();
+            assert_eq!(error.kind(), Kind::AlreadyExists);
+            assert_eq!(std::fs::read(&path).unwrap(), b"data");
+            let nowhere = Address::Unix(folder.path().join("no/such/folder"));
+            assert_eq!(Listener::bind(&nowhere).await.err().unwrap().kind(), Kind::NotFound);
+        });
+    }
+
+    #[test]
+    fn a_port_in_use_is_said_to_be() {
+        runtime().block_on(async {
+            let first = Listener::bind(&"tcp://127.0.0.1:0".parse().unwrap()).await.unwrap();
+            let error = Listener::bind(first.address()).await.err().unwrap();
+            assert_eq!(error.kind(), Kind::Busy);
+            assert!(error.to_string().contains("address in use"), "{error}");
+        });
+    }
+}
