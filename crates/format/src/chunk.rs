@@ -15,7 +15,7 @@
 //! (drawn in [`crate::record`]).
 
 use stonefold_types::{AlignedBuf, Error, Kind, Result};
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::Xxh3Default;
 
 /// Bytes before the payload.
 pub const CHUNK_HEADER: usize = 48;
@@ -66,29 +66,33 @@ impl ChunkHeader {
     pub fn verify(bytes: &[u8]) -> Result<ChunkHeader> {
         let torn = || Error::new(Kind::Corrupt, "a journal chunk is torn or not one");
         let header = Self::peek(bytes).ok_or_else(torn)?;
-        if bytes.len() < header.len || checksum(&bytes[..header.len]) != bytes[..8] {
+        if bytes.len() < header.len || checksum(&bytes[..CHUNK_HEADER], &bytes[CHUNK_HEADER..header.len]) != bytes[..8] {
             return Err(torn());
         }
         Ok(header)
     }
 }
 
-/// Fills in the header of a chunk whose payload already lies behind it. `chunk` spans header and payload, without
-/// the padding.
-pub fn seal(chunk: &mut [u8], incarnation: [u8; 16], seq: u64, records: u32) {
-    assert!((CHUNK_HEADER..=CHUNK_BYTES_MAX).contains(&chunk.len()), "a chunk of {} bytes", chunk.len());
-    chunk[8..16].copy_from_slice(&MAGIC);
-    chunk[16..32].copy_from_slice(&incarnation);
-    chunk[32..40].copy_from_slice(&seq.to_le_bytes());
-    let len = chunk.len() as u32;
-    chunk[40..44].copy_from_slice(&len.to_le_bytes());
-    chunk[44..48].copy_from_slice(&records.to_le_bytes());
-    let check = checksum(chunk);
-    chunk[..8].copy_from_slice(&check);
+/// The header of a chunk around `payload`, complete with its check.
+pub fn seal(payload: &[u8], incarnation: [u8; 16], seq: u64, records: u32) -> [u8; CHUNK_HEADER] {
+    let len = CHUNK_HEADER + payload.len();
+    assert!(len <= CHUNK_BYTES_MAX, "a chunk of {len} bytes");
+    let mut header = [0; CHUNK_HEADER];
+    header[8..16].copy_from_slice(&MAGIC);
+    header[16..32].copy_from_slice(&incarnation);
+    header[32..40].copy_from_slice(&seq.to_le_bytes());
+    header[40..44].copy_from_slice(&(len as u32).to_le_bytes());
+    header[44..48].copy_from_slice(&records.to_le_bytes());
+    let check = checksum(&header, payload);
+    header[..8].copy_from_slice(&check);
+    header
 }
 
-fn checksum(chunk: &[u8]) -> [u8; 8] {
-    xxh3_64(&chunk[8..]).to_le_bytes()
+fn checksum(header: &[u8], payload: &[u8]) -> [u8; 8] {
+    let mut hash = Xxh3Default::new();
+    hash.update(&header[8..]);
+    hash.update(payload);
+    hash.digest().to_le_bytes()
 }
 
 /// A sealed and padded chunk around `payload`.
@@ -96,7 +100,7 @@ pub fn encode(incarnation: [u8; 16], seq: u64, records: u32, payload: &[u8]) -> 
     let len = CHUNK_HEADER + payload.len();
     let mut buf = AlignedBuf::zeroed(len.next_multiple_of(CHUNK_ALIGN));
     buf[CHUNK_HEADER..len].copy_from_slice(payload);
-    seal(&mut buf[..len], incarnation, seq, records);
+    buf[..CHUNK_HEADER].copy_from_slice(&seal(payload, incarnation, seq, records));
     buf
 }
 

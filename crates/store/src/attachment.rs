@@ -1,0 +1,357 @@
+//! A client's hold on a disk or a snapshot: what doors read and write through.
+//!
+//! *Promises*: a read returns what some instant between its call and its return held; a write is seen by every read
+//! that begins after it returned, whatever the connection; a flush covers everything acknowledged before it (P1). Any
+//! alignment is taken. *May be called by*: doors.
+
+use crate::disk::{Disk, View, blocks_of};
+use crate::overlay::{Blocks, Part, Source};
+use crate::read;
+use crate::store::Store;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use stonefold_format::record::{Change, EXTENT_HEADER, Record};
+use stonefold_types::{BLOCK_BYTES, Durability, Error, ExportName, Kind, Name, Result};
+
+/// A client's hold on a disk or a snapshot. Clones share the hold, which ends with the last of them.
+#[derive(Clone)]
+pub struct Attachment {
+    hold: Arc<Hold>,
+}
+
+struct Hold {
+    store: Arc<Store>,
+    disk: Arc<Disk>,
+    view: View,
+    name: ExportName,
+    size_bytes: u64,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let mut state = self.disk.state.lock();
+        match self.view {
+            View::Now => state.clients -= 1,
+            View::Snapshot(id) => {
+                if let Some(snapshot) = state.snapshots.iter_mut().find(|s| s.id == id) {
+                    snapshot.readers -= 1;
+                }
+            }
+        }
+    }
+}
+
+/// Proof that a flush happened: everything acknowledged before it is durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Flushed(());
+
+/// One run of an answer to [`Attachment::extents`] or [`Attachment::changed_since`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// How long it is.
+    pub bytes: u64,
+    /// Nothing is stored, or nothing has changed.
+    pub hole: bool,
+}
+
+/// Data waiting to be written, in parts that lie behind one another, and the partial blocks at its ends.
+struct Edges {
+    /// The whole blocks touched.
+    blocks: Blocks,
+    /// What lay in the first block before the data.
+    front: Vec<u8>,
+    /// What lay in the last block behind the data.
+    back: Vec<u8>,
+}
+
+impl Attachment {
+    pub(crate) fn new(
+        store: Arc<Store>,
+        disk: Arc<Disk>,
+        view: View,
+        name: ExportName,
+        size_bytes: u64,
+    ) -> Self {
+        Attachment { hold: Arc::new(Hold { store, disk, view, name, size_bytes }) }
+    }
+
+    /// The size when attached, in bytes.
+    pub fn size_bytes(&self) -> u64 {
+        self.hold.size_bytes
+    }
+
+    /// Whether writes are refused: a snapshot never changes.
+    pub fn read_only(&self) -> bool {
+        self.hold.view != View::Now
+    }
+
+    /// For people: shown in export lists.
+    pub fn description(&self) -> String {
+        match &self.hold.name {
+            ExportName::Disk(name) => format!("disk {name}"),
+            ExportName::Snapshot(name) => format!("snapshot {name}, read-only"),
+        }
+    }
+
+    fn check(&self, offset: u64, len: u64) -> Result<()> {
+        self.hold.store.check_open()?;
+        // The disk may have shrunk since it was attached.
+        let size = self.hold.disk.state.lock().size_of(self.hold.view);
+        if offset.checked_add(len).is_some_and(|end| end <= size) {
+            return Ok(());
+        }
+        let name = &self.hold.name;
+        Err(Error::new(
+            Kind::Invalid,
+            format!("{len} bytes at {offset} lie beyond the end of '{name}' ({size} bytes)"),
+        ))
+    }
+
+    fn check_writable(&self) -> Result<()> {
+        if !self.read_only() {
+            return Ok(());
+        }
+        let what = format!("'{}' is a snapshot and never changes", self.hold.name);
+        Err(Error::new(Kind::ReadOnly, what).remedy("clone it and write to the clone"))
+    }
+
+    /// Fills `buf` from `offset`, both in bytes. Fails with `Invalid` beyond the end, with `Corrupt` when what is
+    /// stored fails its checksum.
+    pub async fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.check(offset, buf.len() as u64)?;
+        let hold = &self.hold;
+        read::read(&hold.store.segments, &hold.disk, hold.view, offset, buf)
+            .await
+            .map_err(|e| e.context(format!("reading {} bytes at {offset} of '{}'", buf.len(), hold.name)))?;
+        self.count_read(buf.len());
+        Ok(())
+    }
+
+    /// As [`read`](Self::read) when everything is in memory; `None` when it would have to wait, and `buf` is then undefined.
+    pub fn read_cached(&self, offset: u64, buf: &mut [u8]) -> Option<Result<()>> {
+        if let Err(error) = self.check(offset, buf.len() as u64) {
+            return Some(Err(error));
+        }
+        let hold = &self.hold;
+        let done = read::read_cached(&hold.store.segments, &hold.disk, hold.view, offset, buf)?;
+        self.count_read(buf.len());
+        Some(done)
+    }
+
+    fn count_read(&self, bytes: usize) {
+        let counters = &self.hold.disk.counters;
+        counters.reads.fetch_add(1, Ordering::Relaxed);
+        counters.read_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Writes. On return the data outlives this process; with `fua`, or on a disk with durability `ack`, also the
+    /// loss of power. Fails with `NoSpace` when the pool is full, and then changes nothing.
+    pub async fn write(&self, offset: u64, data: &[u8], fua: bool) -> Result<()> {
+        self.check_writable()?;
+        self.check(offset, data.len() as u64)?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        let blocks = blocks_of(offset, data.len() as u64);
+        let room = (blocks.end - blocks.start) * BLOCK_BYTES as u64 + EXTENT_HEADER as u64;
+        self.hold.store.budget.take(room).await?;
+        let appended = self.append(offset, data, room).await;
+        if appended.is_err() {
+            self.hold.store.budget.give(room);
+        }
+        let (lsn, handed) = appended?;
+        self.acknowledge(lsn, handed, fua).await?;
+        let counters = &self.hold.disk.counters;
+        counters.writes.fetch_add(1, Ordering::Relaxed);
+        counters.write_bytes.fetch_add(data.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    async fn append(&self, offset: u64, data: &[u8], room: u64) -> Result<(u64, Arc<crate::gate::Gate>)> {
+        let block_bytes = BLOCK_BYTES as u64;
+        if offset % block_bytes == 0 && data.len() % BLOCK_BYTES == 0 {
+            return self
+                .append_blocks(offset / block_bytes, &[data], room, |_| true)
+                .map(|done| done.expect("always"));
+        }
+        loop {
+            let (edges, seen) = self.read_edges(offset, data.len() as u64).await?;
+            let parts = [&edges.front[..], data, &edges.back[..]];
+            // Whatever touched the partial blocks since they were read must not be undone by what was read.
+            let untouched = |state: &crate::disk::State| {
+                let last = edges.blocks.end - 1;
+                let mut fresh = state.folds == seen.folds;
+                for block in [edges.blocks.start, last] {
+                    let newest = |_: Blocks, lsn: u64, _: Part<'_>| fresh &= lsn < seen.next_lsn;
+                    fresh &= state.overlay(View::Now, block..block + 1, newest).is_ok();
+                }
+                fresh
+            };
+            if let Some(done) = self.append_blocks(edges.blocks.start, &parts, room, untouched)? {
+                return Ok(done);
+            }
+        }
+    }
+
+    /// Appends whole blocks given in parts to the journal and lays them over the disk, unless `still` says no.
+    fn append_blocks(
+        &self,
+        block: u64,
+        parts: &[&[u8]],
+        room: u64,
+        still: impl FnOnce(&crate::disk::State) -> bool,
+    ) -> Result<Option<(u64, Arc<crate::gate::Gate>)>> {
+        let disk = &self.hold.disk;
+        let mut state = disk.state.lock();
+        if let Some(why) = &state.barred {
+            return Err(why.clone());
+        }
+        if !still(&state) {
+            return Ok(None);
+        }
+        // Under the disk's lock, so that the order of records is the order of layers.
+        let (appended, slice) = self.hold.store.journal.append_write(disk.id, block, parts)?;
+        let blocks = block..block + (slice.len() / BLOCK_BYTES) as u64;
+        state.active.insert(blocks, appended.lsn, Source::Data(slice));
+        state.active.note(appended.lsn, room);
+        Ok(Some((appended.lsn, appended.handed)))
+    }
+
+    async fn read_edges(&self, offset: u64, len: u64) -> Result<(Edges, Seen)> {
+        let hold = &self.hold;
+        let seen = {
+            let state = hold.disk.state.lock();
+            Seen { folds: state.folds, next_lsn: hold.store.journal.next_lsn() }
+        };
+        let blocks = blocks_of(offset, len);
+        let (start, end) = (blocks.start * BLOCK_BYTES as u64, blocks.end * BLOCK_BYTES as u64);
+        let mut front = vec![0; (offset - start) as usize];
+        let mut back = vec![0; (end - offset - len) as usize];
+        read::read(&hold.store.segments, &hold.disk, View::Now, start, &mut front).await?;
+        read::read(&hold.store.segments, &hold.disk, View::Now, offset + len, &mut back).await?;
+        Ok((Edges { blocks, front, back }, seen))
+    }
+
+    async fn acknowledge(&self, lsn: u64, handed: Arc<crate::gate::Gate>, fua: bool) -> Result<()> {
+        let hold = &self.hold;
+        hold.store.note_appended();
+        handed.wait().await?;
+        if fua || hold.disk.state.lock().settings.durability == Durability::Ack {
+            hold.store.journal.make_durable(lsn + 1).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes a range read as zeros. Whole blocks of it cost no space and no time that grows with them, so that trim
+    /// and write-zeroes are the same.
+    pub async fn zero(&self, offset: u64, len: u64, fua: bool) -> Result<()> {
+        self.check_writable()?;
+        self.check(offset, len)?;
+        let block_bytes = BLOCK_BYTES as u64;
+        let whole = offset.div_ceil(block_bytes)..(offset + len) / block_bytes;
+        if whole.start >= whole.end {
+            return self.write(offset, &vec![0; len as usize], fua).await;
+        }
+        let (front, back) = (whole.start * block_bytes - offset, offset + len - whole.end * block_bytes);
+        self.write(offset, &vec![0; front as usize], fua).await?;
+        self.write(whole.end * block_bytes, &vec![0; back as usize], fua).await?;
+        let room = EXTENT_HEADER as u64;
+        self.hold.store.budget.take(room).await?;
+        let appended = self.append_zero(whole, room);
+        if appended.is_err() {
+            self.hold.store.budget.give(room);
+        }
+        let (lsn, handed) = appended?;
+        self.acknowledge(lsn, handed, fua).await
+    }
+
+    fn append_zero(&self, blocks: Blocks, room: u64) -> Result<(u64, Arc<crate::gate::Gate>)> {
+        let disk = &self.hold.disk;
+        let change = Change::Zero { block: blocks.start, blocks: blocks.end - blocks.start };
+        let mut encoded = Vec::new();
+        Record { disk: disk.id, change }.encode(&mut encoded);
+        let mut state = disk.state.lock();
+        if let Some(why) = &state.barred {
+            return Err(why.clone());
+        }
+        let appended = self.hold.store.journal.append_records(&encoded, 1)?;
+        state.active.insert(blocks, appended.lsn, Source::Zero);
+        state.active.note(appended.lsn, room);
+        Ok((appended.lsn, appended.handed))
+    }
+
+    /// Makes everything acknowledged before this call durable, on whichever connection it was written.
+    pub async fn flush(&self) -> Result<Flushed> {
+        self.hold.store.check_open()?;
+        self.hold.store.flush().await?;
+        self.hold.disk.counters.flushes.fetch_add(1, Ordering::Relaxed);
+        Ok(Flushed(()))
+    }
+
+    /// Which parts of a range are stored. Covers exactly the range, in order.
+    pub async fn extents(&self, offset: u64, len: u64) -> Result<Vec<Extent>> {
+        self.check(offset, len)?;
+        let hold = &self.hold;
+        let found = read::stored(&hold.store.segments, &hold.disk, hold.view, blocks_of(offset, len)).await?;
+        Ok(clip(found, offset, len))
+    }
+
+    /// Which parts of a range differ from a snapshot of the same disk: a hole is what has not changed. The snapshot
+    /// and, for a snapshot's attachment, this view are folded first.
+    pub async fn changed_since(&self, snapshot: &Name, offset: u64, len: u64) -> Result<Vec<Extent>> {
+        self.check(offset, len)?;
+        let hold = &self.hold;
+        let blocks = blocks_of(offset, len);
+        let changed = hold.store.changed_blocks(&hold.disk, snapshot, hold.view, blocks.clone()).await?;
+        let mut runs = Vec::new();
+        let mut at = blocks.start;
+        for run in changed {
+            let run = run.start.max(blocks.start)..run.end.min(blocks.end);
+            if run.start >= run.end {
+                continue;
+            }
+            if run.start > at {
+                runs.push((at..run.start, false));
+            }
+            at = run.end;
+            runs.push((run, true));
+        }
+        if at < blocks.end {
+            runs.push((at..blocks.end, false));
+        }
+        Ok(clip(runs, offset, len))
+    }
+
+    /// Brings a range into the cache.
+    pub async fn prefetch(&self, offset: u64, len: u64) -> Result<()> {
+        self.check(offset, len)?;
+        let mut buf = vec![0; PREFETCH_BYTES.min(len as usize)];
+        let mut at = offset;
+        while at < offset + len {
+            let part = (offset + len - at).min(buf.len() as u64) as usize;
+            self.read(at, &mut buf[..part]).await?;
+            at += part as u64;
+        }
+        Ok(())
+    }
+}
+
+/// Prefetching reads this much at a time, in bytes: one engine read.
+const PREFETCH_BYTES: usize = 1 << 20;
+
+/// The instant at which partial blocks were read.
+struct Seen {
+    folds: u64,
+    next_lsn: u64,
+}
+
+/// Block runs as byte extents of exactly the range.
+fn clip(runs: Vec<(Blocks, bool)>, offset: u64, len: u64) -> Vec<Extent> {
+    let clipped = runs.into_iter().map(|(blocks, stored)| {
+        let start = (blocks.start * BLOCK_BYTES as u64).max(offset);
+        let end = (blocks.end * BLOCK_BYTES as u64).min(offset + len);
+        Extent { bytes: end - start, hole: !stored }
+    });
+    clipped.filter(|extent| extent.bytes > 0).collect()
+}

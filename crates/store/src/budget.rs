@@ -1,0 +1,72 @@
+//! Room for acknowledged data that is not folded yet.
+//!
+//! A write is admitted only with room for it; when the fold cannot give room back because the pool is full, writes
+//! fail with that reason rather than wait for ever.
+
+use parking_lot::Mutex;
+use stonefold_types::{Error, Result};
+use tokio::sync::Notify;
+
+/// Bytes that may be acknowledged and unfolded at one time.
+pub(crate) struct Budget {
+    bytes_max: u64,
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    used: u64,
+    blocked: Option<Error>,
+}
+
+impl Budget {
+    pub(crate) fn new(bytes_max: u64) -> Self {
+        Budget { bytes_max, state: Mutex::default(), changed: Notify::new() }
+    }
+
+    /// Waits for room for `bytes`, and takes it. One request may exceed the whole budget, alone. Fails when the fold
+    /// is [blocked](Budget::block).
+    pub(crate) async fn take(&self, bytes: u64) -> Result<()> {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            {
+                let mut state = self.state.lock();
+                if state.used == 0 || state.used + bytes <= self.bytes_max {
+                    state.used += bytes;
+                    return Ok(());
+                }
+                if let Some(error) = &state.blocked {
+                    return Err(error.clone());
+                }
+            }
+            changed.await;
+        }
+    }
+
+    /// Counts bytes that were admitted before a restart.
+    pub(crate) fn take_anyway(&self, bytes: u64) {
+        self.state.lock().used += bytes;
+    }
+
+    /// Gives room back.
+    pub(crate) fn give(&self, bytes: u64) {
+        let mut state = self.state.lock();
+        state.used = state.used.checked_sub(bytes).expect("what is given back was taken");
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    /// Bytes taken.
+    pub(crate) fn used(&self) -> u64 {
+        self.state.lock().used
+    }
+
+    /// While blocked, requests without room fail with `error`; `None` ends that.
+    pub(crate) fn block(&self, error: Option<Error>) {
+        self.state.lock().blocked = error;
+        self.changed.notify_waiters();
+    }
+}

@@ -1,0 +1,184 @@
+//! A bounded cache of things read from the engine.
+//!
+//! *Promises*: never holds more than its bytes; a hit is a short lock on one of several shards, a bit set, and a clone of an `Arc`.
+//! Replacement is CLOCK: what was used since the hand last passed stays, so that one long scan
+//! does not sweep out what is used again and again more than once round.
+
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const SHARDS: usize = 16;
+/// What an entry costs beside its value: its slot, its place in the table, its allocation's own header.
+const ENTRY_OVERHEAD_BYTES: u64 = 96;
+
+/// A map from block or node address to `V`, bounded in bytes.
+pub(crate) struct Cache<V> {
+    shards: Box<[Mutex<Shard<V>>]>,
+    bytes_max: AtomicU64,
+    hits: AtomicU64,
+    misses: AtomicU64,
+}
+
+struct Shard<V> {
+    places: HashMap<u64, usize, BuildHasherDefault<AddressHasher>>,
+    slots: Vec<Slot<V>>,
+    free: Vec<usize>,
+    hand: usize,
+    bytes: u64,
+}
+
+struct Slot<V> {
+    address: u64,
+    bytes: u64,
+    used: bool,
+    value: Option<V>,
+}
+
+/// Addresses are sequential numbers: one multiplication spreads them.
+#[derive(Default)]
+pub(crate) struct AddressHasher(u64);
+
+impl Hasher for AddressHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+    fn write_u64(&mut self, value: u64) {
+        self.0 = spread(self.0 ^ value);
+    }
+}
+
+fn spread(value: u64) -> u64 {
+    let mixed = value.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed ^ (mixed >> 32)
+}
+
+impl<V: Clone> Cache<V> {
+    pub(crate) fn new(bytes_max: u64) -> Self {
+        let shard = || {
+            Mutex::new(Shard {
+                places: HashMap::default(),
+                slots: Vec::new(),
+                free: Vec::new(),
+                hand: 0,
+                bytes: 0,
+            })
+        };
+        Cache {
+            shards: (0..SHARDS).map(|_| shard()).collect(),
+            bytes_max: AtomicU64::new(bytes_max),
+            hits: AtomicU64::new(0),
+            misses: AtomicU64::new(0),
+        }
+    }
+
+    fn shard(&self, address: u64) -> &Mutex<Shard<V>> {
+        &self.shards[(spread(address) >> 60) as usize % SHARDS]
+    }
+
+    pub(crate) fn get(&self, address: u64) -> Option<V> {
+        let mut shard = self.shard(address).lock();
+        let found = shard.places.get(&address).copied();
+        let counter = if found.is_some() { &self.hits } else { &self.misses };
+        counter.fetch_add(1, Ordering::Relaxed);
+        let slot = &mut shard.slots[found?];
+        slot.used = true;
+        slot.value.clone()
+    }
+
+    /// Adds a value that takes `bytes`, and makes room for it.
+    pub(crate) fn insert(&self, address: u64, value: V, bytes: u64) {
+        let bytes = bytes + ENTRY_OVERHEAD_BYTES;
+        let shard_max = self.bytes_max.load(Ordering::Relaxed) / SHARDS as u64;
+        let mut shard = self.shard(address).lock();
+        if bytes > shard_max || shard.places.contains_key(&address) {
+            return;
+        }
+        shard.shrink_to(shard_max - bytes);
+        // A new value must be used once more before the hand comes round to be kept.
+        let slot = Slot { address, bytes, used: false, value: Some(value) };
+        let place = match shard.free.pop() {
+            Some(place) => {
+                shard.slots[place] = slot;
+                place
+            }
+            None => {
+                shard.slots.push(slot);
+                shard.slots.len() - 1
+            }
+        };
+        shard.places.insert(address, place);
+        shard.bytes += bytes;
+    }
+
+    /// Forgets everything.
+    pub(crate) fn clear(&self) {
+        self.shards.iter().for_each(|shard| shard.lock().shrink_to(0));
+    }
+
+    /// A new bound, kept to at once.
+    pub(crate) fn resize(&self, bytes_max: u64) {
+        self.bytes_max.store(bytes_max, Ordering::Relaxed);
+        self.shards.iter().for_each(|shard| shard.lock().shrink_to(bytes_max / SHARDS as u64));
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.lock().bytes).sum()
+    }
+
+    pub(crate) fn bytes_max(&self) -> u64 {
+        self.bytes_max.load(Ordering::Relaxed)
+    }
+
+    /// Hits and misses so far.
+    pub(crate) fn hits_misses(&self) -> (u64, u64) {
+        (self.hits.load(Ordering::Relaxed), self.misses.load(Ordering::Relaxed))
+    }
+}
+
+impl<V> Shard<V> {
+    fn shrink_to(&mut self, bytes_max: u64) {
+        while self.bytes > bytes_max {
+            let hand = self.hand;
+            self.hand = (hand + 1) % self.slots.len();
+            let slot = &mut self.slots[hand];
+            if slot.value.is_none() {
+                continue;
+            }
+            if std::mem::take(&mut slot.used) && bytes_max > 0 {
+                continue;
+            }
+            slot.value = None;
+            self.bytes -= slot.bytes;
+            self.places.remove(&slot.address);
+            self.free.push(hand);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keeps_to_its_bytes_and_to_what_is_used() {
+        let entry = 1000 + ENTRY_OVERHEAD_BYTES;
+        let cache = Cache::new(SHARDS as u64 * 8 * entry);
+        for address in 0..10_000u64 {
+            cache.insert(address, address, 1000);
+            assert_eq!(cache.get(7), (address >= 7).then_some(7), "the one that is always used stays");
+        }
+        assert!(cache.bytes() <= cache.bytes_max());
+        assert!(cache.bytes() > cache.bytes_max() / 2);
+        cache.resize(SHARDS as u64 * 2 * entry);
+        assert!(cache.bytes() <= cache.bytes_max());
+        cache.clear();
+        assert_eq!((cache.bytes(), cache.get(7)), (0, None));
+        cache.insert(7, 8, 1000);
+        assert_eq!(cache.get(7), Some(8));
+    }
+}

@@ -1,0 +1,217 @@
+//! One disk in memory: its unfolded layers, its newest commit, its snapshots.
+//!
+//! Invariant: what the disk holds is its commit with all layers over it, oldest first. What a pending snapshot holds is the commit
+//! with the layers up to the one that ends with it. The fold keeps this: it moves the oldest layer into the commit under one lock.
+
+use crate::overlay::{Blocks, Layer, Part, resolve};
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use stonefold_engine::Version;
+use stonefold_env::WallNanos;
+use stonefold_format::entry::Entry;
+use stonefold_format::head::{Commit, Head, SnapshotRecord};
+use stonefold_types::{BLOCK_BYTES, DiskSettings, Error, Kind, Name, Result, SnapshotName};
+
+/// One disk.
+pub(crate) struct Disk {
+    pub(crate) id: u64,
+    pub(crate) name: Name,
+    pub(crate) created: WallNanos,
+    pub(crate) origin: Option<SnapshotName>,
+    pub(crate) state: Mutex<State>,
+    /// The version of the stored head; held while the head changes, so that changes come one after another.
+    pub(crate) head: tokio::sync::Mutex<Version>,
+    pub(crate) counters: Counters,
+}
+
+/// What clients did since the start.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) reads: AtomicU64,
+    pub(crate) read_bytes: AtomicU64,
+    pub(crate) writes: AtomicU64,
+    pub(crate) write_bytes: AtomicU64,
+    pub(crate) flushes: AtomicU64,
+}
+
+/// What changes of a disk.
+pub(crate) struct State {
+    pub(crate) size_bytes: u64,
+    /// The size that goes with the commit.
+    pub(crate) folded_size_bytes: u64,
+    pub(crate) settings: DiskSettings,
+    pub(crate) commit: Commit,
+    /// Journal records up to this one are in the commits.
+    pub(crate) folded_lsn: u64,
+    /// Takes writes.
+    pub(crate) active: Layer,
+    /// Oldest first.
+    pub(crate) frozen: VecDeque<Arc<Layer>>,
+    /// Oldest first.
+    pub(crate) snapshots: Vec<Snapshot>,
+    pub(crate) next_snapshot_id: u64,
+    /// Attached writable clients.
+    pub(crate) clients: usize,
+    /// Counts folds: what was read from the map before one may be older than what was overlaid then.
+    pub(crate) folds: u64,
+    /// Why nothing may attach or write, while something needs the disk for itself or it is gone.
+    pub(crate) barred: Option<Error>,
+}
+
+/// A snapshot.
+#[derive(Clone)]
+pub(crate) struct Snapshot {
+    pub(crate) id: u64,
+    pub(crate) name: Name,
+    pub(crate) created: WallNanos,
+    pub(crate) size_bytes: u64,
+    /// What it holds, once the fold has reached it.
+    pub(crate) commit: Option<Commit>,
+    /// Attached readers.
+    pub(crate) readers: usize,
+}
+
+/// What of a disk is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum View {
+    /// The present.
+    Now,
+    /// The snapshot with this id.
+    Snapshot(u64),
+}
+
+impl Disk {
+    /// A disk as its head describes it.
+    pub(crate) fn from_head(head: Head, version: Version) -> Arc<Self> {
+        let snapshots = head.snapshots.iter().map(Snapshot::from_record).collect();
+        Arc::new(Disk {
+            id: head.id,
+            name: head.name,
+            created: head.created,
+            origin: head.origin,
+            state: Mutex::new(State {
+                size_bytes: head.size_bytes,
+                folded_size_bytes: head.size_bytes,
+                settings: head.settings,
+                commit: head.commit,
+                folded_lsn: head.folded_lsn,
+                active: Layer::default(),
+                frozen: VecDeque::new(),
+                snapshots,
+                next_snapshot_id: head.next_snapshot_id,
+                clients: 0,
+                folds: 0,
+                barred: None,
+            }),
+            head: tokio::sync::Mutex::new(version),
+            counters: Counters::default(),
+        })
+    }
+
+    /// The head as it would be stored now: only what is folded.
+    pub(crate) fn head(&self, state: &State) -> Head {
+        Head {
+            id: self.id,
+            name: self.name.clone(),
+            created: self.created,
+            size_bytes: state.folded_size_bytes,
+            settings: state.settings.clone(),
+            origin: self.origin.clone(),
+            folded_lsn: state.folded_lsn,
+            commit: state.commit,
+            next_snapshot_id: state.next_snapshot_id,
+            snapshots: state
+                .snapshots
+                .iter()
+                .filter_map(|s| s.commit.map(|commit| s.record(commit)))
+                .collect(),
+        }
+    }
+}
+
+impl Snapshot {
+    fn from_record(record: &SnapshotRecord) -> Self {
+        Snapshot {
+            id: record.id,
+            name: record.name.clone(),
+            created: record.created,
+            size_bytes: record.size_bytes,
+            commit: Some(record.commit),
+            readers: 0,
+        }
+    }
+
+    /// As it is stored.
+    pub(crate) fn record(&self, commit: Commit) -> SnapshotRecord {
+        let (name, created, size_bytes) = (self.name.clone(), self.created, self.size_bytes);
+        SnapshotRecord { id: self.id, name, created, size_bytes, commit }
+    }
+}
+
+impl State {
+    /// Ends the active layer; the next write begins another. A snapshot ends it even when it is empty.
+    pub(crate) fn freeze(&mut self, ends_with: Option<u64>) {
+        if self.active.is_clean() && ends_with.is_none() {
+            return;
+        }
+        let mut layer = std::mem::take(&mut self.active);
+        layer.ends_with = ends_with;
+        self.frozen.push_back(Arc::new(layer));
+    }
+
+    /// The oldest journal record that is not folded.
+    pub(crate) fn first_unfolded_lsn(&self) -> Option<u64> {
+        let layers = self.frozen.iter().map(|layer| layer.first_lsn);
+        layers.chain([self.active.first_lsn]).flatten().min()
+    }
+
+    pub(crate) fn snapshot(&self, id: u64) -> Option<&Snapshot> {
+        self.snapshots.iter().find(|s| s.id == id)
+    }
+
+    /// By name.
+    pub(crate) fn snapshot_named(&self, disk: &Name, name: &Name) -> Result<&Snapshot> {
+        self.snapshots.iter().find(|s| s.name == *name).ok_or_else(|| {
+            Error::new(Kind::NotFound, format!("snapshot '{disk}@{name}' does not exist"))
+                .remedy(format!("'stonefold snapshot ls {disk}' names those that do"))
+        })
+    }
+
+    /// Shows `found` every part of `blocks` that lies in a layer of the view; returns the map's root to be asked for
+    /// the rest, and the rest.
+    pub(crate) fn overlay(
+        &self,
+        view: View,
+        blocks: Blocks,
+        found: impl FnMut(Blocks, u64, Part<'_>),
+    ) -> Result<(Entry, Vec<Blocks>)> {
+        let frozen = || self.frozen.iter().rev().map(|layer| &**layer);
+        let View::Snapshot(id) = view else {
+            let layers = std::iter::once(&self.active).chain(frozen());
+            return Ok((self.commit.root, resolve(layers, blocks, found)));
+        };
+        let snapshot =
+            self.snapshot(id).ok_or_else(|| Error::new(Kind::NotFound, "the snapshot has been removed"))?;
+        match snapshot.commit {
+            Some(commit) => Ok((commit.root, vec![blocks])),
+            None => {
+                let layers = frozen().skip_while(|layer| layer.ends_with != Some(id));
+                Ok((self.commit.root, resolve(layers, blocks, found)))
+            }
+        }
+    }
+
+    pub(crate) fn size_of(&self, view: View) -> u64 {
+        match view {
+            View::Now => self.size_bytes,
+            View::Snapshot(id) => self.snapshot(id).map_or(0, |s| s.size_bytes),
+        }
+    }
+}
+
+/// The blocks that a range of bytes touches.
+pub(crate) fn blocks_of(offset: u64, len: u64) -> Blocks {
+    offset / BLOCK_BYTES as u64..(offset + len).div_ceil(BLOCK_BYTES as u64)
+}

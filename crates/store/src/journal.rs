@@ -1,0 +1,324 @@
+//! The journal's writing side: group commit of every disk's changes.
+//!
+//! *Promises*: records take effect in the order of their numbers (lsn); a wait for a record's hand-over ends when it
+//! outlives this process, and a wait for durability when it outlives the loss of power. After the first failure of
+//! the medium nothing is acknowledged any more. *Owns*: the chunk being filled and the engine's journal.
+//!
+//! Two tasks work beside the callers: the *writer* appends chunks one after another; what arrives while one append is
+//! under way makes up the next. The *syncer* makes durable what was handed over; flushes that arrive while one sync
+//! is under way share the next.
+
+use crate::arena::{ArenaSlice, ArenaWriter};
+use crate::gate::Gate;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use stonefold_engine as engine;
+use stonefold_env::Env;
+use stonefold_format::chunk::{self, CHUNK_ALIGN, CHUNK_HEADER};
+use stonefold_format::record::{self, PAYLOAD_HEADER};
+use stonefold_types::{BLOCK_BYTES, Error, Result};
+use tokio::sync::Notify;
+
+/// A chunk takes records until it has this many bytes: enough that the medium's time per append is well used, and
+/// little enough that the first record does not wait long for the last.
+const CHUNK_BYTES_SOFT: usize = 256 << 10;
+
+/// Where a record was put.
+pub(crate) struct Appended {
+    pub(crate) lsn: u64,
+    /// Opens when the record is handed over.
+    pub(crate) handed: Arc<Gate>,
+}
+
+/// See the module.
+pub(crate) struct Journal {
+    engine: Arc<dyn engine::Journal>,
+    incarnation: [u8; 16],
+    queue: Mutex<Queue>,
+    writer_wake: Notify,
+    syncer_wake: Notify,
+    next_sync: Mutex<Arc<Gate>>,
+    sync_wanted: AtomicBool,
+    /// Every record with a lower number is handed over.
+    handed_below: AtomicU64,
+    /// Every record with a lower number is durable.
+    durable_below: AtomicU64,
+    closed: AtomicBool,
+    pub(crate) counters: Counters,
+}
+
+/// What happened since the start.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) chunks: AtomicU64,
+    pub(crate) chunk_bytes: AtomicU64,
+    pub(crate) syncs: AtomicU64,
+}
+
+struct Queue {
+    next_lsn: u64,
+    next_seq: u64,
+    filling: Option<Chunk>,
+    full: VecDeque<Chunk>,
+    failed: Option<Error>,
+    /// Opens when the newest chunk there is is handed over.
+    newest: Arc<Gate>,
+    /// Of chunks not yet trimmed: sequence number, and the lsn after their last record. Oldest first.
+    written: VecDeque<(u64, u64)>,
+}
+
+struct Chunk {
+    arena: ArenaWriter,
+    records: u32,
+    handed: Arc<Gate>,
+}
+
+impl Journal {
+    /// Takes over an empty journal; the first record gets `first_lsn`. The tasks run until [`Journal::close`].
+    pub(crate) fn start(
+        env: &Env,
+        engine: Arc<dyn engine::Journal>,
+        incarnation: [u8; 16],
+        first_lsn: u64,
+    ) -> Arc<Self> {
+        let queue = Queue {
+            next_lsn: first_lsn,
+            next_seq: 0,
+            filling: None,
+            full: VecDeque::new(),
+            failed: None,
+            newest: Arc::default(),
+            written: VecDeque::new(),
+        };
+        let journal = Arc::new(Journal {
+            engine,
+            incarnation,
+            queue: Mutex::new(queue),
+            writer_wake: Notify::new(),
+            syncer_wake: Notify::new(),
+            next_sync: Mutex::default(),
+            sync_wanted: AtomicBool::new(false),
+            handed_below: AtomicU64::new(first_lsn),
+            durable_below: AtomicU64::new(first_lsn),
+            closed: AtomicBool::new(false),
+            counters: Counters::default(),
+        });
+        env.spawn("journal writer", journal.clone().write_chunks());
+        env.spawn("journal syncer", journal.clone().sync_chunks());
+        journal
+    }
+
+    /// Appends whole blocks given in parts, and shows where their bytes are from now on.
+    pub(crate) fn append_write(
+        &self,
+        disk: u64,
+        block: u64,
+        parts: &[&[u8]],
+    ) -> Result<(Appended, ArenaSlice)> {
+        let bytes: usize = parts.iter().map(|part| part.len()).sum();
+        debug_assert!(bytes > 0 && bytes % BLOCK_BYTES == 0);
+        let header = record::extent_header(disk, true, block, (bytes / BLOCK_BYTES) as u64);
+        let mut queue = self.queue.lock();
+        let (appended, chunk) = queue.begin_record(header.len() + bytes, 1)?;
+        chunk.arena.push(&header);
+        let start = chunk.arena.len();
+        parts.iter().for_each(|part| chunk.arena.push(part));
+        let slice = chunk.arena.slice(start, bytes);
+        drop(queue);
+        self.writer_wake.notify_one();
+        Ok((appended, slice))
+    }
+
+    /// Appends encoded records, all in one chunk: after a crash all of them are there or none. Returns where the
+    /// first was put.
+    pub(crate) fn append_records(&self, encoded: &[u8], count: u32) -> Result<Appended> {
+        let mut queue = self.queue.lock();
+        let (appended, chunk) = queue.begin_record(encoded.len(), count)?;
+        chunk.arena.push(encoded);
+        drop(queue);
+        self.writer_wake.notify_one();
+        Ok(appended)
+    }
+
+    /// The number the next record will get.
+    pub(crate) fn next_lsn(&self) -> u64 {
+        self.queue.lock().next_lsn
+    }
+
+    /// Every record with a lower number has been handed over.
+    pub(crate) fn handed_below(&self) -> u64 {
+        self.handed_below.load(Ordering::Acquire)
+    }
+
+    /// Waits until every record appended before this call is handed over.
+    pub(crate) async fn hand_over(&self) -> Result<()> {
+        let newest = {
+            let queue = self.queue.lock();
+            if queue.next_lsn == self.handed_below() {
+                return Ok(());
+            }
+            queue.newest.clone()
+        };
+        newest.wait().await
+    }
+
+    /// Waits until every record below `lsn`, all of which have been handed over, is durable.
+    pub(crate) async fn make_durable(&self, lsn: u64) -> Result<()> {
+        debug_assert!(lsn <= self.handed_below());
+        if self.durable_below.load(Ordering::Acquire) >= lsn {
+            return Ok(());
+        }
+        let gate = {
+            let gate = self.next_sync.lock();
+            self.sync_wanted.store(true, Ordering::Release);
+            gate.clone()
+        };
+        self.syncer_wake.notify_one();
+        gate.wait().await
+    }
+
+    /// Allows the engine to forget the chunks that hold only records below `lsn`.
+    pub(crate) async fn trim(&self, lsn: u64) -> Result<()> {
+        let below = {
+            let mut queue = self.queue.lock();
+            while queue.written.front().is_some_and(|(_, end)| *end <= lsn) {
+                queue.written.pop_front();
+            }
+            queue.written.front().map(|(seq, _)| *seq)
+        };
+        match below {
+            Some(seq) => self.engine.trim(seq).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Ends the tasks. What was not handed over by now never will be.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.fail(&crate::closed());
+        self.writer_wake.notify_one();
+        self.syncer_wake.notify_one();
+    }
+
+    fn fail(&self, error: &Error) {
+        let mut queue = self.queue.lock();
+        queue.failed.get_or_insert_with(|| error.clone());
+        let waiting: Vec<Chunk> =
+            queue.filling.take().into_iter().chain(std::mem::take(&mut queue.full)).collect();
+        drop(queue);
+        waiting.into_iter().for_each(|chunk| chunk.handed.open(Err(error.clone())));
+    }
+
+    async fn write_chunks(self: Arc<Self>) {
+        loop {
+            let Some((chunk, seq, end)) = self.take_chunk() else {
+                if self.closed.load(Ordering::Acquire) {
+                    return;
+                }
+                self.writer_wake.notified().await;
+                continue;
+            };
+            let handed = chunk.handed.clone();
+            let bytes = self.seal(chunk, seq);
+            self.counters.chunks.fetch_add(1, Ordering::Relaxed);
+            self.counters.chunk_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+            let result = self.engine.append(bytes).await;
+            match &result {
+                Ok(()) => self.handed_below.store(end, Ordering::Release),
+                Err(error) => {
+                    tracing::error!(
+                        "the journal failed; nothing more is acknowledged until a restart: {error}"
+                    );
+                    self.fail(error);
+                }
+            }
+            handed.open(result);
+        }
+    }
+
+    /// The next chunk to write, its sequence number, and the lsn after its last record.
+    fn take_chunk(&self) -> Option<(Chunk, u64, u64)> {
+        let mut queue = self.queue.lock();
+        if queue.failed.is_some() {
+            return None;
+        }
+        let chunk = queue.full.pop_front().or_else(|| queue.filling.take())?;
+        let seq = queue.next_seq;
+        queue.next_seq += 1;
+        let start = queue.written.back().map_or_else(|| self.handed_below(), |(_, end)| *end);
+        let end = start + u64::from(chunk.records);
+        queue.written.push_back((seq, end));
+        Some((chunk, seq, end))
+    }
+
+    fn seal(&self, chunk: Chunk, seq: u64) -> Bytes {
+        let header = chunk::seal(chunk.arena.payload(), self.incarnation, seq, chunk.records);
+        let padded = chunk.arena.len().next_multiple_of(CHUNK_ALIGN);
+        chunk.arena.finish(&header, padded)
+    }
+
+    async fn sync_chunks(self: Arc<Self>) {
+        loop {
+            if self.closed.load(Ordering::Acquire) {
+                self.next_sync.lock().open(Err(crate::closed()));
+                return;
+            }
+            if !self.sync_wanted.load(Ordering::Acquire) {
+                self.syncer_wake.notified().await;
+                continue;
+            }
+            // Whoever asks from here on waits for the next sync: this one may miss what they mean.
+            let gate = {
+                let mut next = self.next_sync.lock();
+                self.sync_wanted.store(false, Ordering::Release);
+                std::mem::take(&mut *next)
+            };
+            let failed = self.queue.lock().failed.clone();
+            let target = self.handed_below();
+            let result = match failed {
+                Some(error) => Err(error),
+                None => self.engine.sync().await,
+            };
+            self.counters.syncs.fetch_add(1, Ordering::Relaxed);
+            match &result {
+                Ok(()) => self.durable_below.store(target, Ordering::Release),
+                Err(error) => self.fail(error),
+            }
+            gate.open(result);
+        }
+    }
+}
+
+impl Queue {
+    /// Room for a record of `bytes`, or for `count` records that take as much together, in the chunk being filled.
+    fn begin_record(&mut self, bytes: usize, count: u32) -> Result<(Appended, &mut Chunk)> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        if self.filling.as_ref().is_some_and(|chunk| !chunk.arena.has_room(bytes)) {
+            self.full.extend(self.filling.take());
+        }
+        let lsn = self.next_lsn;
+        self.next_lsn += u64::from(count);
+        let newest = &mut self.newest;
+        let chunk = self.filling.get_or_insert_with(|| {
+            let chunk = Chunk::new(bytes, lsn);
+            *newest = chunk.handed.clone();
+            chunk
+        });
+        chunk.records += count;
+        Ok((Appended { lsn, handed: chunk.handed.clone() }, chunk))
+    }
+}
+
+impl Chunk {
+    fn new(bytes: usize, first_lsn: u64) -> Self {
+        let front = CHUNK_HEADER + PAYLOAD_HEADER;
+        let mut arena = ArenaWriter::new((front + bytes).max(CHUNK_BYTES_SOFT), CHUNK_HEADER);
+        arena.push(&first_lsn.to_le_bytes());
+        Chunk { arena, records: 0, handed: Arc::default() }
+    }
+}

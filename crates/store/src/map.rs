@@ -1,0 +1,307 @@
+//! A disk's map: which block lies where.
+//!
+//! A copy-on-write radix tree of four levels with 256 ways ([`stonefold_format::node`]). Nodes are immutable; an
+//! update writes new nodes along the paths it touches and shares the rest, so that a commit is a root. Comparing two
+//! commits skips what they share.
+
+use crate::overlay::Blocks;
+use crate::segments::{Packer, Segments};
+use futures::future::{BoxFuture, try_join_all};
+use std::sync::Arc;
+use stonefold_format::entry::Entry;
+use stonefold_format::frame;
+use stonefold_format::head::Commit;
+use stonefold_format::node::{NODE_SHIFT, NODE_WAYS, Node};
+use stonefold_types::{Compression, Result};
+
+/// The level of the top node; leaves have level 0.
+const TOP: u32 = 3;
+/// Subtrees worked on side by side: hides the engine's time per node without flooding it.
+const ABREAST: usize = 16;
+
+/// Blocks below one entry of a node of `level`.
+const fn span(level: u32) -> u64 {
+    1 << (level * NODE_SHIFT)
+}
+
+/// What becomes of some consecutive blocks.
+#[derive(Clone, Debug)]
+pub(crate) struct Run {
+    pub(crate) blocks: Blocks,
+    /// The entry of the first block; the others lie behind it in the same frame. A hole means that all become holes.
+    pub(crate) first: Entry,
+}
+
+impl Run {
+    fn entry(&self, block: u64) -> Entry {
+        if self.first.is_hole() {
+            return Entry::HOLE;
+        }
+        let ahead = block - self.blocks.start;
+        let mut entry = self.first;
+        entry.address += ahead;
+        let hint = entry.hint;
+        let index = hint.index() + ahead as usize;
+        entry.hint = stonefold_format::entry::Hint::new(
+            hint.offset() as usize,
+            hint.length(),
+            index,
+            hint.generation(),
+        );
+        entry
+    }
+}
+
+/// The entries of `blocks`, if every node on the way is in memory.
+pub(crate) fn lookup_cached(
+    segments: &Segments,
+    root: &Entry,
+    blocks: &Blocks,
+    out: &mut Vec<Entry>,
+) -> Option<()> {
+    let mut at = blocks.start;
+    while at < blocks.end {
+        let leaf_end = (at / NODE_WAYS as u64 + 1) * NODE_WAYS as u64;
+        let upto = leaf_end.min(blocks.end);
+        let mut entry = *root;
+        let mut level = TOP;
+        let leaf = loop {
+            if entry.is_hole() {
+                break None;
+            }
+            let node = segments.cached_node(&entry)?;
+            if level == 0 {
+                break Some(node);
+            }
+            entry = node.entries[(at / span(level)) as usize % NODE_WAYS];
+            level -= 1;
+        };
+        match leaf {
+            Some(leaf) => {
+                let first = at as usize % NODE_WAYS;
+                out.extend_from_slice(&leaf.entries[first..first + (upto - at) as usize]);
+            }
+            None => out.resize(out.len() + (upto - at) as usize, Entry::HOLE),
+        }
+        at = upto;
+    }
+    Some(())
+}
+
+/// The entries of `blocks`.
+pub(crate) async fn lookup(segments: &Segments, root: &Entry, blocks: &Blocks) -> Result<Vec<Entry>> {
+    let mut out = Vec::with_capacity((blocks.end - blocks.start) as usize);
+    let mut at = blocks.start;
+    while at < blocks.end {
+        let upto = ((at / NODE_WAYS as u64 + 1) * NODE_WAYS as u64).min(blocks.end);
+        if lookup_cached(segments, root, &(at..upto), &mut out).is_none() {
+            load_path(segments, root, at).await?;
+            continue;
+        }
+        at = upto;
+    }
+    Ok(out)
+}
+
+/// Brings the nodes on the way to a block into memory. They may be evicted again before they are used; then the caller
+/// comes back.
+async fn load_path(segments: &Segments, root: &Entry, block: u64) -> Result<()> {
+    let mut entry = *root;
+    for level in (0..=TOP).rev() {
+        if entry.is_hole() {
+            break;
+        }
+        let node = segments.node(&entry).await?;
+        entry = node.entries[(block / span(level)) as usize % NODE_WAYS];
+    }
+    Ok(())
+}
+
+/// Runs of `blocks` that are stored (`true`) or holes, in order, alternating. Empty subtrees are skipped whole.
+pub(crate) async fn extents(
+    segments: &Segments,
+    root: &Entry,
+    blocks: Blocks,
+) -> Result<Vec<(Blocks, bool)>> {
+    let mut out: Vec<(Blocks, bool)> = Vec::new();
+    let mut push = |blocks: Blocks, stored: bool| match out.last_mut() {
+        Some((last, same)) if *same == stored => last.end = blocks.end,
+        _ => out.push((blocks, stored)),
+    };
+    let mut at = blocks.start;
+    while at < blocks.end {
+        let mut entry = *root;
+        let mut level = TOP;
+        // Down to the leaf, or to the highest hole over this block.
+        let leaf = loop {
+            if entry.is_hole() {
+                break None;
+            }
+            let node = segments.node(&entry).await?;
+            if level == 0 {
+                break Some(node);
+            }
+            entry = node.entries[(at / span(level)) as usize % NODE_WAYS];
+            level -= 1;
+        };
+        match leaf {
+            None => {
+                let width = span(level + 1);
+                let upto = ((at / width + 1) * width).min(blocks.end);
+                push(at..upto, false);
+                at = upto;
+            }
+            Some(leaf) => {
+                let upto = ((at / NODE_WAYS as u64 + 1) * NODE_WAYS as u64).min(blocks.end);
+                for block in at..upto {
+                    push(block..block + 1, !leaf.entries[block as usize % NODE_WAYS].is_hole());
+                }
+                at = upto;
+            }
+        }
+    }
+    Ok(out)
+}
+
+/// Writes new nodes for a commit with `runs` (ascending, not overlapping) applied.
+pub(crate) struct Update<'a> {
+    pub(crate) segments: &'a Segments,
+    pub(crate) packer: &'a Packer,
+    /// The disk, named in the index of the segments.
+    pub(crate) owner: u64,
+}
+
+/// A subtree after an update, and by how many mapped blocks it grew.
+type Updated = (Entry, i64);
+
+impl Update<'_> {
+    /// The commit after the runs. New nodes are durable when the packer has finished.
+    pub(crate) async fn apply(&self, commit: &Commit, runs: &[Run]) -> Result<Commit> {
+        if runs.is_empty() {
+            return Ok(*commit);
+        }
+        let (root, grown) = self.subtree(commit.root, TOP, 0, runs).await?;
+        let mapped = commit.mapped_blocks as i64 + grown;
+        Ok(Commit { root, mapped_blocks: u64::try_from(mapped).expect("no fewer than no blocks are mapped") })
+    }
+
+    /// Updates the node of `level` whose first block is `base`.
+    fn subtree<'b>(
+        &'b self,
+        at: Entry,
+        level: u32,
+        base: u64,
+        runs: &'b [Run],
+    ) -> BoxFuture<'b, Result<Updated>> {
+        Box::pin(async move {
+            if at.is_hole() && runs.iter().all(|run| run.first.is_hole()) {
+                return Ok((Entry::HOLE, 0));
+            }
+            let mut node = match at.is_hole() {
+                true => Node::default(),
+                false => Node::clone(&*self.segments.node(&at).await?),
+            };
+            let grown = match level {
+                0 => set_leaf(&mut node, base, runs),
+                _ => self.children(&mut node, level, base, runs).await?,
+            };
+            Ok((self.write(node, level, base), grown))
+        })
+    }
+
+    async fn children(&self, node: &mut Node, level: u32, base: u64, runs: &[Run]) -> Result<i64> {
+        let width = span(level);
+        let end = base + width * NODE_WAYS as u64;
+        let mut touched = Vec::new();
+        let mut rest = runs;
+        let mut at = base;
+        while let Some(run) = rest.first() {
+            at = at.max(run.blocks.start) / width * width;
+            if at >= end {
+                break;
+            }
+            let upto = at + width;
+            let count = rest.iter().take_while(|run| run.blocks.start < upto).count();
+            touched.push((at, &rest[..count]));
+            // A run that reaches beyond this child belongs to the next one too.
+            let done = rest[..count].iter().take_while(|run| run.blocks.end <= upto).count();
+            rest = &rest[done..];
+            at = upto;
+        }
+        let mut grown = 0;
+        for group in touched.chunks(ABREAST) {
+            let place = |at: u64| ((at - base) / width) as usize;
+            let work =
+                group.iter().map(|(at, runs)| self.subtree(node.entries[place(*at)], level - 1, *at, runs));
+            let updated = try_join_all(work.collect::<Vec<_>>()).await?;
+            for ((at, _), (entry, growth)) in group.iter().zip(updated) {
+                node.entries[place(*at)] = entry;
+                grown += growth;
+            }
+        }
+        Ok(grown)
+    }
+
+    fn write(&self, node: Node, level: u32, base: u64) -> Entry {
+        if node.is_empty() {
+            return Entry::HOLE;
+        }
+        let mut encoded = Vec::new();
+        frame::encode(&node.encode(), Compression::Lz4, &mut encoded);
+        self.packer.push_node(node, &encoded, self.owner, u64::from(level) << 56 | base)
+    }
+}
+
+fn set_leaf(node: &mut Node, base: u64, runs: &[Run]) -> i64 {
+    let mut grown = 0;
+    for run in runs {
+        let clipped = run.blocks.start.max(base)..run.blocks.end.min(base + NODE_WAYS as u64);
+        for block in clipped {
+            let slot = &mut node.entries[(block - base) as usize];
+            let entry = run.entry(block);
+            grown += i64::from(slot.is_hole()) - i64::from(entry.is_hole());
+            *slot = entry;
+        }
+    }
+    grown
+}
+
+/// Blocks below `limit` whose entries differ between two commits, as ascending runs.
+pub(crate) async fn diff(segments: &Arc<Segments>, a: &Entry, b: &Entry, limit: u64) -> Result<Vec<Blocks>> {
+    let mut out = Vec::new();
+    diff_below(segments, *a, *b, TOP, 0, limit, &mut out).await?;
+    Ok(out)
+}
+
+fn diff_below<'a>(
+    segments: &'a Segments,
+    a: Entry,
+    b: Entry,
+    level: u32,
+    base: u64,
+    limit: u64,
+    out: &'a mut Vec<Blocks>,
+) -> BoxFuture<'a, Result<()>> {
+    Box::pin(async move {
+        if a.address == b.address || base >= limit {
+            return Ok(());
+        }
+        let (left, right) = (node_or_empty(segments, &a).await?, node_or_empty(segments, &b).await?);
+        for (at, (x, y)) in left.entries.iter().zip(right.entries.iter()).enumerate() {
+            let block = base + at as u64 * span(level);
+            if level > 0 {
+                diff_below(segments, *x, *y, level - 1, block, limit, out).await?;
+            } else if x.address != y.address && block < limit {
+                match out.last_mut() {
+                    Some(last) if last.end == block => last.end += 1,
+                    _ => out.push(block..block + 1),
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
+async fn node_or_empty(segments: &Segments, at: &Entry) -> Result<Arc<Node>> {
+    if at.is_hole() { Ok(Arc::new(Node::default())) } else { segments.node(at).await }
+}

@@ -1,0 +1,126 @@
+//! The read path: layers, then map, then cache or engine.
+
+use crate::disk::{Disk, View, blocks_of};
+use crate::map;
+use crate::overlay::{Blocks, Part};
+use crate::segments::Segments;
+use std::ops::Range;
+use stonefold_format::entry::Entry;
+use stonefold_types::{BLOCK_BYTES, Result};
+
+/// The bytes of `buf` that hold the part of `blocks` inside the request, and how many bytes of the first block lie
+/// before it.
+fn place(blocks: &Blocks, offset: u64, len: usize) -> (Range<usize>, usize) {
+    let start = blocks.start * BLOCK_BYTES as u64;
+    let end = blocks.end * BLOCK_BYTES as u64;
+    let from = start.max(offset);
+    let to = end.min(offset + len as u64);
+    ((from - offset) as usize..(to - offset) as usize, (from - start) as usize)
+}
+
+/// Copies what lies in layers; returns the map's root and what it must be asked for.
+fn read_layers(disk: &Disk, view: View, offset: u64, buf: &mut [u8]) -> Result<(Entry, Vec<Blocks>)> {
+    let len = buf.len();
+    let blocks = blocks_of(offset, len as u64);
+    disk.state.lock().overlay(view, blocks, |blocks, _, part| {
+        let (to, skip) = place(&blocks, offset, len);
+        match part {
+            Part::Zero => buf[to].fill(0),
+            Part::Data { data, skip_bytes } => {
+                let from = skip_bytes + skip;
+                let count = to.len();
+                buf[to].copy_from_slice(&data[from..from + count]);
+            }
+        }
+    })
+}
+
+/// Copies one block's part of a frame, or zeros, to where it belongs.
+fn copy_block(block: u64, entry: &Entry, frame: Option<&[u8]>, offset: u64, buf: &mut [u8]) {
+    let (to, skip) = place(&(block..block + 1), offset, buf.len());
+    match frame {
+        None => buf[to].fill(0),
+        Some(frame) => {
+            let from = entry.hint.index() * BLOCK_BYTES + skip;
+            let count = to.len();
+            buf[to].copy_from_slice(&frame[from..from + count]);
+        }
+    }
+}
+
+/// Fills `buf` when everything is in memory; otherwise `None`, and `buf` is undefined.
+pub(crate) fn read_cached(
+    segments: &Segments,
+    disk: &Disk,
+    view: View,
+    offset: u64,
+    buf: &mut [u8],
+) -> Option<Result<()>> {
+    let (root, rest) = match read_layers(disk, view, offset, buf) {
+        Ok(found) => found,
+        Err(error) => return Some(Err(error)),
+    };
+    for blocks in rest {
+        let mut entries = Vec::with_capacity((blocks.end - blocks.start) as usize);
+        map::lookup_cached(segments, &root, &blocks, &mut entries)?;
+        for (block, entry) in blocks.zip(&entries) {
+            if entry.is_hole() {
+                copy_block(block, entry, None, offset, buf);
+            } else {
+                let frame = segments.cached_frame(entry)?;
+                copy_block(block, entry, Some(&frame), offset, buf);
+            }
+        }
+    }
+    Some(Ok(()))
+}
+
+/// Fills `buf`.
+pub(crate) async fn read(
+    segments: &Segments,
+    disk: &Disk,
+    view: View,
+    offset: u64,
+    buf: &mut [u8],
+) -> Result<()> {
+    if buf.is_empty() {
+        return Ok(());
+    }
+    let (root, rest) = read_layers(disk, view, offset, buf)?;
+    for blocks in rest {
+        let entries = map::lookup(segments, &root, &blocks).await?;
+        let stored: Vec<Entry> = entries.iter().filter(|entry| !entry.is_hole()).copied().collect();
+        let frames = segments.frames(&stored).await?;
+        let mut frames = frames.iter();
+        for (block, entry) in blocks.zip(&entries) {
+            let frame = if entry.is_hole() { None } else { frames.next() };
+            copy_block(block, entry, frame.map(|frame| &frame[..]), offset, buf);
+        }
+    }
+    Ok(())
+}
+
+/// Runs of `blocks` that are stored (`true`) or zeros that cost nothing, in order.
+pub(crate) async fn stored(
+    segments: &Segments,
+    disk: &Disk,
+    view: View,
+    blocks: Blocks,
+) -> Result<Vec<(Blocks, bool)>> {
+    let mut found = Vec::new();
+    let overlay =
+        |blocks: Blocks, _: u64, part: Part<'_>| found.push((blocks, matches!(part, Part::Data { .. })));
+    let (root, rest) = disk.state.lock().overlay(view, blocks, overlay)?;
+    for blocks in rest {
+        found.extend(map::extents(segments, &root, blocks).await?);
+    }
+    found.sort_unstable_by_key(|(blocks, _)| blocks.start);
+    found.dedup_by(|next, last| {
+        let joins = last.1 == next.1;
+        if joins {
+            last.0.end = next.0.end;
+        }
+        joins
+    });
+    Ok(found)
+}

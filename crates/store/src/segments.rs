@@ -1,0 +1,306 @@
+//! Frames in segments: reading them through the cache, and packing new ones.
+//!
+//! *Promises*: no frame's content leaves here unverified; a frame is durable before [`Packer::finish`] returns.
+//! *Owns*: segment numbers of this session, the block and node caches. *May be called by*: map, read, fold.
+
+use crate::cache::Cache;
+use crate::gate::Gate;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use stonefold_engine::{Engine, Key};
+use stonefold_env::Env;
+use stonefold_format::entry::{Entry, Hint, SegmentId};
+use stonefold_format::frame;
+use stonefold_format::node::Node;
+use stonefold_format::segment::{Footer, IndexRecord, SEGMENT_FOOTER, SegmentBuilder, SegmentKind};
+use stonefold_types::{BLOCK_BYTES, Error, Kind, Result};
+
+/// Frames of a segment together take about this many bytes. Larger ones amortise the put and its syncs; smaller
+/// ones are given back sooner.
+const SEGMENT_FRAMES_BYTES: usize = 16 << 20;
+/// Segments being put at one time: one under way while the next is filled, and memory for no more.
+const PUTS_MAX: usize = 2;
+/// One engine read fetches frames that lie no further apart than this, in bytes: skipping costs less than asking again.
+const READ_GAP_MAX: u64 = 16 << 10;
+/// One engine read is at most this long, in bytes.
+const READ_BYTES_MAX: u64 = 1 << 20;
+
+/// See the module.
+pub(crate) struct Segments {
+    env: Env,
+    engine: Arc<dyn Engine>,
+    session: u32,
+    next_count: AtomicU32,
+    blocks: Cache<Bytes>,
+    nodes: Cache<Arc<Node>>,
+    pub(crate) counters: Counters,
+}
+
+/// What happened since the start.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) reads: AtomicU64,
+    pub(crate) read_bytes: AtomicU64,
+    pub(crate) puts: AtomicU64,
+    pub(crate) put_bytes: AtomicU64,
+    pub(crate) stale_hints: AtomicU64,
+}
+
+/// One part in this many of the cache is for map nodes.
+const NODE_CACHE_PART: u64 = 4;
+
+/// The key of a segment.
+pub(crate) fn key(id: SegmentId) -> Key {
+    Key::new(format!("segment/{id}"))
+}
+
+impl Segments {
+    pub(crate) fn new(env: Env, engine: Arc<dyn Engine>, session: u32, cache_bytes: u64) -> Arc<Self> {
+        Arc::new(Segments {
+            env,
+            engine,
+            session,
+            next_count: AtomicU32::new(0),
+            blocks: Cache::new(cache_bytes - cache_bytes / NODE_CACHE_PART),
+            nodes: Cache::new(cache_bytes / NODE_CACHE_PART),
+            counters: Counters::default(),
+        })
+    }
+
+    /// The frame that holds the block at `entry`, if it is in memory.
+    pub(crate) fn cached_frame(&self, entry: &Entry) -> Option<Bytes> {
+        self.blocks.get(entry.frame_address())
+    }
+
+    /// The frames that hold the blocks at `entries`, none of them a hole, in their order. Neighbours in a segment are
+    /// read together.
+    pub(crate) async fn frames(&self, entries: &[Entry]) -> Result<Vec<Bytes>> {
+        let mut found: Vec<Option<Bytes>> = entries.iter().map(|entry| self.cached_frame(entry)).collect();
+        let mut missing: Vec<usize> = (0..entries.len()).filter(|at| found[*at].is_none()).collect();
+        missing.sort_unstable_by_key(|at| (entries[*at].segment(), entries[*at].hint.offset()));
+        let mut reads = Vec::new();
+        let mut rest = &missing[..];
+        while let Some(first) = rest.first() {
+            let together = 1 + rest
+                .windows(2)
+                .take_while(|w| near(&entries[*first], &entries[w[0]], &entries[w[1]]))
+                .count();
+            let (run, others) = rest.split_at(together);
+            reads.push(self.read_run(run.iter().map(|at| entries[*at]).collect()));
+            rest = others;
+        }
+        let contents = futures::future::try_join_all(reads).await?;
+        for (at, content) in missing.iter().zip(contents.into_iter().flatten()) {
+            found[*at] = Some(content);
+        }
+        Ok(found.into_iter().map(|content| content.expect("every missing frame was read")).collect())
+    }
+
+    /// Reads frames that lie near one another, in ascending order, with one engine read.
+    async fn read_run(&self, entries: Vec<Entry>) -> Result<Vec<Bytes>> {
+        let (first, last) = (entries[0], entries[entries.len() - 1]);
+        let start = first.hint.offset();
+        let len = (last.hint.offset() - start) as usize + last.hint.length();
+        let raw = match self.read(first.segment(), start, len).await {
+            Ok(raw) => raw,
+            // The segment may have another physical form by now; each frame is looked up on its own below.
+            Err(error) if error.kind() == Kind::NotFound => return Err(error.with_kind(Kind::Corrupt)),
+            Err(error) => return Err(error),
+        };
+        let mut contents: Vec<Bytes> = Vec::with_capacity(entries.len());
+        let mut previous: Option<u64> = None;
+        for entry in &entries {
+            // Several blocks of one frame may be asked for at once.
+            if previous == Some(entry.frame_address()) {
+                contents.push(contents[contents.len() - 1].clone());
+                continue;
+            }
+            previous = Some(entry.frame_address());
+            let at = (entry.hint.offset() - start) as usize;
+            let decoded = frame::decode(raw.get(at..).unwrap_or_default(), entry.frame_address());
+            let content = match decoded {
+                Ok(content) => Bytes::from(content),
+                Err(_) => self.read_by_index(entry).await?,
+            };
+            self.blocks.insert(entry.frame_address(), content.clone(), content.len() as u64);
+            contents.push(content);
+        }
+        Ok(contents)
+    }
+
+    async fn read(&self, segment: SegmentId, offset: u64, len: usize) -> Result<Bytes> {
+        self.counters.reads.fetch_add(1, Ordering::Relaxed);
+        self.counters.read_bytes.fetch_add(len as u64, Ordering::Relaxed);
+        self.engine.get_range(&key(segment), offset, len).await
+    }
+
+    /// Reads a frame whose hint did not hold: asks the segment's own index where it lies.
+    async fn read_by_index(&self, entry: &Entry) -> Result<Bytes> {
+        self.counters.stale_hints.fetch_add(1, Ordering::Relaxed);
+        let record = self.index_record(entry).await?;
+        let raw = self.read(entry.segment(), record.offset.into(), record.length as usize).await?;
+        let address = entry.segment().0 << 20 | u64::from(record.first_slot);
+        frame::decode(&raw, address).map(Bytes::from)
+    }
+
+    async fn index_record(&self, entry: &Entry) -> Result<IndexRecord> {
+        let id = entry.segment();
+        let (object, _) = self.engine.get(&key(id)).await?;
+        let footer_at = object.len().checked_sub(SEGMENT_FOOTER);
+        let footer_at =
+            footer_at.ok_or_else(|| Error::new(Kind::Corrupt, format!("segment {id} is cut short")))?;
+        let footer = Footer::decode(&object[footer_at..], id)?;
+        let start = footer.index_offset as usize;
+        let index = object.get(start..start + footer.index_bytes).unwrap_or_default();
+        let records = footer.decode_index(index, id)?;
+        let slot = entry.slot();
+        let holds = |r: &&IndexRecord| (r.first_slot..r.first_slot + u32::from(r.blocks)).contains(&slot);
+        let absent = || Error::new(Kind::Corrupt, format!("segment {id} has no slot {slot}"));
+        records.iter().find(holds).copied().ok_or_else(absent)
+    }
+
+    /// A map node, if it is in memory.
+    pub(crate) fn cached_node(&self, at: &Entry) -> Option<Arc<Node>> {
+        self.nodes.get(at.address)
+    }
+
+    /// A map node.
+    pub(crate) async fn node(&self, at: &Entry) -> Result<Arc<Node>> {
+        if let Some(node) = self.cached_node(at) {
+            return Ok(node);
+        }
+        let raw = self.read(at.segment(), at.hint.offset(), at.hint.length()).await?;
+        let content = match frame::decode(&raw, at.frame_address()) {
+            Ok(content) => Bytes::from(content),
+            Err(_) => self.read_by_index(at).await?,
+        };
+        let node = Arc::new(Node::decode(&content)?);
+        self.keep_node(at, node.clone());
+        Ok(node)
+    }
+
+    fn keep_node(&self, at: &Entry, node: Arc<Node>) {
+        self.nodes.insert(at.address, node, BLOCK_BYTES as u64);
+    }
+
+    pub(crate) fn drop_caches(&self) {
+        self.blocks.clear();
+        self.nodes.clear();
+    }
+
+    pub(crate) fn resize_caches(&self, bytes: u64) {
+        self.blocks.resize(bytes - bytes / NODE_CACHE_PART);
+        self.nodes.resize(bytes / NODE_CACHE_PART);
+    }
+
+    /// Bytes held and bound of both caches.
+    pub(crate) fn cache_bytes(&self) -> (u64, u64) {
+        (self.blocks.bytes() + self.nodes.bytes(), self.blocks.bytes_max() + self.nodes.bytes_max())
+    }
+
+    /// Hits and misses of the block cache.
+    pub(crate) fn cache_hits_misses(&self) -> (u64, u64) {
+        self.blocks.hits_misses()
+    }
+
+    fn new_builder(&self, kind: SegmentKind) -> SegmentBuilder {
+        let count = self.next_count.fetch_add(1, Ordering::Relaxed);
+        SegmentBuilder::new(
+            SegmentId::new(self.session, count),
+            kind,
+            self.env.random(),
+            SEGMENT_FRAMES_BYTES,
+        )
+    }
+}
+
+/// Whether `next`, behind `last`, is read together with a run that began at `first`.
+fn near(first: &Entry, last: &Entry, next: &Entry) -> bool {
+    let end = |entry: &Entry| entry.hint.offset() + entry.hint.length() as u64;
+    next.segment() == last.segment()
+        && next.hint.offset() <= end(last) + READ_GAP_MAX
+        && end(next) - first.hint.offset() <= READ_BYTES_MAX
+}
+
+/// Packs new frames into segments and puts these while the next is filled.
+pub(crate) struct Packer {
+    segments: Arc<Segments>,
+    kind: SegmentKind,
+    state: Mutex<Packing>,
+}
+
+#[derive(Default)]
+struct Packing {
+    builder: Option<SegmentBuilder>,
+    puts: VecDeque<Arc<Gate>>,
+}
+
+impl Packer {
+    pub(crate) fn new(segments: Arc<Segments>, kind: SegmentKind) -> Self {
+        Packer { segments, kind, state: Mutex::default() }
+    }
+
+    /// Adds an encoded frame of `blocks` blocks; returns the entry of its first block. The frame can be read once
+    /// [`Packer::finish`] has returned.
+    pub(crate) fn push(&self, encoded: &[u8], blocks: usize, owner: u64, place: u64) -> Entry {
+        let mut state = self.state.lock();
+        if state.builder.as_ref().is_some_and(|builder| !builder.has_room(encoded.len(), blocks)) {
+            let full = state.builder.take();
+            state.puts.extend(full.map(|builder| self.put(builder)));
+        }
+        let builder = state.builder.get_or_insert_with(|| self.segments.new_builder(self.kind));
+        let (slot, offset) = builder.push(encoded, blocks, owner, place);
+        Entry::new(builder.id(), slot, Hint::new(offset, encoded.len(), 0, 0))
+    }
+
+    /// Adds a map node. It can be read from the cache at once.
+    pub(crate) fn push_node(&self, node: Node, encoded: &[u8], owner: u64, place: u64) -> Entry {
+        let entry = self.push(encoded, 1, owner, place);
+        self.segments.keep_node(&entry, Arc::new(node));
+        entry
+    }
+
+    fn put(&self, builder: SegmentBuilder) -> Arc<Gate> {
+        let gate = Arc::new(Gate::default());
+        let (segments, done) = (self.segments.clone(), gate.clone());
+        self.segments.env.spawn("segment put", async move {
+            let key = key(builder.id());
+            let object = builder.finish().freeze();
+            segments.counters.puts.fetch_add(1, Ordering::Relaxed);
+            segments.counters.put_bytes.fetch_add(object.len() as u64, Ordering::Relaxed);
+            done.open(segments.engine.put_new(&key, object).await.map(|_| ()));
+        });
+        gate
+    }
+
+    /// Waits until few enough puts are under way that more may be packed.
+    pub(crate) async fn throttle(&self) -> Result<()> {
+        loop {
+            let oldest = {
+                let mut state = self.state.lock();
+                if state.puts.len() < PUTS_MAX { None } else { state.puts.pop_front() }
+            };
+            match oldest {
+                Some(put) => put.wait().await?,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Puts what is left, and waits until every frame pushed so far is durable.
+    pub(crate) async fn finish(&self) -> Result<()> {
+        let puts = {
+            let mut state = self.state.lock();
+            let last = state.builder.take();
+            state.puts.extend(last.map(|builder| self.put(builder)));
+            std::mem::take(&mut state.puts)
+        };
+        for put in puts {
+            put.wait().await?;
+        }
+        Ok(())
+    }
+}

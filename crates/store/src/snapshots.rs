@@ -1,0 +1,262 @@
+//! Snapshots, clones, rollback, and what changed between two instants.
+//!
+//! A snapshot is a mark in the journal: durable with it, readable at once, and cheap at any size. The fold
+//! materialises it, as a commit, when it gets there; what needs a commit (a clone, a comparison) has the fold come
+//! now.
+
+use crate::disk::{Disk, Snapshot, State, View};
+use crate::map;
+use crate::overlay::Blocks;
+use crate::store::{DiskInfo, Store, check_idle};
+use std::sync::Arc;
+use stonefold_env::WallNanos;
+use stonefold_format::head::Commit;
+use stonefold_format::record::{Change, Record};
+use stonefold_types::{BLOCK_BYTES, Error, Kind, Name, Result, SnapshotName};
+
+/// What is known of a snapshot.
+#[derive(Clone, Debug)]
+pub struct SnapshotInfo {
+    /// `disk@name`.
+    pub name: SnapshotName,
+    /// The disk's size then, in bytes.
+    pub size_bytes: u64,
+    /// Nanoseconds since 1970.
+    pub created: WallNanos,
+}
+
+impl Store {
+    /// Snapshots all the disks at one instant, under one name (made from the time when left out). Durable on return.
+    pub async fn snapshot(&self, disks: &[Name], name: Option<Name>) -> Result<Vec<SnapshotInfo>> {
+        let mut disks: Vec<Arc<Disk>> = disks.iter().map(|name| self.find(name)).collect::<Result<_>>()?;
+        // In one order everywhere, so that two such calls never wait for each other's locks.
+        disks.sort_by_key(|disk| disk.id);
+        disks.dedup_by_key(|disk| disk.id);
+        if disks.is_empty() {
+            return Err(Error::new(Kind::Invalid, "no disk to snapshot").remedy("name at least one"));
+        }
+        let created = self.env.wall();
+        let name = name.unwrap_or_else(|| name_from_time(created));
+        let appended = self.mark(&disks, &name, created)?;
+        self.durably(appended).await?;
+        Ok(disks.iter().filter_map(|disk| info(disk, &name)).collect())
+    }
+
+    /// Puts the marks into the journal and ends the layers, all under all disks' locks: one instant.
+    fn mark(&self, disks: &[Arc<Disk>], name: &Name, created: WallNanos) -> Result<crate::journal::Appended> {
+        let mut states: Vec<_> = disks.iter().map(|disk| disk.state.lock()).collect();
+        let mut encoded = Vec::new();
+        for (disk, state) in disks.iter().zip(&states) {
+            if let Some(why) = &state.barred {
+                return Err(why.clone());
+            }
+            if state.snapshots.iter().any(|s| s.name == *name) {
+                return Err(Error::new(
+                    Kind::AlreadyExists,
+                    format!("snapshot '{}@{name}' exists already", disk.name),
+                )
+                .remedy("choose another name, or remove that snapshot first"));
+            }
+            let (snapshot, size_bytes) = (state.next_snapshot_id, state.size_bytes);
+            let change = Change::Mark { snapshot, created, size_bytes, name: name.clone() };
+            Record { disk: disk.id, change }.encode(&mut encoded);
+        }
+        let appended = self.journal.append_records(&encoded, disks.len() as u32)?;
+        for (at, state) in states.iter_mut().enumerate() {
+            let (id, size_bytes) = (state.next_snapshot_id, state.size_bytes);
+            state.apply_mark(id, appended.lsn + at as u64, name.clone(), created, size_bytes);
+        }
+        Ok(appended)
+    }
+
+    /// All snapshots of one disk, or of all, oldest first.
+    pub fn snapshots(&self, disk: Option<&Name>) -> Result<Vec<SnapshotInfo>> {
+        let disks = match disk {
+            Some(name) => vec![self.find(name)?],
+            None => self.all_disks(),
+        };
+        Ok(disks.iter().flat_map(|disk| infos(disk)).collect())
+    }
+
+    /// Removes a snapshot. Refused while a client reads it. Clones of it live on.
+    pub async fn remove_snapshot(&self, name: &SnapshotName) -> Result<()> {
+        let disk = self.find(&name.disk)?;
+        let appended = {
+            let mut state = disk.state.lock();
+            let snapshot = state.snapshot_named(&name.disk, &name.snapshot)?;
+            if snapshot.readers > 0 {
+                let what = format!("snapshot '{name}' is being read by {} clients", snapshot.readers);
+                return Err(Error::new(Kind::Busy, what).remedy("disconnect them first"));
+            }
+            let id = snapshot.id;
+            let mut encoded = Vec::new();
+            Record { disk: disk.id, change: Change::Unmark { snapshot: id } }.encode(&mut encoded);
+            let appended = self.journal.append_records(&encoded, 1)?;
+            state.apply_unmark(id, appended.lsn);
+            appended
+        };
+        self.durably(appended).await
+    }
+
+    /// Makes a disk that begins as a snapshot and shares all it has not overwritten.
+    pub async fn clone_snapshot(&self, from: &SnapshotName, new: &Name) -> Result<DiskInfo> {
+        let disk = self.find(&from.disk)?;
+        let snapshot = self.materialised(&disk, &from.snapshot).await?;
+        let settings = disk.state.lock().settings.clone();
+        let commit = snapshot.commit.expect("it is materialised");
+        self.add_disk(new, snapshot.size_bytes, settings, Some(from.clone()), commit).await
+    }
+
+    /// Sets a disk back to one of its snapshots. Refused while a client is connected. The present is kept as a
+    /// snapshot, which is returned.
+    pub async fn rollback(&self, to: &SnapshotName) -> Result<SnapshotInfo> {
+        let disk = self.find(&to.disk)?;
+        let target = self.materialised(&disk, &to.snapshot).await?;
+        let kept = self.snapshot(std::slice::from_ref(&to.disk), None).await?.remove(0);
+        {
+            let mut state = disk.state.lock();
+            check_idle(&disk.name, &state)?;
+            if let Some(why) = &state.barred {
+                return Err(why.clone());
+            }
+            state.barred = Some(
+                Error::new(Kind::Busy, format!("disk '{}' is being rolled back", disk.name))
+                    .remedy("try again"),
+            );
+        }
+        let result = self.set_commit(&disk, &target).await;
+        disk.state.lock().barred = None;
+        result.map(|()| kept)
+    }
+
+    async fn set_commit(&self, disk: &Arc<Disk>, target: &Snapshot) -> Result<()> {
+        self.fold(Some(disk)).await?;
+        let (commit, size_bytes) = (target.commit.expect("it is materialised"), target.size_bytes);
+        self.change_head(
+            disk,
+            |head, _| (head.commit, head.size_bytes) = (commit, size_bytes),
+            |state| {
+                debug_assert!(state.first_unfolded_lsn().is_none(), "nobody writes to a barred disk");
+                (state.commit, state.size_bytes, state.folded_size_bytes) = (commit, size_bytes, size_bytes);
+                state.folds += 1;
+            },
+        )
+        .await
+    }
+
+    /// A snapshot with its commit.
+    async fn materialised(&self, disk: &Arc<Disk>, name: &Name) -> Result<Snapshot> {
+        let find = || disk.state.lock().snapshot_named(&disk.name, name).cloned();
+        if find()?.commit.is_none() {
+            self.fold(Some(disk)).await?;
+        }
+        let snapshot = find()?;
+        debug_assert!(snapshot.commit.is_some(), "a fold reaches every mark before it");
+        Ok(snapshot)
+    }
+
+    /// Ranges (offset and length in bytes) that differ between a snapshot and another of the same disk, or now.
+    pub async fn diff(&self, from: &SnapshotName, to: Option<&Name>) -> Result<Vec<(u64, u64)>> {
+        let disk = self.find(&from.disk)?;
+        let view = match to {
+            None => View::Now,
+            Some(name) => View::Snapshot(disk.state.lock().snapshot_named(&from.disk, name)?.id),
+        };
+        let end = disk.state.lock().size_of(view).div_ceil(BLOCK_BYTES as u64);
+        let changed = self.changed_blocks(&disk, &from.snapshot, view, 0..end).await?;
+        let bytes = BLOCK_BYTES as u64;
+        Ok(changed.into_iter().map(|run| (run.start * bytes, (run.end - run.start) * bytes)).collect())
+    }
+
+    /// Blocks of `within` that differ between a snapshot and a view of the same disk.
+    pub(crate) async fn changed_blocks(
+        &self,
+        disk: &Arc<Disk>,
+        since: &Name,
+        view: View,
+        within: Blocks,
+    ) -> Result<Vec<Blocks>> {
+        self.fold(Some(disk)).await?;
+        let before = self.materialised(disk, since).await?.commit.unwrap_or_default();
+        let after = commit_of(&disk.state.lock(), view)?;
+        let mut changed = map::diff(&self.segments, &before.root, &after.root, within.end).await?;
+        changed.retain(|run| run.end > within.start);
+        Ok(changed)
+    }
+}
+
+fn commit_of(state: &State, view: View) -> Result<Commit> {
+    let View::Snapshot(id) = view else { return Ok(state.commit) };
+    let snapshot = state.snapshot(id).and_then(|s| s.commit);
+    snapshot.ok_or_else(|| Error::new(Kind::NotFound, "the snapshot has been removed"))
+}
+
+impl State {
+    /// The effect of a mark, also in a replay.
+    pub(crate) fn apply_mark(&mut self, id: u64, lsn: u64, name: Name, created: WallNanos, size_bytes: u64) {
+        self.active.note(lsn, 0);
+        self.freeze(Some(id));
+        self.next_snapshot_id = self.next_snapshot_id.max(id + 1);
+        self.snapshots.push(Snapshot { id, name, created, size_bytes, commit: None, readers: 0 });
+    }
+
+    /// The effect of a removal, also in a replay.
+    pub(crate) fn apply_unmark(&mut self, id: u64, lsn: u64) {
+        self.active.note(lsn, 0);
+        self.snapshots.retain(|snapshot| snapshot.id != id);
+    }
+}
+
+fn infos(disk: &Disk) -> Vec<SnapshotInfo> {
+    let state = disk.state.lock();
+    let describe = |s: &Snapshot| SnapshotInfo {
+        name: SnapshotName { disk: disk.name.clone(), snapshot: s.name.clone() },
+        size_bytes: s.size_bytes,
+        created: s.created,
+    };
+    state.snapshots.iter().map(describe).collect()
+}
+
+fn info(disk: &Disk, name: &Name) -> Option<SnapshotInfo> {
+    infos(disk).into_iter().find(|info| info.name.snapshot == *name)
+}
+
+/// `20261121T204500.123Z`: sorts by time, and is a valid name.
+fn name_from_time(nanos: WallNanos) -> Name {
+    let (seconds, millis) = (nanos / 1_000_000_000, nanos / 1_000_000 % 1000);
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    let (year, month, day) = date_of(days);
+    let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
+    Name::new(&format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}.{millis:03}Z"))
+        .expect("digits make a name")
+}
+
+/// Year, month and day of a day since 1970-01-01, in the Gregorian calendar (Howard Hinnant's `civil_from_days`).
+fn date_of(days: u64) -> (u64, u64, u64) {
+    let days = days + 719_468;
+    let era = days / 146_097;
+    let day_of_era = days % 146_097;
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    (year_of_era + era * 400 + u64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_tell_the_time() {
+        for (seconds, name) in [
+            (0, "19700101T000000.000Z"),
+            (951_782_400, "20000229T000000.000Z"),
+            (1_709_210_096, "20240229T123456.000Z"),
+            (4_102_444_799, "20991231T235959.000Z"),
+        ] {
+            assert_eq!(name_from_time(seconds * 1_000_000_000).as_str(), name);
+        }
+    }
+}
