@@ -1,0 +1,28 @@
+//! Serves one disk in memory: what the door alone can do, for measuring.
+//!
+//! `cargo run --release -p stonefold-nbd --example memory-server -- unix:///tmp/nbd.sock 1073741824`
+
+#[path = "../tests/support/memory.rs"]
+#[allow(dead_code, reason = "shared with the tests")]
+mod memory;
+
+use stonefold_env::{Env, SystemWorld};
+use stonefold_nbd::{Listener, Server};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [address, size] = arguments.as_slice() else {
+        return Err("give an address and a size in bytes".into());
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let exports = memory::MemoryExports::default();
+    exports.create("disk", size.parse()?).fill();
+    runtime.block_on(async {
+        let env = Env::new(SystemWorld::new(tokio::runtime::Handle::current(), 1)?);
+        let listener = Listener::bind(&address.parse()?).await?;
+        println!("ready {}", listener.address());
+        let server = Server::new(env, exports);
+        server.serve(listener, std::future::pending()).await;
+        Ok(())
+    })
+}
