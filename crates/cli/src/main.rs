@@ -1,2 +1,208 @@
 //! The command line.
-fn main() {}
+//!
+//! *Promises*: what it prints to stdout is the answer and nothing else, and with `--json` exactly one JSON
+//! document; errors go to stderr as text (what failed, on what, what to do), and stdout then stays empty; exit
+//! status 0 done, 1 failed, 2 misuse. *Never*: touches a pool itself: it asks a server through the API, except for
+//! `serve`, which is the server. *Owns*: words, tables, progress bars. *May be used by*: people and scripts.
+
+mod cache;
+mod clone;
+mod context;
+mod disk;
+mod failure;
+mod interrupt;
+mod pool;
+mod qemu;
+mod serve;
+mod shell;
+mod snapshot;
+mod table;
+mod top;
+mod version;
+
+use clap::{Parser, Subcommand};
+use context::{Context, Global};
+use failure::Failure;
+use std::process::ExitCode;
+
+/// Storage for virtual machines that remembers everything and gives it back at once.
+#[derive(Parser)]
+#[command(
+    name = "stonefold",
+    version,
+    max_term_width = 110,
+    subcommand_required = true,
+    arg_required_else_help = true,
+    disable_help_subcommand = true,
+    after_help = "Start:  stonefold serve --pool file:///srv/pool\n\
+                  Then:   stonefold disk import web debian.qcow2\n        \
+                  stonefold snapshot create web --name before-upgrade\n        \
+                  stonefold clone web@before-upgrade web-test\n\n\
+                  Sizes read 512M, 20G, 1T. Exit status: 0 done, 1 failed, 2 misuse."
+)]
+struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Serve a pool: open its doors until told to stop
+    Serve(Box<serve::Serve>),
+    /// Make, list, change, remove, import and export disks
+    #[command(subcommand)]
+    Disk(disk::Disk),
+    /// Take, list, remove and compare snapshots
+    #[command(subcommand)]
+    Snapshot(snapshot::Snapshot),
+    /// Make a new disk from a snapshot, at once whatever its size
+    Clone(clone::Clone),
+    /// Bring a disk back to a snapshot; the present is kept as another snapshot
+    Rollback(clone::Rollback),
+    /// Look at and steer the cache in the server's memory
+    #[command(subcommand)]
+    Cache(cache::Cache),
+    /// Look at the pool
+    #[command(subcommand)]
+    Pool(pool::Pool),
+    /// Watch what clients do with their disks, live
+    Top(top::Top),
+    /// Print what makes a shell complete these commands
+    Completions(shell::Completions),
+    /// Print the version, and the server's where one answers
+    Version,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.tell(),
+    }
+}
+
+fn run(cli: Cli) -> Result<(), Failure> {
+    let context = Context::new(cli.global);
+    match cli.command {
+        Command::Serve(serve) => serve.run(&context),
+        Command::Disk(disk) => disk.run(&context),
+        Command::Snapshot(snapshot) => snapshot.run(&context),
+        Command::Clone(clone) => clone.run(&context),
+        Command::Rollback(rollback) => rollback.run(&context),
+        Command::Cache(cache) => cache.run(&context),
+        Command::Pool(pool) => pool.run(&context),
+        Command::Top(top) => top.run(&context),
+        Command::Completions(completions) => completions.run(&context),
+        Command::Version => version::run(&context),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+    use clap::error::ErrorKind;
+
+    fn refused(line: &str) -> clap::Error {
+        let words = line.split(' ').filter(|word| !word.is_empty());
+        match Cli::try_parse_from(words) {
+            Ok(_) => panic!("'{line}' is accepted"),
+            Err(error) => error,
+        }
+    }
+
+    #[test]
+    fn the_tree_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    /// The contract of the command line: what scripts write today is read tomorrow.
+    #[test]
+    fn the_contracts_lines_are_read() {
+        for line in [
+            "stonefold serve --pool file:///p",
+            "stonefold serve --pool file:///p --nbd tcp://127.0.0.1:10809 --nbd unix:///s --api 127.0.0.1:7770 \
+             --cache 1G --durability ack --config f",
+            "stonefold disk create web --size 20G --durability flush --compression zstd:3",
+            "stonefold disk ls --json",
+            "stonefold --json disk show web",
+            "stonefold disk set web --compression none",
+            "stonefold disk resize web 40G",
+            "stonefold disk rm web",
+            "stonefold disk import web image.qcow2",
+            "stonefold disk import web nbd://host/x",
+            "stonefold disk export web@monday out.vmdk --format vmdk",
+            "stonefold snapshot create web,db --name monday",
+            "stonefold snapshot ls",
+            "stonefold snapshot ls web",
+            "stonefold snapshot rm web@monday",
+            "stonefold snapshot diff web@monday",
+            "stonefold snapshot diff web@monday web@tuesday",
+            "stonefold clone web@monday test",
+            "stonefold rollback web@monday",
+            "stonefold cache status --api http://127.0.0.1:1",
+            "stonefold cache warm web@monday",
+            "stonefold cache drop",
+            "stonefold cache resize 2G",
+            "stonefold pool status",
+            "stonefold top",
+            "stonefold completions bash",
+            "stonefold version",
+        ] {
+            let words = line.split(' ').filter(|word| !word.is_empty());
+            if let Err(error) = Cli::try_parse_from(words) {
+                panic!("'{line}': {error}");
+            }
+        }
+    }
+
+    #[test]
+    fn misuse_is_refused_with_status_2() {
+        for line in [
+            "stonefold disk",
+            "stonefold disk create web",
+            "stonefold disk create we/b --size 1G",
+            "stonefold disk create web --size big",
+            "stonefold disk set web",
+            "stonefold snapshot rm web",
+            "stonefold snapshot diff web",
+            "stonefold rollback web",
+            "stonefold clone web test",
+            "stonefold cache resize",
+            "stonefold serve --pool file:///p --durability maybe",
+            "stonefold serve --pool file:///p --nbd udp://x",
+            "stonefold nonsense",
+        ] {
+            assert_eq!(refused(line).exit_code(), 2, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_slip_is_answered_with_what_was_meant() {
+        for (line, meant) in [
+            ("stonefold dsik ls", "disk"),
+            ("stonefold snapshot craete web", "create"),
+            ("stonefold disk create web --sise 1G", "--size"),
+            ("stonefold disk export web f --format qcow", "qcow2"),
+        ] {
+            let error = refused(line);
+            assert!(error.to_string().contains(&format!("'{meant}'")), "{line}: {error}");
+            assert!(!matches!(error.kind(), ErrorKind::DisplayHelp), "{line}");
+        }
+    }
+
+    #[test]
+    fn every_command_says_what_it_is_for() {
+        fn look(command: &clap::Command, path: &str) {
+            let path = format!("{path} {}", command.get_name());
+            assert!(command.get_about().is_some(), "{path} has no description");
+            for argument in command.get_arguments() {
+                assert!(argument.get_help().is_some(), "{path} {} has no help", argument.get_id());
+            }
+            command.get_subcommands().for_each(|sub| look(sub, &path));
+        }
+        look(&Cli::command(), "");
+    }
+}

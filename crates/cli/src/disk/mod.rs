@@ -1,0 +1,190 @@
+//! `stonefold disk …`.
+
+mod export;
+mod import;
+
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::table::{Table, count, facts};
+use clap::{Args, Subcommand};
+use serde_json::json;
+use stonefold_api::{Disk as Info, DiskCreate, DiskResize, DiskSet};
+use stonefold_types::{Compression, Durability, Name, Size};
+
+/// Make, list, change, remove, import and export disks.
+#[derive(Subcommand)]
+pub(crate) enum Disk {
+    /// Make an empty disk
+    #[command(after_help = "Examples:\n  \
+        stonefold disk create web --size 20G\n  \
+        stonefold disk create db --size 1T --durability ack --compression zstd:3")]
+    Create {
+        /// Its name: 1 to 128 letters, digits, '.', '_' or '-'
+        name: Name,
+        /// Its size as a guest sees it; it costs no space until written
+        #[arg(long)]
+        size: Size,
+        #[command(flatten)]
+        policy: Policy,
+    },
+    /// List all disks
+    Ls,
+    /// Show one disk: size, data, settings, where clients reach it
+    Show {
+        /// The disk
+        name: Name,
+    },
+    /// Change a disk's settings; what is not named stays
+    #[command(after_help = "Example:\n  stonefold disk set web --compression zstd:3")]
+    Set {
+        /// The disk
+        name: Name,
+        #[command(flatten)]
+        change: Change,
+    },
+    /// Change a disk's size; clients see it when they connect again
+    #[command(after_help = "Example:\n  stonefold disk resize web 40G")]
+    Resize {
+        /// The disk
+        name: Name,
+        /// The new size
+        size: Size,
+        /// Allow a smaller size, which throws away what lies beyond the new end
+        #[arg(long)]
+        shrink: bool,
+    },
+    /// Remove disks and their snapshots; clones made from them stay
+    #[command(after_help = "Example:\n  stonefold disk rm web-test")]
+    Rm {
+        /// The disks
+        #[arg(value_name = "NAME", required = true)]
+        names: Vec<Name>,
+    },
+    /// Make a disk from an image file or another NBD server
+    Import(import::Import),
+    /// Copy a disk or a snapshot to an image file
+    Export(export::Export),
+}
+
+/// What a disk is made with.
+#[derive(Args)]
+pub(crate) struct Policy {
+    /// When writes are acknowledged: flush (at once; durable after a flush, like a disk with a volatile cache) or ack
+    /// (only when durable) [default: as the server was started]
+    #[arg(long, value_name = "WHEN")]
+    durability: Option<Durability>,
+    /// How data is compressed: lz4, zstd, zstd:1 to zstd:19, or none [default: lz4]
+    #[arg(long, value_name = "HOW")]
+    compression: Option<Compression>,
+}
+
+/// What can be changed of a disk: at least one of it.
+#[derive(Args)]
+#[group(required = true, multiple = true)]
+pub(crate) struct Change {
+    /// When writes are acknowledged: flush (at once; durable after a flush) or ack (only when durable)
+    #[arg(long, value_name = "WHEN")]
+    durability: Option<Durability>,
+    /// How what is written from now on is compressed: lz4, zstd, zstd:1 to zstd:19, or none
+    #[arg(long, value_name = "HOW")]
+    compression: Option<Compression>,
+}
+
+impl Disk {
+    pub(crate) fn run(self, context: &Context) -> Result<(), Failure> {
+        match self {
+            Disk::Create { name, size, policy } => create(context, name, size, &policy),
+            Disk::Ls => list(context),
+            Disk::Show { name } => show(context, &name),
+            Disk::Set { name, change } => set(context, &name, &change),
+            Disk::Resize { name, size, shrink } => resize(context, &name, size, shrink),
+            Disk::Rm { names } => remove(context, &names),
+            Disk::Import(import) => import.run(context),
+            Disk::Export(export) => export.run(context),
+        }
+    }
+}
+
+/// The request to make a disk.
+fn wanted(name: Name, size_bytes: u64, policy: &Policy) -> DiskCreate {
+    DiskCreate { name, size_bytes, durability: policy.durability, compression: policy.compression }
+}
+
+fn create(context: &Context, name: Name, size: Size, policy: &Policy) -> Result<(), Failure> {
+    let made = context.client()?.create_disk(&wanted(name, size.0, policy))?;
+    context.answer(&made, || made_text(&made, "made"))
+}
+
+/// What is said of a new disk: how it came to be, and where it is.
+pub(crate) fn made_text(disk: &Info, how: &str) -> String {
+    let uris: String = disk.uris.iter().map(|uri| format!("  {uri}\n")).collect();
+    format!("disk '{}', {}, {how}; clients reach it at\n{uris}", disk.name, Size(disk.size_bytes))
+}
+
+fn list(context: &Context) -> Result<(), Failure> {
+    let disks = context.client()?.disks()?;
+    context.answer(&disks, || {
+        let mut table =
+            Table::new(&["NAME", "SIZE>", "DATA>", "SNAPSHOTS>", "CLIENTS>", "MADE (UTC)", "CLONE OF"]);
+        for disk in &disks {
+            table.row([
+                disk.name.to_string(),
+                Size(disk.size_bytes).to_string(),
+                Size(disk.mapped_bytes).to_string(),
+                disk.snapshots.to_string(),
+                disk.clients.to_string(),
+                disk.created.to_seconds_text(),
+                disk.origin.clone().unwrap_or_default(),
+            ]);
+        }
+        table.or("no disks; 'stonefold disk create' or 'stonefold disk import' makes one")
+    })
+}
+
+fn show(context: &Context, name: &Name) -> Result<(), Failure> {
+    let disk = context.client()?.disk(name)?;
+    context.answer(&disk, || show_text(&disk))
+}
+
+fn show_text(disk: &Info) -> String {
+    facts([
+        ("name", disk.name.to_string()),
+        ("size", Size(disk.size_bytes).to_string()),
+        ("data", Size(disk.mapped_bytes).to_string()),
+        ("durability", disk.durability.to_string()),
+        ("compression", disk.compression.to_string()),
+        ("made (UTC)", disk.created.to_seconds_text()),
+        ("clone of", disk.origin.clone().unwrap_or_default()),
+        ("snapshots", disk.snapshots.to_string()),
+        ("clients", disk.clients.to_string()),
+        ("reached at", disk.uris.join("\n")),
+    ])
+}
+
+fn set(context: &Context, name: &Name, change: &Change) -> Result<(), Failure> {
+    let change = DiskSet { durability: change.durability, compression: change.compression };
+    let disk = context.client()?.set_disk(name, &change)?;
+    context.answer(&disk, || show_text(&disk))
+}
+
+fn resize(context: &Context, name: &Name, size: Size, shrink: bool) -> Result<(), Failure> {
+    let disk = context.client()?.resize_disk(name, &DiskResize { size_bytes: size.0, shrink })?;
+    context.answer(&disk, || {
+        format!("disk '{name}' has {}; clients see it when they connect again\n", Size(disk.size_bytes))
+    })
+}
+
+fn remove(context: &Context, names: &[Name]) -> Result<(), Failure> {
+    let client = context.client()?;
+    let mut gone = Vec::new();
+    for name in names {
+        let snapshots = client.disk(name)?.snapshots;
+        client.remove_disk(name)?;
+        gone.push(match snapshots {
+            0 => format!("removed disk '{name}'\n"),
+            _ => format!("removed disk '{name}' and its {}\n", count(snapshots, "snapshot")),
+        });
+    }
+    let removed: Vec<&str> = names.iter().map(Name::as_str).collect();
+    context.answer(&json!({ "removed": removed }), || gone.concat())
+}

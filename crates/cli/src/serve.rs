@@ -1,0 +1,77 @@
+//! `stonefold serve`.
+
+use crate::context::Context;
+use crate::failure::Failure;
+use clap::Args;
+use std::path::PathBuf;
+use stonefold_server::{ApiAddress, NbdAddress, Settings};
+use stonefold_types::{Durability, Error, Kind, Size};
+
+/// Serve a pool: open its doors until told to stop.
+///
+/// Makes the pool if the place is empty. When every door is open it prints one line on stdout,
+/// `ready pool=… nbd=… api=…`; the log goes to stderr. SIGTERM or Ctrl-C stops it without losing anything.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    stonefold serve --pool file:///srv/pool\n  \
+    stonefold serve --pool file:///srv/pool --nbd unix:///run/stonefold.sock --cache 4G\n  \
+    stonefold serve --config /etc/stonefold.toml\n\n\
+    A configuration file has the names of the flags; flags win over it:\n  \
+    pool = \"file:///srv/pool\"\n  \
+    nbd = [\"tcp://127.0.0.1:10809\", \"unix:///run/stonefold.sock\"]\n  \
+    api = [\"127.0.0.1:7770\"]\n  \
+    cache = \"4G\"\n  \
+    durability = \"flush\"")]
+pub(crate) struct Serve {
+    /// Where everything durable lives: file:///DIRECTORY
+    #[arg(long, value_name = "URL")]
+    pool: Option<String>,
+    /// Where NBD listens: tcp://HOST:PORT or unix:///PATH; may be given again [default: tcp://127.0.0.1:10809]
+    #[arg(long, value_name = "ADDRESS")]
+    nbd: Vec<NbdAddress>,
+    /// Memory for the cache [default: 1G]
+    #[arg(long, value_name = "SIZE")]
+    cache: Option<Size>,
+    /// Memory for what is acknowledged and not yet folded, on top of the cache [default: 128M]
+    #[arg(long, value_name = "SIZE")]
+    journal: Option<Size>,
+    /// When writes to new disks are acknowledged: flush (at once; durable after a flush) or ack (when durable)
+    /// [default: flush]
+    #[arg(long, value_name = "WHEN")]
+    durability: Option<Durability>,
+    /// A configuration file
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// What is logged: error, warn, info, debug, trace, or module=level,… [default: info] [env: RUST_LOG]
+    #[arg(long, value_name = "LEVEL")]
+    log: Option<String>,
+}
+
+impl Serve {
+    pub(crate) fn run(self, context: &Context) -> Result<(), Failure> {
+        let file = match &self.config {
+            Some(path) => Settings::read(path)?,
+            None => Settings::default(),
+        };
+        let settings = self.settings(context)?.over(file);
+        stonefold_server::start_log(settings.log.as_deref()).map_err(Failure::Misuse)?;
+        let config = settings.resolve().map_err(Failure::Misuse)?;
+        Ok(stonefold_server::serve(config, context.json)?)
+    }
+
+    fn settings(self, context: &Context) -> Result<Settings, Failure> {
+        let address = |text: &String| {
+            text.parse::<ApiAddress>()
+                .map_err(|why| Failure::Misuse(Error::new(Kind::Invalid, format!("--api: {why}"))))
+        };
+        Ok(Settings {
+            pool: self.pool,
+            nbd: self.nbd,
+            api: context.api.iter().map(address).collect::<Result<_, _>>()?,
+            cache: self.cache,
+            journal: self.journal,
+            durability: self.durability,
+            log: self.log,
+        })
+    }
+}

@@ -1,0 +1,116 @@
+//! `stonefold snapshot …`.
+
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::table::{Table, count};
+use clap::Subcommand;
+use serde_json::json;
+use stonefold_api::{Diff, SnapshotCreate};
+use stonefold_types::{Error, Kind, Name, Size, SnapshotName};
+
+/// Take, list, remove and compare snapshots.
+#[derive(Subcommand)]
+pub(crate) enum Snapshot {
+    /// Take a snapshot of one disk, or of several at one instant
+    ///
+    /// It takes no time and no space whatever the disk's size, and clients need not be stopped. A running guest
+    /// should be told to write what it still holds in memory first (sync, or the guest agent's freeze).
+    #[command(after_help = "Examples:\n  \
+        stonefold snapshot create web\n  \
+        stonefold snapshot create web,web-data --name before-upgrade")]
+    Create {
+        /// The disks, separated by commas
+        #[arg(value_name = "DISK[,DISK…]", value_delimiter = ',', required = true)]
+        disks: Vec<Name>,
+        /// The snapshot's name on each of them [default: made from the time]
+        #[arg(long)]
+        name: Option<Name>,
+    },
+    /// List all snapshots, or those of one disk
+    Ls {
+        /// Only this disk's
+        disk: Option<Name>,
+    },
+    /// Remove snapshots; clones made from them stay
+    #[command(after_help = "Example:\n  stonefold snapshot rm web@before-upgrade")]
+    Rm {
+        /// The snapshots
+        #[arg(value_name = "DISK@NAME", required = true)]
+        snapshots: Vec<SnapshotName>,
+    },
+    /// Show which ranges differ between a snapshot and a later one, or now
+    #[command(after_help = "Examples:\n  \
+        stonefold snapshot diff web@monday web@tuesday\n  \
+        stonefold snapshot diff web@monday        (compared with the disk as it is now)")]
+    Diff {
+        /// The snapshot to compare from
+        #[arg(value_name = "DISK@A")]
+        from: SnapshotName,
+        /// The snapshot to compare to [default: the disk as it is now]
+        #[arg(value_name = "DISK@B")]
+        to: Option<SnapshotName>,
+    },
+}
+
+impl Snapshot {
+    pub(crate) fn run(self, context: &Context) -> Result<(), Failure> {
+        match self {
+            Snapshot::Create { disks, name } => create(context, disks, name),
+            Snapshot::Ls { disk } => list(context, disk.as_ref()),
+            Snapshot::Rm { snapshots } => remove(context, &snapshots),
+            Snapshot::Diff { from, to } => diff(context, &from, to),
+        }
+    }
+}
+
+fn create(context: &Context, disks: Vec<Name>, name: Option<Name>) -> Result<(), Failure> {
+    let taken = context.client()?.create_snapshot(&SnapshotCreate { disks, name })?;
+    context.answer(&taken, || taken.iter().map(|s| format!("{}@{}\n", s.disk, s.name)).collect())
+}
+
+fn list(context: &Context, disk: Option<&Name>) -> Result<(), Failure> {
+    let snapshots = context.client()?.snapshots(disk)?;
+    context.answer(&snapshots, || {
+        let mut table = Table::new(&["NAME", "SIZE>", "TAKEN (UTC)"]);
+        for s in &snapshots {
+            table.row([
+                format!("{}@{}", s.disk, s.name),
+                Size(s.size_bytes).to_string(),
+                s.created.to_seconds_text(),
+            ]);
+        }
+        table.or("no snapshots; 'stonefold snapshot create DISK' takes one")
+    })
+}
+
+fn remove(context: &Context, snapshots: &[SnapshotName]) -> Result<(), Failure> {
+    let client = context.client()?;
+    for name in snapshots {
+        client.remove_snapshot(name)?;
+    }
+    let removed: Vec<String> = snapshots.iter().map(SnapshotName::to_string).collect();
+    context.answer(&json!({ "removed": removed }), || format!("removed {}\n", removed.join(", ")))
+}
+
+fn diff(context: &Context, from: &SnapshotName, to: Option<SnapshotName>) -> Result<(), Failure> {
+    if let Some(to) = to.as_ref().filter(|to| to.disk != from.disk) {
+        let what = format!("'{from}' and '{to}' are of different disks");
+        return Err(Failure::Misuse(Error::new(Kind::Invalid, what).remedy("compare snapshots of one disk")));
+    }
+    let diff = context.client()?.diff(from, to.as_ref().map(|to| &to.snapshot))?;
+    context.answer(&diff, || diff_text(&diff))
+}
+
+fn diff_text(diff: &Diff) -> String {
+    let to = diff.to.as_ref().map_or("now".to_owned(), |to| format!("{}@{to}", diff.disk));
+    let between = format!("between {}@{} and {to}", diff.disk, diff.from);
+    if diff.ranges.is_empty() {
+        return format!("nothing differs {between}\n");
+    }
+    let mut table = Table::new(&["OFFSET>", "BYTES>"]);
+    for range in &diff.ranges {
+        table.row([range.offset.to_string(), range.bytes.to_string()]);
+    }
+    let ranges = count(diff.ranges.len() as u64, "range");
+    format!("{}{} in {ranges} differ {between}\n", table.text(), Size(diff.changed_bytes))
+}

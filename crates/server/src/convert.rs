@@ -1,0 +1,58 @@
+//! From the store's infos to the API's types.
+
+use crate::doors::{Door, export_uri};
+use stonefold_api::{Cache, Disk, Pool, Snapshot, Time};
+use stonefold_store::{DiskInfo, PoolStatus, SnapshotInfo};
+use stonefold_types::ExportName;
+
+pub(crate) fn disk(info: DiskInfo, doors: &[Door]) -> Disk {
+    Disk {
+        uris: uris(doors, &ExportName::Disk(info.name.clone())),
+        name: info.name,
+        size_bytes: info.size_bytes,
+        mapped_bytes: info.mapped_bytes,
+        durability: info.settings.durability,
+        compression: info.settings.compression,
+        created: Time::from_nanos(info.created),
+        clients: info.clients as u64,
+        snapshots: info.snapshots as u64,
+        origin: info.origin.map(|origin| origin.to_string()),
+        io: None,
+    }
+}
+
+pub(crate) fn snapshot(info: SnapshotInfo, doors: &[Door]) -> Snapshot {
+    Snapshot {
+        uris: uris(doors, &ExportName::Snapshot(info.name.clone())),
+        disk: info.name.disk,
+        name: info.name.snapshot,
+        size_bytes: info.size_bytes,
+        created: Time::from_nanos(info.created),
+    }
+}
+
+pub(crate) fn pool(status: &PoolStatus) -> Pool {
+    let provisioned_percent = match status.total_bytes {
+        0 => 0,
+        total => (u128::from(status.provisioned_bytes) * 100 / u128::from(total)) as u64,
+    };
+    Pool {
+        engine: status.engine.clone(),
+        disks: status.disks as u64,
+        snapshots: status.snapshots as u64,
+        provisioned_bytes: status.provisioned_bytes,
+        total_bytes: status.total_bytes,
+        free_bytes: status.free_bytes,
+        used_bytes: status.used_bytes,
+        journal_bytes: status.journal_bytes,
+        provisioned_percent,
+    }
+}
+
+pub(crate) fn cache(status: &PoolStatus) -> Cache {
+    Cache { used_bytes: status.cache_bytes, max_bytes: status.cache_bytes_max }
+}
+
+fn uris(doors: &[Door], export: &ExportName) -> Vec<String> {
+    doors.iter().map(|door| export_uri(door, &export.to_string())).collect()
+}

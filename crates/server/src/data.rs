@@ -1,0 +1,76 @@
+//! The data thread: the doors, the store's tasks and the engine's ring on one runtime.
+
+use crate::doors::{Door, Doors};
+use crate::{Config, engines};
+use std::sync::Arc;
+use stonefold_env::{Env, SystemWorld};
+use stonefold_store::{Options, Store};
+use stonefold_types::{DiskSettings, Error, Result};
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::{oneshot, watch};
+
+/// What the other threads get from it once everything is open.
+pub(crate) struct Opened {
+    pub(crate) env: Env,
+    pub(crate) store: Arc<Store>,
+    pub(crate) doors: Vec<Door>,
+}
+
+/// Runs a server's data side to its end: opens, tells `opened`, serves until `stop`, closes the store.
+/// A failure to open is told through `opened`, one to close is returned.
+pub(crate) fn run(
+    config: &Config,
+    opened: oneshot::Sender<Result<Opened>>,
+    stop: watch::Receiver<bool>,
+) -> Result<()> {
+    let runtime = match Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(e) => {
+            let _ = opened.send(Err(Error::io("starting the data thread's runtime", e)));
+            return Ok(());
+        }
+    };
+    runtime.block_on(async {
+        let (doors, env, store) = match open(config).await {
+            Ok(all) => all,
+            Err(error) => {
+                let _ = opened.send(Err(error));
+                return Ok(());
+            }
+        };
+        let addresses = doors.doors();
+        // Whoever waits may have given up; then `stop` says so at once.
+        let _ = opened.send(Ok(Opened { env: env.clone(), store: store.clone(), doors: addresses }));
+        let served = doors.serve(env, store.clone(), stop).await;
+        tracing::info!("doors are closed; folding what the journal holds");
+        let closed = store.close().await;
+        served.and(closed)
+    })
+}
+
+async fn open(config: &Config) -> Result<(Doors, Env, Arc<Store>)> {
+    let world = SystemWorld::new(Handle::current(), workers())
+        .map_err(|e| Error::io("starting the worker threads", e))?;
+    let env = Env::new(world);
+    // Addresses first: a port in use is found before the pool is touched.
+    let doors = Doors::bind(&config.nbd).await?;
+    let engine = engines::open(&config.pool, &env).await?;
+    let started = env.monotonic();
+    let store = Store::open(env.clone(), engine, options(config)).await?;
+    let took = env.monotonic().saturating_sub(started);
+    tracing::info!(pool = %config.pool, disks = store.disks().len(), ms = took.as_millis() as u64, "pool is open");
+    Ok((doors, env, store))
+}
+
+fn options(config: &Config) -> Options {
+    Options {
+        cache_bytes: config.cache_bytes,
+        journal_bytes_max: config.journal_bytes_max,
+        disk_defaults: DiskSettings { durability: config.durability, ..DiskSettings::default() },
+    }
+}
+
+/// One core is the data thread's; the fold's jobs get the others.
+fn workers() -> usize {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get().saturating_sub(1).max(1))
+}

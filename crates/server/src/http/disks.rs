@@ -1,0 +1,77 @@
+//! Disks.
+
+use super::Shared;
+use super::answer::{Answer, Body, DiskPath};
+use crate::convert;
+use axum::Json;
+use axum::http::StatusCode;
+use stonefold_api::{Disk, DiskCreate, DiskResize, DiskSet};
+use stonefold_types::{DiskSettings, Error, Kind, Size};
+
+pub(super) async fn list(app: Shared) -> Json<Vec<Disk>> {
+    let mut disks = app.gate.store().disks();
+    disks.sort_by(|a, b| a.name.cmp(&b.name));
+    Json(disks.into_iter().map(|info| convert::disk(info, &app.doors)).collect())
+}
+
+pub(super) async fn show(app: Shared, disk: DiskPath) -> Answer<Json<Disk>> {
+    let info = app.hint(&disk.export(), app.gate.store().disk(&disk.0))?;
+    Ok(Json(convert::disk(info, &app.doors)))
+}
+
+pub(super) async fn create(app: Shared, Body(asked): Body<DiskCreate>) -> Answer<(StatusCode, Json<Disk>)> {
+    let settings = DiskSettings {
+        durability: asked.durability.unwrap_or(app.durability),
+        compression: asked.compression.unwrap_or_default(),
+    };
+    let made = app
+        .gate
+        .run(move |store| async move { store.create_disk(&asked.name, asked.size_bytes, settings).await });
+    Ok((StatusCode::CREATED, Json(convert::disk(made.await?, &app.doors))))
+}
+
+pub(super) async fn set(app: Shared, disk: DiskPath, Body(asked): Body<DiskSet>) -> Answer<Json<Disk>> {
+    let export = disk.export();
+    let set = app.gate.run(move |store| async move {
+        let now = store.disk(&disk.0)?.settings;
+        let settings = DiskSettings {
+            durability: asked.durability.unwrap_or(now.durability),
+            compression: asked.compression.unwrap_or(now.compression),
+        };
+        store.set_disk(&disk.0, settings).await
+    });
+    let info = app.hint(&export, set.await)?;
+    Ok(Json(convert::disk(info, &app.doors)))
+}
+
+pub(super) async fn resize(app: Shared, disk: DiskPath, Body(asked): Body<DiskResize>) -> Answer<Json<Disk>> {
+    let export = disk.export();
+    let resized = app.gate.run(move |store| async move {
+        let now = store.disk(&disk.0)?.size_bytes;
+        if asked.size_bytes < now && !asked.shrink {
+            let (now, new) = (Size(now), Size(asked.size_bytes));
+            let what = format!("disk '{}' has {now}; {new} would throw away what lies beyond", disk.0);
+            return Err(
+                Error::new(Kind::Invalid, what).remedy("if that is meant, ask for shrinking (--shrink)")
+            );
+        }
+        store.resize_disk(&disk.0, asked.size_bytes).await
+    });
+    let info = app.hint(&export, resized.await)?;
+    Ok(Json(convert::disk(info, &app.doors)))
+}
+
+pub(super) async fn flush(app: Shared, disk: DiskPath) -> Answer<StatusCode> {
+    let export = disk.export();
+    let of_call = export.clone();
+    let flushed = app.gate.run(move |store| async move { store.attach(&of_call)?.flush().await.map(|_| ()) });
+    app.hint(&export, flushed.await)?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+pub(super) async fn remove(app: Shared, disk: DiskPath) -> Answer<StatusCode> {
+    let export = disk.export();
+    let removed = app.gate.run(move |store| async move { store.remove_disk(&disk.0).await });
+    app.hint(&export, removed.await)?;
+    Ok(StatusCode::NO_CONTENT)
+}

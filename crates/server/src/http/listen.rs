@@ -1,0 +1,143 @@
+//! The API's listeners and the thread that serves them.
+
+use super::{App, router};
+use crate::ApiAddress;
+use crate::config::is_local;
+use crate::doors::taken;
+use std::net::TcpListener;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use stonefold_env::Env;
+use stonefold_types::{Error, Kind, Result};
+use tokio::sync::watch;
+
+/// How long a client that does not read its answer, or does not finish its request, can hold up a stop.
+const DRAIN_MAX: Duration = Duration::from_secs(5);
+/// Whoever may use the socket owns every disk, so it is its maker's alone.
+const SOCKET_MODE: u32 = 0o600;
+
+/// An address taken, not yet served.
+pub(crate) enum ApiListener {
+    Tcp(TcpListener),
+    Unix(UnixListener, SocketFile),
+}
+
+/// Takes the file away when the listener has gone.
+pub(crate) struct SocketFile(PathBuf);
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        // It may be gone already; the next start replaces what is stale.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+impl ApiListener {
+    pub(crate) fn bind(address: &ApiAddress) -> Result<Self> {
+        let listener = match address {
+            ApiAddress::Tcp(socket) => {
+                if !is_local(socket.ip()) {
+                    tracing::warn!(%address, "the API is open to the network, and asks nobody who they are");
+                }
+                TcpListener::bind(socket).map(ApiListener::Tcp)
+            }
+            ApiAddress::Unix(path) => bind_unix(path)?,
+        };
+        let listener = listener.map_err(|e| taken(address, e))?;
+        listener.set_nonblocking().map_err(|e| taken(address, e))?;
+        Ok(listener)
+    }
+
+    fn set_nonblocking(&self) -> std::io::Result<()> {
+        match self {
+            ApiListener::Tcp(listener) => listener.set_nonblocking(true),
+            ApiListener::Unix(listener, _) => listener.set_nonblocking(true),
+        }
+    }
+
+    /// As clients write it, with the port that was really taken.
+    pub(crate) fn url(&self) -> String {
+        match self {
+            ApiListener::Tcp(listener) => {
+                let address = listener.local_addr().expect("a bound socket has an address");
+                format!("http://{address}")
+            }
+            ApiListener::Unix(_, SocketFile(path)) => format!("unix://{}", path.display()),
+        }
+    }
+}
+
+/// Takes a path, from a server that died without taking its socket away, too.
+fn bind_unix(path: &Path) -> Result<std::io::Result<ApiListener>> {
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
+    if is_socket && UnixStream::connect(path).is_err() {
+        std::fs::remove_file(path)
+            .map_err(|e| Error::io(format!("taking away the stale socket '{}'", path.display()), e))?;
+    }
+    Ok(UnixListener::bind(path).and_then(|listener| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(SOCKET_MODE))?;
+        Ok(ApiListener::Unix(listener, SocketFile(path.to_owned())))
+    }))
+}
+
+/// Serves the API on this thread until told to stop, then until what was asked is answered.
+pub(crate) fn run(
+    listeners: Vec<ApiListener>,
+    app: Arc<App>,
+    env: Env,
+    stop: watch::Receiver<bool>,
+) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| Error::io("starting the API's runtime", e))?;
+    runtime.block_on(async {
+        let mut served = tokio::task::JoinSet::new();
+        for listener in listeners {
+            served.spawn(serve_one(listener, router(app.clone()), env.clone(), stop.clone()));
+        }
+        while let Some(one) = served.join_next().await {
+            one.unwrap_or_else(|_| Err(Error::new(Kind::Io, "the API ended by a defect of Stonefold")))?;
+        }
+        Ok(())
+    })
+}
+
+async fn serve_one(
+    listener: ApiListener,
+    router: axum::Router,
+    env: Env,
+    stop: watch::Receiver<bool>,
+) -> Result<()> {
+    let told = |mut stop: watch::Receiver<bool>| async move {
+        // A sender that is gone means stop, too.
+        let _ = stop.wait_for(|stop| *stop).await;
+    };
+    let late = async {
+        told(stop.clone()).await;
+        env.sleep(DRAIN_MAX).await;
+    };
+    let url = listener.url();
+    let served = async {
+        match listener {
+            ApiListener::Tcp(listener) => {
+                let listener = tokio::net::TcpListener::from_std(listener)?;
+                axum::serve(listener, router).with_graceful_shutdown(told(stop.clone())).await
+            }
+            ApiListener::Unix(listener, _file) => {
+                let listener = tokio::net::UnixListener::from_std(listener)?;
+                axum::serve(listener, router).with_graceful_shutdown(told(stop.clone())).await
+            }
+        }
+    };
+    tokio::select! {
+        result = served => result.map_err(|e| Error::io(format!("serving the API at {url}"), e)),
+        () = late => {
+            tracing::warn!(%url, "a client of the API did not finish in time, and was dropped");
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! The API over HTTP. Handlers only translate; what they ask of the store that does I/O goes through the gate.
+
+mod answer;
+mod cache;
+mod disks;
+mod guard;
+mod listen;
+mod pool;
+mod snapshots;
+
+pub(crate) use listen::{ApiListener, run};
+
+use crate::doors::Door;
+use crate::gate::Gate;
+use crate::{Config, Ready, VERSION, suggest};
+use answer::Failure;
+use axum::Router;
+use axum::routing::{get, post};
+use std::sync::Arc;
+use stonefold_api::{Server, Time, document, paths};
+use stonefold_types::{Durability, Error, ExportName, Kind, Name, Result};
+
+/// What every handler sees.
+pub(crate) struct App {
+    gate: Gate,
+    doors: Vec<Door>,
+    durability: Durability,
+    server: Server,
+}
+
+impl App {
+    pub(crate) fn new(
+        config: &Config,
+        ready: &Ready,
+        started: u64,
+        doors: Vec<Door>,
+        gate: Gate,
+    ) -> Arc<Self> {
+        let server = Server {
+            version: VERSION.to_owned(),
+            pool: ready.pool.clone(),
+            nbd: ready.nbd.clone(),
+            api: ready.api.clone(),
+            started: Time::from_nanos(started),
+        };
+        Arc::new(App { gate, doors, durability: config.durability, server })
+    }
+
+    /// To an error about a name that does not exist, adds the one that was probably meant.
+    fn hint<T>(&self, export: &ExportName, result: Result<T>) -> Result<T> {
+        result.map_err(|error| match error.kind() {
+            Kind::NotFound => match self.meant(export) {
+                Some(meant) => error.remedy(format!("did you mean '{meant}'?")),
+                None => error,
+            },
+            _ => error,
+        })
+    }
+
+    fn meant(&self, export: &ExportName) -> Option<String> {
+        let store = self.gate.store();
+        let disks = store.disks();
+        let near = suggest::nearest(export.disk().as_str(), disks.iter().map(|disk| disk.name.as_str()));
+        let disk: &Name = match near {
+            Some(near) if !disks.iter().any(|disk| disk.name == *export.disk()) => {
+                &disks.iter().find(|disk| disk.name.as_str() == near)?.name
+            }
+            _ => export.disk(),
+        };
+        let ExportName::Snapshot(asked) = export else {
+            return (disk != export.disk()).then(|| disk.to_string());
+        };
+        let snapshots = store.snapshots(Some(disk)).ok()?;
+        let names: Vec<&str> = snapshots.iter().map(|snapshot| snapshot.name.snapshot.as_str()).collect();
+        let asked = asked.snapshot.as_str();
+        let near = if names.contains(&asked) { Some(asked) } else { suggest::nearest(asked, names) };
+        near.map(|near| format!("{disk}@{near}")).filter(|meant| *meant != export.to_string())
+    }
+}
+
+type Shared = axum::extract::State<Arc<App>>;
+
+/// All the paths of the API.
+fn router(app: Arc<App>) -> Router {
+    Router::new()
+        .route(paths::HEALTH, get(|| async { "ok\n" }))
+        .route(paths::METRICS, get(pool::metrics))
+        .route(paths::OPENAPI, get(|| async { axum::Json(document()) }))
+        .route(paths::SERVER, get(pool::server))
+        .route(paths::POOL, get(pool::status))
+        .route(paths::CACHE, get(cache::status).patch(cache::resize))
+        .route(paths::CACHE_DROP, post(cache::empty))
+        .route(paths::CACHE_WARM, post(cache::warm))
+        .route(paths::DISKS, get(disks::list).post(disks::create))
+        .route(paths::DISK, get(disks::show).patch(disks::set).delete(disks::remove))
+        .route(paths::DISK_RESIZE, post(disks::resize))
+        .route(paths::DISK_FLUSH, post(disks::flush))
+        .route(paths::SNAPSHOTS, get(snapshots::list).post(snapshots::create))
+        .route(paths::SNAPSHOT, get(snapshots::show).delete(snapshots::remove))
+        .route(paths::SNAPSHOT_DIFF, get(snapshots::diff))
+        .route(paths::SNAPSHOT_CLONE, post(snapshots::clone))
+        .route(paths::SNAPSHOT_ROLLBACK, post(snapshots::rollback))
+        .fallback(no_such_path)
+        .method_not_allowed_fallback(no_such_method)
+        .layer(axum::middleware::from_fn(guard::same_origin))
+        .with_state(app)
+}
+
+async fn no_such_path(uri: axum::http::Uri) -> Failure {
+    let what = format!("the API has no path '{}'", uri.path());
+    Failure(Error::new(Kind::NotFound, what).remedy(format!("GET {} lists what it has", paths::OPENAPI)))
+}
+
+async fn no_such_method(method: axum::http::Method, uri: axum::http::Uri) -> Failure {
+    let what = format!("the API has no {method} for '{}'", uri.path());
+    Failure(Error::new(Kind::Invalid, what).remedy(format!("GET {} lists what it has", paths::OPENAPI)))
+}

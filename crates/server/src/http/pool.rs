@@ -1,0 +1,23 @@
+//! The pool, the server itself, and what Prometheus reads.
+
+use super::Shared;
+use super::answer::Answer;
+use crate::{convert, metrics};
+use axum::Json;
+use axum::http::header::{CONTENT_TYPE, HeaderName};
+use stonefold_api::{Pool, Server};
+
+pub(super) async fn status(app: Shared) -> Answer<Json<Pool>> {
+    let status = app.gate.run(|store| async move { store.status().await }).await?;
+    Ok(Json(convert::pool(&status)))
+}
+
+pub(super) async fn server(app: Shared) -> Json<Server> {
+    Json(app.server.clone())
+}
+
+pub(super) async fn metrics(app: Shared) -> Answer<([(HeaderName, &'static str); 1], String)> {
+    let status = app.gate.run(|store| async move { store.status().await }).await?;
+    let text = metrics::encode(&app.server.version, &status, app.gate.store().disks())?;
+    Ok(([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text))
+}

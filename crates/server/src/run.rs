@@ -1,0 +1,182 @@
+//! A server's life: start, ready, stop.
+
+use crate::data::{self, Opened};
+use crate::doors::door_uri;
+use crate::gate::Gate;
+use crate::http::{self, ApiListener, App};
+use crate::{Config, Ready};
+use std::io::Write;
+use std::thread::JoinHandle;
+use stonefold_types::{Error, Kind, Result};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{oneshot, watch};
+
+/// A server that is running.
+pub struct Running {
+    ready: Ready,
+    api: Worker,
+    data: Worker,
+}
+
+/// A thread, how to tell it to stop, and how it tells that it has ended.
+struct Worker {
+    stop: watch::Sender<bool>,
+    thread: JoinHandle<Result<()>>,
+}
+
+impl Worker {
+    /// Starts a thread; `ended` is dropped when it ends, however it does.
+    fn start(
+        name: &str,
+        ended: Option<oneshot::Sender<()>>,
+        run: impl FnOnce(watch::Receiver<bool>) -> Result<()> + Send + 'static,
+    ) -> Result<Worker> {
+        let (stop, stopped) = watch::channel(false);
+        let thread = std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(move || {
+                let _ended = ended;
+                run(stopped)
+            })
+            .map_err(|e| Error::io(format!("starting the {name} thread"), e))?;
+        Ok(Worker { stop, thread })
+    }
+
+    fn stop(self, name: &str) -> Result<()> {
+        // A thread that has ended already hears nothing.
+        let _ = self.stop.send(true);
+        self.thread.join().unwrap_or_else(|_| {
+            Err(Error::new(Kind::Io, format!("the {name} thread ended by a defect of Stonefold"))
+                .remedy("report what the log says above; what was acknowledged as durable is not lost"))
+        })
+    }
+}
+
+/// Starts a server and returns when every door is open.
+pub fn start(config: Config) -> Result<Running> {
+    start_told(config, None)
+}
+
+fn start_told(config: Config, ended: Option<oneshot::Sender<()>>) -> Result<Running> {
+    let listeners: Vec<ApiListener> = config.api.iter().map(ApiListener::bind).collect::<Result<_>>()?;
+    let (tell, told) = oneshot::channel();
+    let of_data = config.clone();
+    let data = Worker::start("data", ended, move |stop| data::run(&of_data, tell, stop))?;
+    let opened = match told.blocking_recv() {
+        Ok(Ok(opened)) => opened,
+        Ok(Err(error)) => {
+            data.stop("data")?;
+            return Err(error);
+        }
+        // It ended without a word, so it panicked; joining tells.
+        Err(_) => {
+            return Err(data
+                .stop("data")
+                .err()
+                .unwrap_or_else(|| Error::new(Kind::Closed, "the server ended")));
+        }
+    };
+    let ready = Ready {
+        pool: config.pool.clone(),
+        nbd: opened.doors.iter().map(door_uri).collect(),
+        api: listeners.iter().map(ApiListener::url).collect(),
+    };
+    let Opened { env, store, doors } = opened;
+    let app = App::new(&config, &ready, env.wall(), doors, Gate::new(env.clone(), store));
+    let api = Worker::start("api", None, move |stop| http::run(listeners, app, env, stop))?;
+    Ok(Running { ready, api, data })
+}
+
+impl Running {
+    /// Where it is reached.
+    pub fn ready(&self) -> &Ready {
+        &self.ready
+    }
+
+    /// Stops it: no new clients, answers to what was asked, everything folded and closed.
+    pub fn stop(self) -> Result<()> {
+        // The API first: its calls need the data thread.
+        let api = self.api.stop("api");
+        let data = self.data.stop("data");
+        data.and(api)
+    }
+}
+
+/// Runs a server until a signal stops it: SIGTERM, SIGINT or SIGHUP once, gracefully; twice, at once. Prints its one
+/// line on stdout, as JSON when asked.
+pub fn serve(config: Config, json: bool) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| Error::io("starting the signals' runtime", e))?;
+    // Caught from here on, so that a stop during start is a stop, too.
+    let mut signals = runtime.block_on(async { Signals::new() })?;
+    let (ended, has_ended) = oneshot::channel();
+    let running = start_told(config, Some(ended))?;
+    announce(running.ready(), json)?;
+    let stopped_by_signal = runtime.block_on(async {
+        tokio::select! {
+            name = signals.next() => {
+                tracing::info!(signal = name, "stopping; a second signal stops at once");
+                true
+            }
+            _ = has_ended => false,
+        }
+    });
+    if stopped_by_signal {
+        exit_on_the_next(signals, runtime)?;
+    }
+    running.stop()
+}
+
+/// Tells stdout, which scripts read.
+fn announce(ready: &Ready, json: bool) -> Result<()> {
+    let line = match json {
+        true => serde_json::to_string(ready).expect("text is plain JSON"),
+        false => ready.to_string(),
+    };
+    let mut stdout = std::io::stdout().lock();
+    writeln!(stdout, "{line}")
+        .and_then(|()| stdout.flush())
+        .map_err(|e| Error::io("writing the ready line", e))
+}
+
+/// The signals that stop a server.
+struct Signals {
+    term: tokio::signal::unix::Signal,
+    int: tokio::signal::unix::Signal,
+    hangup: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Self> {
+        let listen = |kind| signal(kind).map_err(|e| Error::io("listening for signals", e));
+        Ok(Signals {
+            term: listen(SignalKind::terminate())?,
+            int: listen(SignalKind::interrupt())?,
+            hangup: listen(SignalKind::hangup())?,
+        })
+    }
+
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.term.recv() => "SIGTERM",
+            _ = self.int.recv() => "SIGINT",
+            _ = self.hangup.recv() => "SIGHUP",
+        }
+    }
+}
+
+/// While the server closes, another signal ends the process: whatever is durable stays, and the journal is
+/// replayed at the next start.
+fn exit_on_the_next(mut signals: Signals, runtime: tokio::runtime::Runtime) -> Result<()> {
+    std::thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(move || {
+            let name = runtime.block_on(signals.next());
+            tracing::warn!(signal = name, "stopped at once; the journal is replayed at the next start");
+            std::process::exit(1);
+        })
+        .map(drop)
+        .map_err(|e| Error::io("starting the signals' thread", e))
+}
