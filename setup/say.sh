@@ -1,5 +1,8 @@
 # shellcheck shell=bash
-# How the scripts speak: what they do goes to stderr, so that stdout stays free for an answer. Sourced, never run.
+# What all scripts share: how they speak, how they run a step, where they keep what can be made again. Sourced, never run.
+# What they tell goes to stderr, so that stdout stays free for an answer.
+
+cache_folder() { echo "${STONEFOLD_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/stonefold}"; }
 
 say() { printf '\033[1m==>\033[0m %s\n' "$*" | plain_unless_terminal >&2; }
 

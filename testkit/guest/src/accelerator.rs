@@ -68,20 +68,25 @@ pub fn probe_accelerator(
             _ => format!("{KVM} cannot be opened: {error}"),
         });
     }
-    let attempt = Launch::new("kvm-probe", logs)
+    let started = Launch::new("kvm-probe", logs)
         .accelerator(Accelerator::Kvm)
         .memory_mib(256)
         .direct_kernel(kernel, initramfs, command_line)
-        .start()
-        .and_then(|mut guest| guest.wait_for(first_words, allowed));
+        .start();
+    let mut guest = match started {
+        Ok(guest) => guest,
+        Err(error) => return emulate(format!("{error:#}")),
+    };
+    let spoke = guest.wait_for(first_words, allowed).is_ok();
     cancel::check()?;
-    match attempt {
-        Ok(_) => Ok(Probe { accelerator: Accelerator::Kvm, reason: "a guest boots under it".into() }),
-        Err(_) => emulate(format!(
-            "{KVM} is there, but a guest did not say a word under it within {} s",
-            allowed.as_secs()
-        )),
+    if spoke {
+        return Ok(Probe { accelerator: Accelerator::Kvm, reason: "a guest boots under it".into() });
     }
+    emulate(if guest.has_ended() {
+        format!("{KVM} is there, but QEMU gives up under it at once")
+    } else {
+        format!("{KVM} is there, but a guest did not say a word under it within {} s", allowed.as_secs())
+    })
 }
 
 #[cfg(test)]

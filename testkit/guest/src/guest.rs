@@ -68,6 +68,11 @@ impl Guest {
         self.child.id()
     }
 
+    /// Whether QEMU has ended, or does so this instant: its console closes a moment before its process is gone.
+    pub fn has_ended(&mut self) -> bool {
+        process::wait(&mut self.child, Duration::from_millis(500)).is_ok()
+    }
+
     /// Waits until the console says `text`; gives back what it said before it since the last wait.
     ///
     /// # Errors

@@ -25,7 +25,7 @@ mod recovery;
 mod tiny;
 mod unknown;
 
-use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
+use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
@@ -77,8 +77,7 @@ fn main() -> ExitCode {
 
 fn listen_for_signals() -> Result<()> {
     for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&cancel::flag()))
-            .context("could not listen for signals")?;
+        signal_hook::flag::register(signal, cancel::flag()).context("could not listen for signals")?;
     }
     Ok(())
 }

@@ -103,13 +103,17 @@ impl Teller {
 fn spin(text: &str, stopped: &Receiver<()>) {
     let watch = Stopwatch::start();
     for frame in SPINNER.iter().cycle() {
-        print!("\r  {frame} {text} … {:.0} s\x1b[K", watch.elapsed().as_secs_f64());
-        let _ = stdout().flush();
+        draw(&format!("\r  {frame} {text} … {:.0} s\x1b[K", watch.elapsed().as_secs_f64()));
         if stopped.recv_timeout(REDRAW_EVERY) != Err(RecvTimeoutError::Timeout) {
             break;
         }
     }
-    print!("\r\x1b[K");
+    draw("\r\x1b[K");
+}
+
+fn draw(text: &str) {
+    let mut out = stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
 fn remind(text: &str, stopped: &Receiver<()>) {

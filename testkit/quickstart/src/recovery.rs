@@ -100,7 +100,7 @@ pub(crate) fn restore_in_full(
     figures.add(
         "an ordinary full restore of it",
         took,
-        "qemu-img convert to a raw file, synced; only then it could boot",
+        "qemu-img convert to a raw file, synced; grows with the image",
     );
     Ok(())
 }
