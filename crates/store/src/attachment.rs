@@ -204,9 +204,7 @@ impl Attachment {
     ) -> Result<Option<(u64, Arc<crate::gate::Gate>)>> {
         let disk = &self.hold.disk;
         let mut state = disk.state.lock();
-        if let Some(why) = &state.barred {
-            return Err(why.clone());
-        }
+        state.check_not_barred()?;
         if !still(&state) {
             return Ok(None);
         }
@@ -272,9 +270,7 @@ impl Attachment {
         let mut encoded = Vec::new();
         Record { disk: disk.id, change }.encode(&mut encoded);
         let mut state = disk.state.lock();
-        if let Some(why) = &state.barred {
-            return Err(why.clone());
-        }
+        state.check_not_barred()?;
         let appended = self.hold.store.journal.append_records(&encoded, 1)?;
         state.active.insert(blocks, appended.lsn, Source::Zero);
         state.active.note(appended.lsn, room);

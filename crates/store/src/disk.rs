@@ -161,6 +161,11 @@ impl State {
         self.frozen.push_back(Arc::new(layer));
     }
 
+    /// Fails while something needs the disk for itself, and when it is gone.
+    pub(crate) fn check_not_barred(&self) -> Result<()> {
+        self.barred.clone().map_or(Ok(()), Err)
+    }
+
     /// The oldest journal record that is not folded.
     pub(crate) fn first_unfolded_lsn(&self) -> Option<u64> {
         let layers = self.frozen.iter().map(|layer| layer.first_lsn);

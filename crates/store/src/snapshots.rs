@@ -37,9 +37,21 @@ impl Store {
         }
         let created = self.env.wall();
         let name = name.unwrap_or_else(|| name_from_time(created));
-        let appended = self.mark(&disks, &name, created)?;
+        for disk in &disks {
+            disk.state.lock().check_not_barred()?;
+        }
+        self.mark_durably(&disks, &name, created).await
+    }
+
+    async fn mark_durably(
+        &self,
+        disks: &[Arc<Disk>],
+        name: &Name,
+        created: WallNanos,
+    ) -> Result<Vec<SnapshotInfo>> {
+        let appended = self.mark(disks, name, created)?;
         self.durably(appended).await?;
-        Ok(disks.iter().filter_map(|disk| info(disk, &name)).collect())
+        Ok(disks.iter().filter_map(|disk| info(disk, name)).collect())
     }
 
     /// Puts the marks into the journal and ends the layers, all under all disks' locks: one instant.
@@ -47,9 +59,6 @@ impl Store {
         let mut states: Vec<_> = disks.iter().map(|disk| disk.state.lock()).collect();
         let mut encoded = Vec::new();
         for (disk, state) in disks.iter().zip(&states) {
-            if let Some(why) = &state.barred {
-                return Err(why.clone());
-            }
             if state.snapshots.iter().any(|s| s.name == *name) {
                 return Err(Error::new(
                     Kind::AlreadyExists,
@@ -111,22 +120,26 @@ impl Store {
     /// snapshot, which is returned.
     pub async fn rollback(&self, to: &SnapshotName) -> Result<SnapshotInfo> {
         let disk = self.find(&to.disk)?;
-        let target = self.materialised(&disk, &to.snapshot).await?;
-        let kept = self.snapshot(std::slice::from_ref(&to.disk), None).await?.remove(0);
         {
             let mut state = disk.state.lock();
+            state.check_not_barred()?;
+            state.snapshot_named(&to.disk, &to.snapshot)?;
             check_idle(&disk.name, &state)?;
-            if let Some(why) = &state.barred {
-                return Err(why.clone());
-            }
-            state.barred = Some(
-                Error::new(Kind::Busy, format!("disk '{}' is being rolled back", disk.name))
-                    .remedy("try again"),
-            );
+            let what = format!("disk '{}' is being rolled back", disk.name);
+            state.barred = Some(Error::new(Kind::Busy, what).remedy("try again in a moment"));
         }
-        let result = self.set_commit(&disk, &target).await;
+        let result = self.set_back(&disk, &to.snapshot).await;
         disk.state.lock().barred = None;
-        result.map(|()| kept)
+        result
+    }
+
+    async fn set_back(&self, disk: &Arc<Disk>, to: &Name) -> Result<SnapshotInfo> {
+        let created = self.env.wall();
+        let name = name_from_time(created);
+        let kept = self.mark_durably(std::slice::from_ref(disk), &name, created).await?.remove(0);
+        let target = self.materialised(disk, to).await?;
+        self.set_commit(disk, &target).await?;
+        Ok(kept)
     }
 
     async fn set_commit(&self, disk: &Arc<Disk>, target: &Snapshot) -> Result<()> {

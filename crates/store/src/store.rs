@@ -354,9 +354,7 @@ impl Store {
         let disk = self.find(name)?;
         let appended = {
             let mut state = disk.state.lock();
-            if let Some(why) = &state.barred {
-                return Err(why.clone());
-            }
+            state.check_not_barred()?;
             let block_bytes = BLOCK_BYTES as u64;
             let lost = size_bytes / block_bytes..state.size_bytes.div_ceil(block_bytes);
             let mut encoded = Vec::new();
@@ -394,9 +392,7 @@ impl Store {
         let _alone = self.folding.lock().await;
         {
             let mut state = disk.state.lock();
-            if let Some(why) = &state.barred {
-                return Err(why.clone());
-            }
+            state.check_not_barred()?;
             check_idle(&disk.name, &state)?;
             if !state.snapshots.is_empty() {
                 let what = format!("disk '{name}' has {} snapshots", state.snapshots.len());
@@ -419,9 +415,7 @@ impl Store {
     pub fn attach(self: &Arc<Self>, export: &ExportName) -> Result<Attachment> {
         let disk = self.find(export.disk())?;
         let mut state = disk.state.lock();
-        if let Some(why) = &state.barred {
-            return Err(why.clone());
-        }
+        state.check_not_barred()?;
         let view = match export {
             ExportName::Disk(_) => {
                 state.clients += 1;
