@@ -65,6 +65,12 @@ impl Progress {
         text: &str,
         work: impl FnOnce() -> Result<T>,
     ) -> Result<(T, Duration)> {
+        let (result, took) = self.attempt(text, work);
+        Ok((result?, took))
+    }
+
+    /// The same for something that may well fail: its error is the caller's to judge.
+    pub(crate) fn attempt<T>(&self, text: &str, work: impl FnOnce() -> Result<T>) -> (Result<T>, Duration) {
         let teller = Teller::start(self.on_terminal, text);
         let watch = Stopwatch::start();
         let result = work();
@@ -72,7 +78,7 @@ impl Progress {
         teller.stop();
         let sign = if result.is_ok() { '✓' } else { '✗' };
         say(&format!("  {sign} {text:TEXT_COLUMNS$} {:>8}", shown(took)));
-        Ok((result?, took))
+        (result, took)
     }
 }
 

@@ -131,11 +131,8 @@ fn wait_for_prompt(
     folder: &Folder,
     progress: &Progress,
 ) -> Result<(bool, Duration)> {
-    let (answer, took) = progress.timed_step(what, || {
-        let answer = guest.wait_for("login:", machines.boot_within());
-        cancel::check()?;
-        Ok(answer)
-    })?;
+    let (answer, took) = progress.attempt(what, || guest.wait_for("login:", machines.boot_within()));
+    cancel::check()?;
     let Err(error) = answer else { return Ok((true, took)) };
     progress.note(&format!("no login prompt on its serial console (ttyS0): {error:#}"));
     let picture = folder.logs().join(format!("{DISK}-screen-{}", guest.pid()));
