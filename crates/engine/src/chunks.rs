@@ -21,7 +21,7 @@ pub(crate) fn check_next(chunk: &[u8], id: JournalId, seq: u64) -> Result<()> {
 /// Decides, chunk by chunk, how far a replay may go.
 pub(crate) struct Replay {
     id: JournalId,
-    /// `None` before the first chunk, whose number is free because a journal is trimmed, and after the end.
+    /// `None` before the first chunk, whose number is free because a journal is trimmed.
     next_seq: Option<u64>,
     ended: bool,
 }
@@ -31,17 +31,20 @@ impl Replay {
         Replay { id, next_seq: None, ended: false }
     }
 
-    /// The chunk without anything behind its padding when it is the next valid one; else `None`, from then on forever.
+    /// The chunk, without anything behind its padding, when it is the next valid one. The replay's owner decides
+    /// whether to look elsewhere for the one that was expected.
     pub(crate) fn accept(&mut self, bytes: Bytes) -> Option<Bytes> {
         let header = if self.ended { None } else { ChunkHeader::verify(&bytes).ok() };
         let header = header.filter(|h| {
-            h.incarnation == self.id.0
-                && self.next_seq.is_none_or(|seq| seq == h.seq)
-                && h.padded_len() <= bytes.len()
-        });
-        self.ended = header.is_none();
-        let header = header?;
+            let expected = self.next_seq.is_none_or(|seq| seq == h.seq);
+            h.incarnation == self.id.0 && expected && h.padded_len() <= bytes.len()
+        })?;
         self.next_seq = Some(header.seq + 1);
         Some(bytes.slice(..header.padded_len()))
+    }
+
+    /// Accepts nothing any more.
+    pub(crate) fn end(&mut self) {
+        self.ended = true;
     }
 }

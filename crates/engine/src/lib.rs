@@ -7,9 +7,13 @@
 
 mod chunks;
 pub mod conformance;
+mod file;
+mod io;
 mod key;
 mod memory;
 
+pub use file::{Direct, FileEngine, Options as FileOptions};
+pub use io::uring;
 pub use key::Key;
 pub use memory::MemoryEngine;
 

@@ -127,6 +127,10 @@ impl MemoryReader {
 #[async_trait]
 impl JournalReader for MemoryReader {
     async fn next(&mut self) -> Result<Option<Bytes>> {
-        Ok(self.chunks.pop_front().and_then(|chunk| self.replay.accept(chunk)))
+        let next = self.chunks.pop_front().and_then(|chunk| self.replay.accept(chunk));
+        if next.is_none() {
+            self.replay.end();
+        }
+        Ok(next)
     }
 }

@@ -57,3 +57,9 @@ async fn a_full_engine_refuses_and_rot_shows() {
     engine.delete(&key).await.unwrap();
     assert_eq!(engine.room().await.unwrap().free_bytes, 10);
 }
+
+#[tokio::test]
+async fn conforms() {
+    let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::default());
+    crate::conformance::run(&engine).await;
+}

@@ -1,0 +1,159 @@
+//! Where things lie in a directory of a pool. Drawn once, here.
+//!
+//! ```text
+//! DIR/pool                          "stonefold pool, layout 1", so that a directory says what it is
+//! DIR/lock                          held (flock) by the one process that serves the pool; its number is in it
+//! DIR/objects/KIND/XX/REST          an object: a header page, then its bytes (header.rs)
+//! DIR/journals/INCARNATION/NNNNNNNN a journal: files of chunks, numbered without a gap (journal.rs)
+//! DIR/spares/NNNNNNNN               files that journals are done with, for the next journal to overwrite
+//! DIR/temporary/                    what is being written or removed; emptied when the pool is opened
+//! ```
+//! An object's key is `KIND/REST`: its first part, and what follows with `+` for `/`. `XX` is one of 64 folders
+//! chosen by a hash of REST: a folder of some thousand names is quick to search, list and sync on every file system,
+//! and 128k segments make 64 folders of 2k. A key of one part alone lies in KIND `+`.
+
+use crate::{JournalId, Key};
+use std::fs;
+use std::path::{Path, PathBuf};
+use stonefold_types::{Error, Kind, Result};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// What the file `pool` says.
+const POOL_MARK: &str = "stonefold pool, layout 1\n";
+/// Longest file name made from a key, in bytes: file systems take 255.
+const NAME_BYTES_MAX: usize = 255;
+/// Folders that a kind's objects are spread over.
+const BUCKETS: u64 = 64;
+/// What an empty or half-made pool directory may hold.
+const KNOWN: [&str; 7] = ["pool", "lock", "objects", "journals", "spares", "temporary", "lost+found"];
+
+/// The paths of one directory.
+#[derive(Clone, Debug)]
+pub(super) struct Layout {
+    pub(super) root: PathBuf,
+}
+
+/// Where one object lies.
+pub(super) struct Place {
+    /// The folder of its kind.
+    pub(super) kind: PathBuf,
+    /// The bucket in it.
+    pub(super) folder: PathBuf,
+    /// The file in that.
+    pub(super) file: PathBuf,
+}
+
+impl Layout {
+    pub(super) fn lock(&self) -> PathBuf {
+        self.root.join("lock")
+    }
+    pub(super) fn objects(&self) -> PathBuf {
+        self.root.join("objects")
+    }
+    pub(super) fn journals(&self) -> PathBuf {
+        self.root.join("journals")
+    }
+    pub(super) fn journal(&self, id: JournalId) -> PathBuf {
+        self.journals().join(id.to_string())
+    }
+    pub(super) fn spares(&self) -> PathBuf {
+        self.root.join("spares")
+    }
+    pub(super) fn temporary(&self) -> PathBuf {
+        self.root.join("temporary")
+    }
+    pub(super) fn pool(&self) -> PathBuf {
+        self.root.join("pool")
+    }
+
+    /// Where an object lies; a key too long for a file name is refused.
+    pub(super) fn place(&self, key: &Key) -> Result<Place> {
+        let (kind, rest) = key.as_str().split_once('/').unwrap_or(("+", key.as_str()));
+        if kind.len().max(rest.len()) > NAME_BYTES_MAX {
+            let why = format!("key '{key}' is longer than a file system's names ({NAME_BYTES_MAX} bytes)");
+            return Err(Error::new(Kind::Invalid, why));
+        }
+        let name = rest.replace('/', "+");
+        let kind = self.objects().join(kind);
+        let folder = kind.join(format!("{:02x}", xxh3_64(name.as_bytes()) % BUCKETS));
+        let file = folder.join(name);
+        Ok(Place { kind, folder, file })
+    }
+
+    /// The key of a file found in the folder of a kind; `None` for a stranger.
+    pub(super) fn key(kind: &str, name: &str) -> Option<Key> {
+        let rest = name.replace('+', "/");
+        let text = if kind == "+" { rest } else { format!("{kind}/{rest}") };
+        Key::is_valid(&text).then(|| Key::new(text))
+    }
+
+    /// Makes sure that this is a pool's directory, and makes it one when it is empty.
+    pub(super) fn prepare(&self, create: bool) -> Result<()> {
+        let path = self.pool();
+        match fs::read_to_string(&path) {
+            Ok(mark) if mark == POOL_MARK => return Ok(()),
+            Ok(mark) if mark.starts_with("stonefold pool, layout ") => {
+                let why = format!("pool '{}' has another layout ({})", self.root.display(), mark.trim_end());
+                return Err(Error::new(Kind::Unsupported, why).remedy("open it with a newer stonefold"));
+            }
+            Ok(_) => return Err(self.stranger("its file 'pool' is not ours")),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+            Err(e) => return Err(Error::io(format!("reading '{}'", path.display()), e)),
+        }
+        if !create {
+            let why = format!("'{}' holds no pool", self.root.display());
+            return Err(Error::new(Kind::NotFound, why).remedy("correct the path"));
+        }
+        self.make()
+    }
+
+    fn stranger(&self, why: &str) -> Error {
+        let what = format!("'{}' is no pool, nor empty: {why}", self.root.display());
+        Error::new(Kind::Invalid, what).remedy("name an empty directory, or one that does not exist yet")
+    }
+
+    fn make(&self) -> Result<()> {
+        let failed = |path: &Path, e| Error::io(format!("making a pool at '{}'", path.display()), e);
+        fs::create_dir_all(&self.root).map_err(|e| failed(&self.root, e))?;
+        for entry in fs::read_dir(&self.root).map_err(|e| failed(&self.root, e))? {
+            let name = entry.map_err(|e| failed(&self.root, e))?.file_name();
+            if !KNOWN.iter().any(|known| name == *known) {
+                return Err(self.stranger(&format!("it holds '{}'", name.display())));
+            }
+        }
+        for path in [self.objects(), self.journals(), self.spares(), self.temporary()] {
+            fs::create_dir_all(&path).map_err(|e| failed(&path, e))?;
+        }
+        // The mark comes last and whole, so that a directory without it is still to be made.
+        let fresh = self.temporary().join("pool");
+        let write = || {
+            fs::write(&fresh, POOL_MARK)?;
+            fs::File::open(&fresh)?.sync_all()?;
+            fs::rename(&fresh, self.pool())?;
+            fs::File::open(&self.root)?.sync_all()?;
+            match self.root.parent() {
+                Some(parent) => fs::File::open(parent)?.sync_all(),
+                None => Ok(()),
+            }
+        };
+        write().map_err(|e| failed(&self.root, e))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_tells_its_key() {
+        let layout = Layout { root: "/p".into() };
+        for text in ["head/a", "head/a/b.c", "alone"] {
+            let place = layout.place(&Key::new(text)).unwrap();
+            let kind = place.kind.file_name().unwrap().to_str().unwrap();
+            let name = place.file.file_name().unwrap().to_str().unwrap();
+            assert_eq!(Layout::key(kind, name), Some(Key::new(text)));
+        }
+        let long = Key::new(format!("a/{}", "x".repeat(300)));
+        assert_eq!(layout.place(&long).err().unwrap().kind(), Kind::Invalid);
+    }
+}

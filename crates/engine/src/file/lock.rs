@@ -1,0 +1,47 @@
+//! One process at a time: the lock on a pool's directory.
+
+use rustix::fs::{FlockOperation, flock};
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Seek, Write};
+use std::path::Path;
+use stonefold_types::{Error, Kind, Result};
+
+/// Held as long as it lives; the kernel lets go of it when the process dies.
+pub(super) struct Lock(#[expect(dead_code, reason = "held, not read")] File);
+
+/// Takes the lock, or says which process has it.
+pub(super) fn take(path: &Path, pool: &Path) -> Result<Lock> {
+    let failed = |e| Error::io(format!("locking pool '{}'", pool.display()), e);
+    let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
+    let mut file = open.map_err(failed)?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::WOULDBLOCK) => return Err(busy(file, pool)),
+        Err(e) => return Err(failed(e.into())),
+    }
+    let note = |file: &mut File| {
+        file.set_len(0)?;
+        file.rewind()?;
+        writeln!(file, "{}", std::process::id())
+    };
+    // The number only helps people: a full disk must not keep a pool from being opened.
+    if let Err(error) = note(&mut file) {
+        tracing::warn!(%error, "the lock of pool '{}' cannot say who holds it", pool.display());
+    }
+    Ok(Lock(file))
+}
+
+fn busy(mut file: File, pool: &Path) -> Error {
+    let mut text = String::new();
+    let _ = file.read_to_string(&mut text);
+    let holder = match text.trim().parse::<u32>() {
+        Ok(pid) => {
+            let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            let name = name.trim();
+            if name.is_empty() { format!("process {pid}") } else { format!("process {pid} ({name})") }
+        }
+        Err(_) => "another process".into(),
+    };
+    Error::new(Kind::Busy, format!("pool '{}' is in use by {holder}", pool.display()))
+        .remedy("stop that process, or ask it through its API instead")
+}

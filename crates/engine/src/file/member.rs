@@ -1,0 +1,269 @@
+//! One directory of a pool: opening it, and the room in it.
+
+use super::durable::sync_folder;
+use super::handles::{self, Handles};
+use super::layout::Layout;
+use super::lock::{self, Lock};
+use super::options::{Direct, Options};
+use super::spares::Spares;
+use crate::io::Io;
+use crate::{JournalId, Key, Room};
+use parking_lot::Mutex;
+use std::collections::HashSet;
+use std::collections::hash_map::RandomState;
+use std::fs::{self, File, OpenOptions};
+use std::hash::BuildHasher;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use stonefold_env::Env;
+use stonefold_types::{AlignedBuf, Error, Kind, Result};
+
+/// Locks that keys share: enough that two puts rarely meet, 64 KiB of memory.
+const KEY_LOCKS: usize = 1024;
+
+/// One directory of a pool. Everything in it is reached through here.
+pub(super) struct Member {
+    pub(super) layout: Layout,
+    pub(super) io: Io,
+    pub(super) env: Env,
+    pub(super) handles: Handles,
+    pub(super) spares: Spares,
+    /// Whether files are opened for direct I/O; if not, why.
+    direct: std::result::Result<(), String>,
+    /// Held by whatever changes a key or opens its file, so that no open file outlives its object unnoticed.
+    keys: Box<[tokio::sync::Mutex<()>]>,
+    hasher: RandomState,
+    /// Shared by puts and deletes between the name's change and its durability; a listing waits for them.
+    pub(super) settling: tokio::sync::RwLock<()>,
+    /// Folders known to be there and durable.
+    pub(super) folders: tokio::sync::Mutex<HashSet<PathBuf>>,
+    /// Bytes that our files occupy. Signed, because a file may be counted before and removed after.
+    used_bytes: AtomicI64,
+    temporaries: AtomicU64,
+    /// Why no change is accepted any more: a folder could not be made durable.
+    failed: Mutex<Option<Error>>,
+    _lock: Lock,
+}
+
+impl Member {
+    pub(super) async fn open(env: &Env, dir: &Path, options: &Options) -> Result<Member> {
+        let io = Io::new();
+        let layout = Layout { root: dir.to_path_buf() };
+        let (env, options) = (env.clone(), options.clone());
+        io.clone().blocking(move || Self::open_now(env, io, layout, &options)).await
+    }
+
+    fn open_now(env: Env, io: Io, layout: Layout, options: &Options) -> Result<Member> {
+        if options.create {
+            let made = fs::create_dir_all(&layout.root);
+            made.map_err(|e| Error::io(format!("making '{}'", layout.root.display()), e))?;
+        } else {
+            layout.prepare(false)?;
+        }
+        let lock = lock::take(&layout.lock(), &layout.root)?;
+        layout.prepare(options.create)?;
+        let failed = |e: std::io::Error| Error::io(format!("opening pool '{}'", layout.root.display()), e);
+        clear(&layout.temporary()).map_err(failed)?;
+        // What the last process left in the page cache must not be served as durable before it is.
+        let root = File::open(&layout.root).map_err(failed)?;
+        rustix::fs::syncfs(&root).map_err(|e| failed(e.into()))?;
+        let total_bytes = statvfs(&layout)?.total_bytes;
+        let spares = Spares::open(&layout.spares(), total_bytes, options).map_err(failed)?;
+        let direct = match options.direct {
+            Direct::Auto => probe(&layout.temporary().join("probe")),
+            Direct::Never => Err("switched off".into()),
+        };
+        let used_bytes = occupied(&layout.root).map_err(failed)?;
+        Ok(Member {
+            layout,
+            io,
+            env,
+            handles: Handles::new(options.handles_max.unwrap_or_else(handles::default_max)),
+            spares,
+            direct,
+            keys: (0..KEY_LOCKS).map(|_| tokio::sync::Mutex::default()).collect(),
+            hasher: RandomState::new(),
+            settling: tokio::sync::RwLock::default(),
+            folders: tokio::sync::Mutex::default(),
+            used_bytes: AtomicI64::new(used_bytes as i64),
+            temporaries: AtomicU64::new(0),
+            failed: Mutex::new(None),
+            _lock: lock,
+        })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.layout.root
+    }
+
+    pub(super) fn is_direct(&self) -> bool {
+        self.direct.is_ok()
+    }
+
+    /// How files are reached, for people.
+    pub(super) fn access(&self) -> String {
+        match &self.direct {
+            Ok(()) => "direct I/O".into(),
+            Err(why) => format!("I/O through the page cache (direct I/O: {why})"),
+        }
+    }
+
+    /// The lock of one key.
+    pub(super) async fn lock_key(&self, key: &Key) -> tokio::sync::MutexGuard<'_, ()> {
+        let index = self.hasher.hash_one(key) as usize % self.keys.len();
+        self.keys[index].lock().await
+    }
+
+    /// A path for something that is being written or removed.
+    pub(super) fn temporary_path(&self) -> PathBuf {
+        self.layout.temporary().join(self.temporaries.fetch_add(1, Ordering::Relaxed).to_string())
+    }
+
+    /// Opens a file around the page cache where that works.
+    pub(super) fn open_options(&self) -> OpenOptions {
+        let mut options = OpenOptions::new();
+        if self.is_direct() {
+            options.custom_flags(libc::O_DIRECT);
+        }
+        options
+    }
+
+    pub(super) fn count_bytes(&self, before: u64, after: u64) {
+        self.used_bytes.fetch_add(after as i64 - before as i64, Ordering::Relaxed);
+    }
+
+    /// Refuses changes once a folder could not be made durable.
+    pub(super) fn check_sound(&self) -> Result<()> {
+        self.failed.lock().clone().map_or(Ok(()), Err)
+    }
+
+    /// Makes the names in a folder durable. A failure is final, because the kernel may have dropped the names and
+    /// would answer a second attempt with success.
+    pub(super) fn sync_folder_now(&self, folder: &Path) -> Result<()> {
+        self.check_sound()?;
+        sync_folder(folder).map_err(|e| {
+            let error = Error::io(format!("making folder '{}' durable", folder.display()), e)
+                .remedy("look at the disk and the kernel's log, then restart");
+            self.failed.lock().get_or_insert(error).clone()
+        })
+    }
+
+    /// Room on the file system, and what this pool takes of it.
+    pub(super) async fn room(&self) -> Result<Room> {
+        let layout = self.layout.clone();
+        let mut room = self.io.blocking(move || statvfs(&layout)).await?;
+        room.used_bytes = self.used_bytes.load(Ordering::Relaxed).max(0) as u64;
+        Ok(room)
+    }
+
+    pub(super) async fn journal_list(&self) -> Result<Vec<JournalId>> {
+        let folder = self.layout.journals();
+        let names = self.io.blocking(move || {
+            let names = fs::read_dir(&folder).and_then(Iterator::collect::<std::io::Result<Vec<_>>>);
+            names.map_err(|e| Error::io(format!("listing '{}'", folder.display()), e))
+        });
+        let mut ids: Vec<_> = names.await?.iter().filter_map(|e| parse_id(e.file_name().to_str()?)).collect();
+        ids.sort_unstable();
+        Ok(ids)
+    }
+}
+
+fn parse_id(name: &str) -> Option<JournalId> {
+    let id = u128::from_str_radix(name, 16).ok().filter(|_| name.len() == 32)?;
+    Some(JournalId(id.to_be_bytes()))
+}
+
+fn statvfs(layout: &Layout) -> Result<Room> {
+    let stat = rustix::fs::statvfs(&layout.root)
+        .map_err(|e| Error::io(format!("asking for the room at '{}'", layout.root.display()), e.into()))?;
+    Ok(Room {
+        total_bytes: stat.f_blocks * stat.f_frsize,
+        free_bytes: stat.f_bavail * stat.f_frsize,
+        used_bytes: 0,
+    })
+}
+
+/// Empties a folder.
+fn clear(folder: &Path) -> std::io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            fs::remove_dir_all(entry.path())?;
+        } else {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// Bytes that the files below a folder occupy on disk.
+fn occupied(folder: &Path) -> std::io::Result<u64> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            bytes += occupied(&entry.path())?;
+        } else {
+            bytes += occupied_by(&entry.metadata()?);
+        }
+    }
+    Ok(bytes)
+}
+
+/// Bytes that a file occupies on disk: its blocks, which the kernel counts by 512.
+pub(super) fn occupied_by(metadata: &fs::Metadata) -> u64 {
+    metadata.blocks() * 512
+}
+
+/// Tries direct I/O where the pool lies.
+fn probe(path: &Path) -> std::result::Result<(), String> {
+    let try_it = || {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(true).custom_flags(libc::O_DIRECT);
+        let file = options.open(path)?;
+        let mut page = AlignedBuf::zeroed(AlignedBuf::ALIGN);
+        page.fill(0xa5);
+        file.write_all_at(&page, 0)?;
+        page.fill(0);
+        file.read_exact_at(&mut page, 0)?;
+        match page.iter().all(|b| *b == 0xa5) {
+            true => Ok(()),
+            false => Err(std::io::Error::other("what was written did not come back")),
+        }
+    };
+    let result = try_it().map_err(|e: std::io::Error| match e.kind() {
+        std::io::ErrorKind::InvalidInput => "the file system refuses it".into(),
+        _ => e.to_string(),
+    });
+    let _ = fs::remove_file(path);
+    result
+}
+
+/// An error about a file, in the words of what was being done.
+pub(super) fn file_error(doing: &str, path: &Path, error: std::io::Error) -> Error {
+    let error = Error::io(format!("{doing} '{}'", path.display()), error);
+    if error.kind() == Kind::NoSpace {
+        return error.remedy("give space back on that file system, or make it larger");
+    }
+    error
+}
+
+/// A file that goes away unless it is given its name.
+pub(super) struct Temporary {
+    pub(super) path: PathBuf,
+    pub(super) kept: bool,
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        if !self.kept {
+            // What cannot be removed now is removed when the pool is opened.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Shares a file's descriptor with the kernel's requests.
+pub(super) type SharedFile = Arc<File>;
