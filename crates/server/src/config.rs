@@ -1,11 +1,11 @@
 //! How a server is run: flags over the configuration file over defaults.
 
-use crate::NbdAddress;
 use serde::{Deserialize, Deserializer};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use stonefold_nbd::Address as NbdAddress;
 use stonefold_types::{Durability, Error, Kind, Result, Size};
 
 /// Where NBD listens when nothing else is said.
@@ -14,7 +14,7 @@ const NBD_DEFAULT: &str = "tcp://127.0.0.1:10809";
 const API_DEFAULT: &str = "127.0.0.1:7770";
 const CACHE_DEFAULT: Size = Size(1 << 30);
 /// Enough for the fold to run in large steps; it is memory on top of the cache's.
-const JOURNAL_DEFAULT: Size = Size(128 << 20);
+const JOURNAL_DEFAULT: Size = Size(192 << 20);
 
 /// Everything a server needs to know.
 #[derive(Clone, Debug)]
@@ -40,7 +40,7 @@ pub struct Settings {
     /// The pool's URL.
     pub pool: Option<String>,
     /// Where NBD listens.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "nbd_addresses")]
     pub nbd: Vec<NbdAddress>,
     /// Where the API listens.
     #[serde(default)]
@@ -93,10 +93,9 @@ impl Settings {
         let pool = self.pool.ok_or_else(|| {
             Error::new(Kind::Invalid, "no pool is named").remedy("name one, as in --pool file:///srv/pool")
         })?;
-        let or = |given: Vec<NbdAddress>| if given.is_empty() { vec![parsed(NBD_DEFAULT)] } else { given };
         Ok(Config {
             pool,
-            nbd: or(self.nbd),
+            nbd: if self.nbd.is_empty() { vec![parsed(NBD_DEFAULT)] } else { self.nbd },
             api: if self.api.is_empty() { vec![parsed(API_DEFAULT)] } else { self.api },
             cache_bytes: self.cache.unwrap_or(CACHE_DEFAULT).0,
             journal_bytes_max: self.journal.unwrap_or(JOURNAL_DEFAULT).0,
@@ -105,8 +104,13 @@ impl Settings {
     }
 }
 
-fn parsed<T: FromStr<Err = String>>(default: &str) -> T {
+fn parsed<T: FromStr<Err: fmt::Debug>>(default: &str) -> T {
     default.parse().expect("a default reads")
+}
+
+fn nbd_addresses<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<Vec<NbdAddress>, D::Error> {
+    let written = Vec::<String>::deserialize(from)?;
+    written.iter().map(|text| text.parse().map_err(serde::de::Error::custom)).collect()
 }
 
 fn size<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<Option<Size>, D::Error> {

@@ -1,11 +1,12 @@
 //! From the store's infos to the API's types.
 
 use crate::doors::{Door, export_uri};
-use stonefold_api::{Cache, Disk, Pool, Snapshot, Time};
+use stonefold_api::{Cache, Disk, DiskIo, Pool, Snapshot, Time};
 use stonefold_store::{DiskInfo, PoolStatus, SnapshotInfo};
 use stonefold_types::ExportName;
 
 pub(crate) fn disk(info: DiskInfo, doors: &[Door]) -> Disk {
+    let [reads, read_bytes, writes, written_bytes, flushes] = info.traffic;
     Disk {
         uris: uris(doors, &ExportName::Disk(info.name.clone())),
         name: info.name,
@@ -17,7 +18,7 @@ pub(crate) fn disk(info: DiskInfo, doors: &[Door]) -> Disk {
         clients: info.clients as u64,
         snapshots: info.snapshots as u64,
         origin: info.origin.map(|origin| origin.to_string()),
-        io: None,
+        io: Some(DiskIo { reads, read_bytes, writes, written_bytes, flushes }),
     }
 }
 

@@ -3,7 +3,9 @@
 use crate::doors::{Door, Doors};
 use crate::{Config, engines};
 use std::sync::Arc;
+use stonefold_engine::uring;
 use stonefold_env::{Env, SystemWorld};
+use stonefold_nbd::{Metrics, Server};
 use stonefold_store::{Options, Store};
 use stonefold_types::{DiskSettings, Error, Result};
 use tokio::runtime::{Builder, Handle};
@@ -14,6 +16,7 @@ pub(crate) struct Opened {
     pub(crate) env: Env,
     pub(crate) store: Arc<Store>,
     pub(crate) doors: Vec<Door>,
+    pub(crate) nbd: Arc<Metrics>,
 }
 
 /// Runs a server's data side to its end: opens, tells `opened`, serves until `stop`, closes the store.
@@ -38,13 +41,13 @@ pub(crate) fn run(
                 return Ok(());
             }
         };
-        let addresses = doors.doors();
+        let server = Server::new(env.clone(), store.clone());
+        let (addresses, nbd) = (doors.addresses(), server.metrics().clone());
         // Whoever waits may have given up; then `stop` says so at once.
-        let _ = opened.send(Ok(Opened { env: env.clone(), store: store.clone(), doors: addresses }));
-        let served = doors.serve(env, store.clone(), stop).await;
+        let _ = opened.send(Ok(Opened { env, store: store.clone(), doors: addresses, nbd }));
+        doors.serve(&server, stop).await;
         tracing::info!("doors are closed; folding what the journal holds");
-        let closed = store.close().await;
-        served.and(closed)
+        store.close().await
     })
 }
 
@@ -54,11 +57,16 @@ async fn open(config: &Config) -> Result<(Doors, Env, Arc<Store>)> {
     let env = Env::new(world);
     // Addresses first: a port in use is found before the pool is touched.
     let doors = Doors::bind(&config.nbd).await?;
+    if let Err(error) = uring::install() {
+        tracing::warn!("{error}");
+    }
+    tracing::info!(pool = config.pool, "opening the pool");
     let engine = engines::open(&config.pool, &env).await?;
     let started = env.monotonic();
+    let engine_is = engine.describe();
     let store = Store::open(env.clone(), engine, options(config)).await?;
-    let took = env.monotonic().saturating_sub(started);
-    tracing::info!(pool = %config.pool, disks = store.disks().len(), ms = took.as_millis() as u64, "pool is open");
+    let ms = env.monotonic().saturating_sub(started).as_millis() as u64;
+    tracing::info!(engine = engine_is, disks = store.disks().len(), ms, "the pool is open");
     Ok((doors, env, store))
 }
 

@@ -1,15 +1,24 @@
 //! From a pool's URL to an engine.
 
 use std::sync::Arc;
-use stonefold_engine::Engine;
+use stonefold_engine::{Engine, FileEngine, FileOptions, MemoryEngine};
 use stonefold_env::Env;
 use stonefold_types::{Error, Kind, Result};
 
 /// Opens the engine that a pool's URL names.
-pub(crate) async fn open(url: &str, _env: &Env) -> Result<Arc<dyn Engine>> {
-    let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
-    match scheme {
-        _ => Err(Error::new(Kind::Invalid, format!("'{url}' is not the URL of a pool"))
-            .remedy("write it as file:///srv/pool")),
+pub(crate) async fn open(url: &str, env: &Env) -> Result<Arc<dyn Engine>> {
+    match url.split_once(':').map_or("", |(scheme, _)| scheme) {
+        "memory" => Ok(Arc::new(MemoryEngine::default())),
+        "file" => Ok(Arc::new(FileEngine::open(env.clone(), FileOptions::parse(url)?).await?)),
+        _ => Err(not_a_pool(url)),
+    }
+}
+
+fn not_a_pool(url: &str) -> Error {
+    let error = Error::new(Kind::Invalid, format!("'{url}' is not the URL of a pool"));
+    // A bare path is the likeliest slip.
+    match url.starts_with('/') {
+        true => error.remedy(format!("write it as file://{url}")),
+        false => error.remedy("write it as file:///srv/pool"),
     }
 }

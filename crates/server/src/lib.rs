@@ -23,10 +23,10 @@ mod run;
 mod suggest;
 
 pub use config::{ApiAddress, Config, Settings};
-pub use doors::NbdAddress;
 pub use log::start_log;
 pub use ready::Ready;
 pub use run::{Running, serve, start};
+pub use stonefold_nbd::Address as NbdAddress;
 pub use suggest::nearest;
 
 /// The version that the server and the command line tell.

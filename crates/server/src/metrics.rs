@@ -1,72 +1,139 @@
-//! What Prometheus reads: made anew for every scrape from what the store tells, so nothing is counted twice.
+//! What Prometheus reads: made anew for every scrape from what the store and the doors count, so nothing is counted
+//! twice and nothing costs while nobody asks.
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, text};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
-use std::sync::atomic::AtomicU64;
+use std::fmt;
+use stonefold_nbd::{COMMANDS, Counts};
 use stonefold_store::{DiskInfo, PoolStatus};
 use stonefold_types::{Error, Kind, Result};
 
 /// What the text is, as Prometheus negotiates it.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Reads one number of a disk.
-type OfDisk = fn(&DiskInfo) -> u64;
-
-/// (name, help, value) of every number told per disk.
-const PER_DISK: &[(&str, &str, OfDisk)] = &[
-    ("disk_size_bytes", "Size of the disk as a guest sees it", |disk| disk.size_bytes),
-    ("disk_mapped_bytes", "Bytes of the disk that hold data", |disk| disk.mapped_bytes),
-    ("disk_clients", "Clients connected to the disk", |disk| disk.clients as u64),
-    ("disk_snapshots", "Snapshots of the disk", |disk| disk.snapshots as u64),
-];
-
 /// Everything as text.
-pub(crate) fn encode(version: &str, status: &PoolStatus, disks: Vec<DiskInfo>) -> Result<String> {
+pub(crate) fn encode(version: &str, pool: PoolStatus, disks: &[DiskInfo], nbd: &Counts) -> Result<String> {
     let mut registry = Registry::with_prefix("stonefold");
-    let build = prometheus_client::metrics::info::Info::new([("version", version.to_owned())]);
-    registry.register("build", "The running version", build);
-    for (name, help, value) in PER_DISK {
-        let family = Family::<[(&str, String); 1], Gauge<u64, AtomicU64>>::default();
-        for disk in &disks {
-            family.get_or_create(&[("disk", disk.name.to_string())]).set(value(disk));
-        }
-        registry.register(*name, *help, family);
-    }
-    registry.register_collector(Box::new(OfPool(status.clone())));
+    registry.register("build", "The running version", Info::new([("version", version.to_owned())]));
+    let mut metrics = of_pool(pool);
+    metrics.extend(of_disks(disks));
+    metrics.extend(of_doors(nbd));
+    registry.register_collector(Box::new(Metrics(metrics)));
     let mut text = String::new();
     text::encode(&mut text, &registry)
         .map_err(|e| Error::new(Kind::Io, format!("writing the metrics: {e}")))?;
     Ok(text)
 }
 
+/// One metric: its name and help, and its values by label.
 #[derive(Debug)]
-struct OfPool(PoolStatus);
+struct Metric {
+    name: &'static str,
+    help: &'static str,
+    kind: MetricType,
+    values: Vec<(Labels, u64)>,
+}
 
-impl Collector for OfPool {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> std::result::Result<(), std::fmt::Error> {
-        let pool = &self.0;
-        for (name, help, value) in [
-            ("pool_disks", "Disks in the pool", pool.disks as u64),
-            ("pool_snapshots", "Snapshots in the pool", pool.snapshots as u64),
-            ("pool_provisioned_bytes", "Sizes of all disks together", pool.provisioned_bytes),
-            ("pool_total_bytes", "Bytes the pool's place can hold", pool.total_bytes),
-            ("pool_free_bytes", "Bytes free in the pool's place", pool.free_bytes),
-            ("pool_used_bytes", "Bytes the pool occupies", pool.used_bytes),
-            ("journal_bytes", "Bytes acknowledged and not yet folded", pool.journal_bytes),
-            ("cache_bytes", "Bytes in the cache", pool.cache_bytes),
-            ("cache_max_bytes", "Bytes the cache may grow to", pool.cache_bytes_max),
-        ] {
-            let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
-            gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
-        }
-        for (name, help, value) in &pool.counters {
-            let counter = ConstCounter::new(*value);
-            counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
+type Labels = Vec<(&'static str, String)>;
+
+fn gauge(name: &'static str, help: &'static str, value: u64) -> Metric {
+    Metric { name, help, kind: MetricType::Gauge, values: vec![(Vec::new(), value)] }
+}
+
+fn counter(name: &'static str, help: &'static str, value: u64) -> Metric {
+    Metric { kind: MetricType::Counter, ..gauge(name, help, value) }
+}
+
+fn of_pool(pool: PoolStatus) -> Vec<Metric> {
+    let mut metrics = vec![
+        gauge("pool_disks", "Disks in the pool", pool.disks as u64),
+        gauge("pool_snapshots", "Snapshots in the pool", pool.snapshots as u64),
+        gauge("pool_provisioned_bytes", "Sizes of all disks together", pool.provisioned_bytes),
+        gauge("pool_total_bytes", "Bytes that the pool's place can hold", pool.total_bytes),
+        gauge("pool_free_bytes", "Bytes free in the pool's place", pool.free_bytes),
+        gauge("pool_used_bytes", "Bytes that the pool occupies", pool.used_bytes),
+        gauge("journal_bytes", "Bytes acknowledged and not yet folded", pool.journal_bytes),
+        gauge("cache_bytes", "Bytes in the cache", pool.cache_bytes),
+        gauge("cache_max_bytes", "Bytes that the cache may grow to", pool.cache_bytes_max),
+    ];
+    metrics.extend(pool.counters.into_iter().map(|(name, help, value)| counter(name, help, value)));
+    metrics
+}
+
+fn of_disks(disks: &[DiskInfo]) -> Vec<Metric> {
+    let metric = |kind, name, help, value: fn(&DiskInfo) -> u64| {
+        let values = disks.iter().map(|disk| (vec![("disk", disk.name.to_string())], value(disk)));
+        Metric { name, help, kind, values: values.collect() }
+    };
+    let (gauge, counter) = (MetricType::Gauge, MetricType::Counter);
+    vec![
+        metric(gauge, "disk_size_bytes", "Size of the disk as a guest sees it", |d| d.size_bytes),
+        metric(gauge, "disk_mapped_bytes", "Bytes of the disk that hold data", |d| d.mapped_bytes),
+        metric(gauge, "disk_clients", "Clients connected to the disk", |d| d.clients as u64),
+        metric(gauge, "disk_snapshots", "Snapshots of the disk", |d| d.snapshots as u64),
+        metric(counter, "disk_reads", "Reads answered", |d| d.traffic[0]),
+        metric(counter, "disk_read_bytes", "Bytes read", |d| d.traffic[1]),
+        metric(counter, "disk_writes", "Writes acknowledged", |d| d.traffic[2]),
+        metric(counter, "disk_written_bytes", "Bytes written", |d| d.traffic[3]),
+        metric(counter, "disk_flushes", "Flushes answered", |d| d.traffic[4]),
+    ]
+}
+
+fn of_doors(nbd: &Counts) -> Vec<Metric> {
+    let requests = nbd.exports.iter().flat_map(|(export, counts)| {
+        COMMANDS.iter().zip(counts.requests).map(move |(command, count)| {
+            (vec![("export", export.clone()), ("command", (*command).to_owned())], count)
+        })
+    });
+    let errors = nbd.exports.iter().map(|(export, counts)| (vec![("export", export.clone())], counts.errors));
+    let labelled = |name, help, values| Metric { name, help, kind: MetricType::Counter, values };
+    vec![
+        gauge("nbd_connections", "NBD clients connected", nbd.connections),
+        counter("nbd_connections_accepted", "NBD clients ever accepted", nbd.connections_total),
+        counter(
+            "nbd_connections_refused",
+            "NBD clients turned away because there were too many",
+            nbd.connections_refused,
+        ),
+        counter(
+            "nbd_handshakes_failed",
+            "NBD clients that went before they opened an export",
+            nbd.handshakes_failed,
+        ),
+        labelled("nbd_requests", "NBD requests answered", requests.collect()),
+        labelled("nbd_errors", "NBD requests answered with an error", errors.collect()),
+    ]
+}
+
+#[derive(Debug)]
+struct Metrics(Vec<Metric>);
+
+impl Collector for Metrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> std::result::Result<(), fmt::Error> {
+        for Metric { name, help, kind, values } in &self.0 {
+            let mut metric = encoder.encode_descriptor(name, help, None, *kind)?;
+            match values.as_slice() {
+                [(labels, value)] if labels.is_empty() => encode_one(*kind, *value, metric)?,
+                _ => {
+                    for (labels, value) in values {
+                        encode_one(*kind, *value, metric.encode_family(labels)?)?;
+                    }
+                }
+            }
         }
         Ok(())
+    }
+}
+
+fn encode_one(kind: MetricType, value: u64, to: MetricEncoder<'_>) -> std::result::Result<(), fmt::Error> {
+    match kind {
+        MetricType::Counter => ConstCounter::new(value).encode(to),
+        // A gauge is signed; no number here comes near the bound.
+        _ => ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX)).encode(to),
     }
 }

@@ -81,8 +81,8 @@ fn start_told(config: Config, ended: Option<oneshot::Sender<()>>) -> Result<Runn
         nbd: opened.doors.iter().map(door_uri).collect(),
         api: listeners.iter().map(ApiListener::url).collect(),
     };
-    let Opened { env, store, doors } = opened;
-    let app = App::new(&config, &ready, env.wall(), doors, Gate::new(env.clone(), store));
+    let Opened { env, store, doors, nbd } = opened;
+    let app = App::new(&config, &ready, env.wall(), doors, nbd, Gate::new(env.clone(), store));
     let api = Worker::start("api", None, move |stop| http::run(listeners, app, env, stop))?;
     Ok(Running { ready, api, data })
 }

@@ -3,9 +3,10 @@
 use super::{App, router};
 use crate::ApiAddress;
 use crate::config::is_local;
-use crate::doors::taken;
+use rustix::fs::{Mode, fchmod};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
 use std::net::TcpListener;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,8 +17,8 @@ use tokio::sync::watch;
 
 /// How long a client that does not read its answer, or does not finish its request, can hold up a stop.
 const DRAIN_MAX: Duration = Duration::from_secs(5);
-/// Whoever may use the socket owns every disk, so it is its maker's alone.
-const SOCKET_MODE: u32 = 0o600;
+/// Clients that may wait to be accepted.
+const BACKLOG: i32 = 128;
 
 /// An address taken, not yet served.
 pub(crate) enum ApiListener {
@@ -77,10 +78,34 @@ fn bind_unix(path: &Path) -> Result<std::io::Result<ApiListener>> {
         std::fs::remove_file(path)
             .map_err(|e| Error::io(format!("taking away the stale socket '{}'", path.display()), e))?;
     }
-    Ok(UnixListener::bind(path).and_then(|listener| {
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(SOCKET_MODE))?;
-        Ok(ApiListener::Unix(listener, SocketFile(path.to_owned())))
-    }))
+    Ok(listen_unix(path).map(|listener| ApiListener::Unix(listener, SocketFile(path.to_owned()))))
+}
+
+/// Whoever may use the socket owns every disk: it is its maker's alone, from its first instant.
+fn listen_unix(path: &Path) -> std::io::Result<UnixListener> {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    bind(&socket, &SocketAddrUnix::new(path)?)?;
+    listen(&socket, BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// What to do about an address that cannot be listened on.
+fn taken(address: &ApiAddress, error: std::io::Error) -> Error {
+    let what = format!("the API cannot listen on {address}");
+    let (error, remedy) = match error.kind() {
+        std::io::ErrorKind::AddrInUse => (
+            Error::new(Kind::Busy, format!("{what}: address in use")),
+            "stop what listens there, or choose another address with --api",
+        ),
+        std::io::ErrorKind::AddrNotAvailable => (Error::io(what, error), "choose an address of this machine"),
+        std::io::ErrorKind::PermissionDenied => {
+            (Error::io(what, error), "choose a port above 1023, or a folder you may write to")
+        }
+        std::io::ErrorKind::NotFound => (Error::io(what, error), "make the folder, or choose another one"),
+        _ => (Error::io(what, error), "choose another address with --api"),
+    };
+    error.remedy(remedy)
 }
 
 /// Serves the API on this thread until told to stop, then until what was asked is answered.

@@ -18,12 +18,15 @@ use axum::Router;
 use axum::routing::{get, post};
 use std::sync::Arc;
 use stonefold_api::{Server, Time, document, paths};
+use stonefold_env::WallNanos;
+use stonefold_nbd::Metrics;
 use stonefold_types::{Durability, Error, ExportName, Kind, Name, Result};
 
 /// What every handler sees.
 pub(crate) struct App {
     gate: Gate,
     doors: Vec<Door>,
+    nbd: Arc<Metrics>,
     durability: Durability,
     server: Server,
 }
@@ -32,8 +35,9 @@ impl App {
     pub(crate) fn new(
         config: &Config,
         ready: &Ready,
-        started: u64,
+        started: WallNanos,
         doors: Vec<Door>,
+        nbd: Arc<Metrics>,
         gate: Gate,
     ) -> Arc<Self> {
         let server = Server {
@@ -43,7 +47,7 @@ impl App {
             api: ready.api.clone(),
             started: Time::from_nanos(started),
         };
-        Arc::new(App { gate, doors, durability: config.durability, server })
+        Arc::new(App { gate, doors, nbd, durability: config.durability, server })
     }
 
     /// To an error about a name that does not exist, adds the one that was probably meant.

@@ -18,6 +18,6 @@ pub(super) async fn server(app: Shared) -> Json<Server> {
 
 pub(super) async fn metrics(app: Shared) -> Answer<([(HeaderName, &'static str); 1], String)> {
     let status = app.gate.run(|store| async move { store.status().await }).await?;
-    let text = metrics::encode(&app.server.version, &status, app.gate.store().disks())?;
+    let text = metrics::encode(&app.server.version, status, &app.gate.store().disks(), &app.nbd.read())?;
     Ok(([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text))
 }
