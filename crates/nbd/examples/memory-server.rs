@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p stonefold-nbd --example memory-server -- unix:///tmp/nbd.sock 1073741824`
 
-#[path = "../tests/support/memory.rs"]
+#[path = "../tests/door/memory.rs"]
 #[allow(dead_code, reason = "shared with the tests")]
 mod memory;
 

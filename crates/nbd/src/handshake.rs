@@ -350,7 +350,8 @@ where
     loop {
         let header = take(stream, input, OPTION_HEADER_BYTES).await?;
         let header = header[..].try_into().expect("a header's bytes were taken");
-        let header = OptionHeader::parse(header).ok_or_else(|| Fault::Protocol("not an option".to_owned()))?;
+        let header =
+            OptionHeader::parse(header).ok_or_else(|| Fault::Protocol("not an option".to_owned()))?;
         if header.data_bytes > OPTION_BYTES_MAX {
             return Err(Fault::Protocol(format!(
                 "option {} with {} bytes of data; at most {OPTION_BYTES_MAX} are taken",

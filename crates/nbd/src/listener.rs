@@ -122,12 +122,7 @@ fn probe(path: &Path) -> rustix::io::Result<()> {
 }
 
 fn unix_socket() -> rustix::io::Result<std::os::fd::OwnedFd> {
-    socket_with(
-        AddressFamily::UNIX,
-        SocketType::STREAM,
-        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
-        None,
-    )
+    socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)
 }
 
 fn listen_unix(path: &Path) -> io::Result<(UnixListener, SocketFile)> {

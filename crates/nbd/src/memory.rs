@@ -8,9 +8,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use crate::limits::{
-    COPY_BYTES_MAX, CONNECTION_BYTES_MAX, PART_BYTES, POOL_BYTES_MAX, SERVER_BYTES_MAX,
-};
+use crate::limits::{CONNECTION_BYTES_MAX, COPY_BYTES_MAX, PART_BYTES, POOL_BYTES_MAX, SERVER_BYTES_MAX};
 
 /// What all connections of a server share.
 #[derive(Default)]

@@ -200,12 +200,7 @@ impl<T: Target> Session<T> {
     }
 
     /// A part of a large write is done, or has failed.
-    pub(super) fn finish_write_part(
-        &mut self,
-        slot: usize,
-        result: Result<(), Error>,
-        cx: &mut Context<'_>,
-    ) {
+    pub(super) fn finish_write_part(&mut self, slot: usize, result: Result<(), Error>, cx: &mut Context<'_>) {
         let whole = self.wholes.get(slot);
         whole.parts_in_flight -= 1;
         if let Err(error) = result {

@@ -260,12 +260,12 @@ impl<T: Target> Session<T> {
             Command::Flush => self.launch(cx, 0, async move { Done::acted(answer, target.flush().await) }),
             // A trim of nothing, and the like.
             _ if length == 0 => self.acknowledge(&answer),
-            Command::Trim | Command::WriteZeroes => self.launch(cx, 0, async move {
-                Done::acted(answer, target.zero(offset, length, fua).await)
-            }),
-            Command::Cache => self.launch(cx, 0, async move {
-                Done::acted(answer, target.prefetch(offset, length).await)
-            }),
+            Command::Trim | Command::WriteZeroes => {
+                self.launch(cx, 0, async move { Done::acted(answer, target.zero(offset, length, fua).await) })
+            }
+            Command::Cache => {
+                self.launch(cx, 0, async move { Done::acted(answer, target.prefetch(offset, length).await) })
+            }
             Command::BlockStatus | Command::Unknown(_) => unreachable!("handled or refused above"),
         }
         Ok(None)

@@ -38,10 +38,8 @@ struct Image {
 
 impl MemoryExports {
     pub(crate) fn create(&self, name: &str, size_bytes: usize) -> Arc<MemoryDisk> {
-        let image = Image {
-            bytes: vec![0; size_bytes],
-            stored: vec![false; size_bytes.div_ceil(BLOCK_BYTES)],
-        };
+        let image =
+            Image { bytes: vec![0; size_bytes], stored: vec![false; size_bytes.div_ceil(BLOCK_BYTES)] };
         let disk = Arc::new(MemoryDisk::new(image, false));
         self.0.write().insert(Name::new(name).unwrap(), disk.clone());
         disk
@@ -208,9 +206,8 @@ impl Exports for MemoryExports {
     type Target = MemoryTarget;
 
     fn attach(&self, name: &ExportName) -> Result<MemoryTarget> {
-        let missing = || {
-            Error::new(Kind::NotFound, format!("'{name}' does not exist")).remedy("choose another")
-        };
+        let missing =
+            || Error::new(Kind::NotFound, format!("'{name}' does not exist")).remedy("choose another");
         let disk = self.0.read().get(name.disk()).cloned().ok_or_else(missing)?;
         match name {
             ExportName::Disk(_) => Ok(MemoryTarget(disk)),
@@ -225,9 +222,7 @@ impl Exports for MemoryExports {
         let disks = self.0.read();
         let names = disks.iter().flat_map(|(name, disk)| {
             let snapshots = disk.snapshots.read().keys().cloned().collect::<Vec<_>>();
-            let of_disk = move |snapshot| {
-                ExportName::Snapshot(SnapshotName { disk: name.clone(), snapshot })
-            };
+            let of_disk = move |snapshot| ExportName::Snapshot(SnapshotName { disk: name.clone(), snapshot });
             std::iter::once(ExportName::Disk(name.clone())).chain(snapshots.into_iter().map(of_disk))
         });
         names.map(|name| (name, "bytes in memory".to_owned())).take(limit).collect()

@@ -1,0 +1,267 @@
+//! Clients that are broken, slow or hostile: each costs only its own connection.
+
+use std::io::Write;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+use stonefold_nbd::wire::Style;
+use stonefold_nbd::wire::option::{OPTION_MAGIC, code, encode, rep};
+use stonefold_nbd::wire::request::{Command, Request, flag};
+
+use crate::client::{Client, info};
+use crate::fixture::Fixture;
+
+/// A witness that is served throughout.
+struct Witness(Client);
+
+impl Witness {
+    fn new(fixture: &Fixture) -> Self {
+        Witness(Client::open(&fixture.socket(), "disk", Style::Structured))
+    }
+
+    fn is_served(&mut self) {
+        self.0.write(0, b"here");
+        assert_eq!(self.0.read(0, 4), b"here");
+    }
+}
+
+/// Numbers without pattern that are the same in every run.
+fn noise(seed: u64) -> impl FnMut() -> u64 {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    }
+}
+
+#[test]
+fn garbage_instead_of_a_handshake() {
+    let (fixture, _disk) = Fixture::with_disk(1 << 20);
+    let mut witness = Witness::new(&fixture);
+    for seed in 1..60 {
+        let mut next = noise(seed);
+        let garbage: Vec<u8> = (0..next() % 5000).map(|_| next() as u8).collect();
+        let mut client = Client::connect_silently(&fixture.socket());
+        // The server may have hung up before all was sent.
+        let _ = client.stream.write_all(&garbage);
+        drop(client);
+    }
+    witness.is_served();
+    fixture.wait_for_connections(1);
+}
+
+#[test]
+fn broken_options() {
+    let (fixture, _disk) = Fixture::with_disk(1 << 20);
+    let mut witness = Witness::new(&fixture);
+    let mut too_long = OPTION_MAGIC.to_be_bytes().to_vec();
+    too_long.extend(code::LIST.to_be_bytes());
+    too_long.extend(u32::MAX.to_be_bytes());
+    let mut bad_magic = encode(code::LIST, &[]);
+    bad_magic[3] ^= 1;
+    for bytes in [too_long, bad_magic, b"GET / HTTP/1.1\r\n\r\n".to_vec()] {
+        let mut client = fixture.connect();
+        client.send(&bytes);
+        assert!(client.is_closed());
+    }
+    let mut client = Client::connect_silently(&fixture.socket());
+    client.take(18).unwrap();
+    client.send(&0xffff_ffffu32.to_be_bytes());
+    assert!(client.is_closed(), "unknown client flags");
+    let mut client = Client::connect_silently(&fixture.socket());
+    client.take(18).unwrap();
+    client.send(&0u32.to_be_bytes());
+    client.send(&encode(code::LIST, &[]));
+    assert!(client.is_closed(), "options need fixed newstyle");
+    witness.is_served();
+    fixture.wait_for_connections(1);
+}
+
+#[test]
+fn haggling_has_an_end() {
+    let (fixture, _disk) = Fixture::with_disk(1 << 20);
+    let mut client = fixture.connect();
+    let batch: Vec<u8> = (0..1000).flat_map(|_| encode(code::STARTTLS, &[])).collect();
+    let reader = client.stream.try_clone().unwrap();
+    let draining =
+        std::thread::Builder::new().spawn(move || std::io::copy(&mut &reader, &mut std::io::sink())).unwrap();
+    let stopped = (0..100).find(|_| client.stream.write_all(&batch).is_err());
+    assert!(stopped.is_some(), "100,000 options were taken");
+    let _ = draining.join();
+    fixture.wait_for_connections(0);
+}
+
+/// Handshakes and requests cut off at every byte.
+#[test]
+fn truncated_everywhere() {
+    let (fixture, _disk) = Fixture::with_disk(1 << 20);
+    let mut witness = Witness::new(&fixture);
+    let mut conversation = 3u32.to_be_bytes().to_vec();
+    conversation.extend(encode(code::STRUCTURED_REPLY, &[]));
+    conversation.extend(encode(code::GO, &info("disk", &[])));
+    let write = Request { flags: 0, command: Command::Write, cookie: 1, offset: 0, length: 100 };
+    conversation.extend(write.encode(Style::Structured));
+    conversation.extend([1; 100]);
+    for cut in 0..conversation.len() {
+        let mut client = Client::connect_silently(&fixture.socket());
+        client.send(&conversation[..cut]);
+    }
+    witness.is_served();
+    fixture.wait_for_connections(1);
+}
+
+#[test]
+fn garbage_instead_of_requests() {
+    let (fixture, _disk) = Fixture::with_disk(1 << 20);
+    let mut witness = Witness::new(&fixture);
+    for style in [Style::Simple, Style::Structured, Style::Extended] {
+        let mut client = Client::open(&fixture.socket(), "disk", style);
+        client.send(&[0x5a; 64]);
+        assert!(client.is_closed());
+        // Of the other kind of header.
+        let mut client = Client::open(&fixture.socket(), "disk", style);
+        let other = if style == Style::Extended { Style::Simple } else { Style::Extended };
+        let request = Request { flags: 0, command: Command::Flush, cookie: 1, offset: 0, length: 0 };
+        let mut bytes = request.encode(other);
+        bytes.extend([0; 8]);
+        client.send(&bytes);
+        assert!(client.is_closed());
+    }
+    witness.is_served();
+    fixture.wait_for_connections(1);
+}
+
+/// Valid headers with everything else at random: each is answered, or ends only this connection.
+#[test]
+fn random_requests() {
+    let (fixture, _disk) = Fixture::with_disk(1 << 20);
+    let mut witness = Witness::new(&fixture);
+    for seed in 1..150 {
+        let mut next = noise(seed);
+        let style = [Style::Simple, Style::Structured, Style::Extended][seed as usize % 3];
+        let mut client = Client::open(&fixture.socket(), "disk", style);
+        client.stream.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
+        for _ in 0..next() % 50 {
+            let mut bits = |max: u32| next() >> (next() % u64::from(max)) >> (64 - max);
+            let request = Request {
+                flags: bits(16) as u16,
+                command: [Command::Read, Command::Write, Command::BlockStatus, Command::Trim, Command::Cache]
+                    [bits(16) as usize % 5],
+                cookie: 7,
+                offset: bits(64),
+                length: bits(26),
+            };
+            let payload = vec![0xa5; bits(17) as usize];
+            let _ = client.stream.write_all(&request.encode(style));
+            let _ = client.stream.write_all(&payload);
+        }
+    }
+    witness.is_served();
+    fixture.wait_for_connections(1);
+    assert_eq!(fixture.counts().panics, 0);
+}
+
+#[test]
+fn a_payload_beyond_reason_ends_the_connection() {
+    let (fixture, _disk) = Fixture::with_disk(1 << 20);
+    let mut client = Client::open(&fixture.socket(), "disk", Style::Extended);
+    let huge =
+        Request { flags: flag::PAYLOAD_LEN, command: Command::Write, cookie: 1, offset: 0, length: u64::MAX };
+    client.send(&huge.encode(Style::Extended));
+    assert!(client.is_closed());
+    let mut client = Client::open(&fixture.socket(), "disk", Style::Simple);
+    client.start(Command::Write, 0, 0, u64::from(u32::MAX), &[]);
+    assert!(client.is_closed());
+}
+
+/// A client that asks for much and reads nothing holds a bounded amount, and is not read from any more.
+#[test]
+fn a_client_that_does_not_read_is_not_read_from() {
+    let (fixture, disk) = Fixture::with_disk(40 << 20);
+    disk.fill();
+    let mut witness = Witness::new(&fixture);
+    let mut greedy = Client::open(&fixture.socket(), "disk", Style::Structured);
+    greedy.stream.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
+    let request = Request { flags: 0, command: Command::Read, cookie: 1, offset: 0, length: 32 << 20 };
+    let batch: Vec<u8> = (0..1000).flat_map(|_| request.encode(Style::Structured)).collect();
+    let stopped = (0..1000).find(|_| greedy.stream.write_all(&batch).is_err());
+    assert!(stopped.is_some(), "a million requests of 32 MiB were taken");
+    assert!(fixture.counts().exports[0].1.read_bytes < 64 << 20);
+    witness.is_served();
+    drop(greedy);
+    fixture.wait_for_connections(1);
+}
+
+/// A request sent a byte at a time is a request.
+#[test]
+fn a_slow_client_is_served() {
+    let (fixture, _disk) = Fixture::with_disk(1 << 20);
+    let mut client = Client::connect_silently(&fixture.socket());
+    client.take(18).unwrap();
+    let mut conversation = 3u32.to_be_bytes().to_vec();
+    conversation.extend(encode(code::GO, &info("disk", &[])));
+    let write = Request { flags: 0, command: Command::Write, cookie: 5, offset: 10, length: 3 };
+    conversation.extend(write.encode(Style::Simple));
+    conversation.extend(b"abc");
+    for byte in conversation {
+        client.send(&[byte]);
+        std::thread::yield_now();
+    }
+    client.take(20 + 12 + 20).unwrap();
+    assert_eq!(client.reply(0).unwrap().0, 5);
+    assert_eq!(client.read(9, 5), b"\0abc\0");
+}
+
+/// A bug that panics costs the connection it happened on.
+#[test]
+fn a_panic_ends_one_connection() {
+    let (fixture, disk) = Fixture::with_disk(1 << 20);
+    fixture.exports.create("healthy", 1 << 20);
+    let mut healthy = Client::open(&fixture.socket(), "healthy", Style::Structured);
+    for polls in [0, 2] {
+        let mut client = Client::open(&fixture.socket(), "disk", Style::Structured);
+        disk.polls_to_wait.store(polls, SeqCst);
+        disk.panics.store(true, SeqCst);
+        client.start(Command::Read, 0, 0, 512, &[]);
+        assert!(client.is_closed());
+        disk.panics.store(false, SeqCst);
+    }
+    healthy.write(0, b"fine");
+    assert_eq!(healthy.read(0, 4), b"fine");
+    fixture.wait_for_connections(1);
+    assert_eq!(fixture.counts().panics, 2);
+    assert_eq!(Client::open(&fixture.socket(), "disk", Style::Simple).read(0, 1), [0]);
+}
+
+/// While one connection has the server read as fast as it can, another is answered soon.
+#[test]
+fn a_busy_connection_does_not_starve_another() {
+    let (fixture, disk) = Fixture::with_disk(40 << 20);
+    disk.fill();
+    let mut busy = Client::open(&fixture.socket(), "disk", Style::Structured);
+    let reader = busy.stream.try_clone().unwrap();
+    let draining =
+        std::thread::Builder::new().spawn(move || std::io::copy(&mut &reader, &mut std::io::sink())).unwrap();
+    let request = Request { flags: 0, command: Command::Read, cookie: 1, offset: 0, length: 4096 };
+    let batch: Vec<u8> = (0..100_000).flat_map(|_| request.encode(Style::Structured)).collect();
+    let sending = std::thread::Builder::new().spawn(move || busy.stream.write_all(&batch)).unwrap();
+    let mut witness = Witness::new(&fixture);
+    let start = std::time::Instant::now();
+    for _ in 0..20 {
+        witness.is_served();
+    }
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    sending.join().unwrap().unwrap();
+    let _ = draining.join();
+}
+
+#[test]
+fn options_after_an_error_go_on() {
+    let (fixture, _disk) = Fixture::with_disk(1 << 20);
+    let mut client = fixture.connect();
+    for _ in 0..1000 {
+        assert_eq!(client.option(code::GO, &info("nope", &[]))[0].kind, rep::ERR_UNKNOWN);
+    }
+    assert_eq!(client.option(code::GO, &info("disk", &[])).last().unwrap().kind, rep::ACK);
+}

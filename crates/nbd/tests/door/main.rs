@@ -1,0 +1,14 @@
+//! The door from outside: over real sockets, with real clients and with hostile ones.
+
+#![allow(clippy::disallowed_methods, reason = "tests time real sockets")]
+
+mod client;
+mod codec;
+mod differential;
+mod fixture;
+mod handshake;
+mod hostile;
+mod memory;
+mod real_clients;
+mod serving;
+mod transmission;
