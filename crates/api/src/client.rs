@@ -118,9 +118,10 @@ impl Client {
         self.post_empty(&paths::of_disk(paths::DISK_FLUSH, name))
     }
 
-    /// Removes a disk and its snapshots.
-    pub fn remove_disk(&self, name: &Name) -> Result<()> {
-        self.delete(&paths::of_disk(paths::DISK, name))
+    /// Removes a disk; with its snapshots when asked, else refused while it has any.
+    pub fn remove_disk(&self, name: &Name, with_snapshots: bool) -> Result<()> {
+        let path = paths::of_disk(paths::DISK, name);
+        self.delete(&if with_snapshots { format!("{path}?snapshots=true") } else { path })
     }
 
     /// All snapshots, or those of one disk.

@@ -133,8 +133,8 @@ operation! {
     responses((status = 200, body = Disk), (status = "default", body = ErrorBody))
 }
 operation! {
-    /// Remove a disk and its snapshots
-    disk_remove: delete, path = "/v1/disks/{disk}", tag = "disks", params(("disk" = String, Path)),
+    /// Remove a disk; refused while clients are connected, and while it has snapshots unless they shall go, too
+    disk_remove: delete, path = "/v1/disks/{disk}", tag = "disks", params(("disk" = String, Path), ("snapshots" = Option<bool>, Query, description = "Remove its snapshots, too")),
     responses((status = 204), (status = "default", body = ErrorBody))
 }
 operation! {

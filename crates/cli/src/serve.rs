@@ -32,7 +32,7 @@ pub(crate) struct Serve {
     /// Memory for the cache [default: 1G]
     #[arg(long, value_name = "SIZE")]
     cache: Option<Size>,
-    /// Memory for what is acknowledged and not yet folded, on top of the cache [default: 128M]
+    /// Memory for what is acknowledged and not yet folded, on top of the cache [default: 192M]
     #[arg(long, value_name = "SIZE")]
     journal: Option<Size>,
     /// When writes to new disks are acknowledged: flush (at once; durable after a flush) or ack (when durable)

@@ -60,13 +60,10 @@ async fn open(config: &Config) -> Result<(Doors, Env, Arc<Store>)> {
     if let Err(error) = uring::install() {
         tracing::warn!("{error}");
     }
-    tracing::info!(pool = config.pool, "opening the pool");
+    tracing::info!("opening the pool {}", config.pool);
     let engine = engines::open(&config.pool, &env).await?;
-    let started = env.monotonic();
-    let engine_is = engine.describe();
+    tracing::info!("the pool is {}", engine.describe());
     let store = Store::open(env.clone(), engine, options(config)).await?;
-    let ms = env.monotonic().saturating_sub(started).as_millis() as u64;
-    tracing::info!(engine = engine_is, disks = store.disks().len(), ms, "the pool is open");
     Ok((doors, env, store))
 }
 

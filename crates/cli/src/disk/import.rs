@@ -85,7 +85,7 @@ fn take_away(client: &Client, name: &Name) -> Result<()> {
     const STEP: Duration = Duration::from_millis(100);
     let mut waited = Duration::ZERO;
     loop {
-        match client.remove_disk(name) {
+        match client.remove_disk(name, false) {
             Err(error) if error.kind() == Kind::Busy && waited < RELEASE_MAX => std::thread::sleep(STEP),
             done => return done,
         }

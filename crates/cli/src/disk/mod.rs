@@ -9,7 +9,7 @@ use crate::table::{Table, count, facts};
 use clap::{Args, Subcommand};
 use serde_json::json;
 use stonefold_api::{Disk as Info, DiskCreate, DiskResize, DiskSet};
-use stonefold_types::{Compression, Durability, Name, Size};
+use stonefold_types::{Compression, Durability, Error, Kind, Name, Size};
 
 /// Make, list, change, remove, import and export disks.
 #[derive(Subcommand)]
@@ -53,12 +53,17 @@ pub(crate) enum Disk {
         #[arg(long)]
         shrink: bool,
     },
-    /// Remove disks and their snapshots; clones made from them stay
-    #[command(after_help = "Example:\n  stonefold disk rm web-test")]
+    /// Remove disks; clones made from them stay
+    ///
+    /// Refused while a client is connected, and while the disk has snapshots: --snapshots removes those, too.
+    #[command(after_help = "Examples:\n  stonefold disk rm web-test\n  stonefold disk rm web --snapshots")]
     Rm {
         /// The disks
         #[arg(value_name = "NAME", required = true)]
         names: Vec<Name>,
+        /// Remove their snapshots, too
+        #[arg(long)]
+        snapshots: bool,
     },
     /// Make a disk from an image file or another NBD server
     Import(import::Import),
@@ -98,7 +103,7 @@ impl Disk {
             Disk::Show { name } => show(context, &name),
             Disk::Set { name, change } => set(context, &name, &change),
             Disk::Resize { name, size, shrink } => resize(context, &name, size, shrink),
-            Disk::Rm { names } => remove(context, &names),
+            Disk::Rm { names, snapshots } => remove(context, &names, snapshots),
             Disk::Import(import) => import.run(context),
             Disk::Export(export) => export.run(context),
         }
@@ -174,12 +179,17 @@ fn resize(context: &Context, name: &Name, size: Size, shrink: bool) -> Result<()
     })
 }
 
-fn remove(context: &Context, names: &[Name]) -> Result<(), Failure> {
+fn remove(context: &Context, names: &[Name], with_snapshots: bool) -> Result<(), Failure> {
     let client = context.client()?;
     let mut gone = Vec::new();
     for name in names {
         let snapshots = client.disk(name)?.snapshots;
-        client.remove_disk(name)?;
+        if snapshots > 0 && !with_snapshots {
+            let what = format!("disk '{name}' has {}", count(snapshots, "snapshot"));
+            let error = Error::new(Kind::Busy, what);
+            return Err(error.remedy("add --snapshots to remove them, too").into());
+        }
+        client.remove_disk(name, with_snapshots)?;
         gone.push(match snapshots {
             0 => format!("removed disk '{name}'\n"),
             _ => format!("removed disk '{name}' and its {}\n", count(snapshots, "snapshot")),

@@ -1,12 +1,14 @@
 //! Disks.
 
 use super::Shared;
-use super::answer::{Answer, Body, DiskPath};
+use super::answer::{Answer, Asked, Body, DiskPath};
 use crate::convert;
 use axum::Json;
 use axum::http::StatusCode;
+use serde::Deserialize;
 use stonefold_api::{Disk, DiskCreate, DiskResize, DiskSet};
-use stonefold_types::{DiskSettings, Error, Kind, Size};
+use stonefold_store::DiskInfo;
+use stonefold_types::{DiskSettings, Error, Kind, Result, Size};
 
 pub(super) async fn list(app: Shared) -> Json<Vec<Disk>> {
     let mut disks = app.gate.store().disks();
@@ -69,9 +71,36 @@ pub(super) async fn flush(app: Shared, disk: DiskPath) -> Answer<StatusCode> {
     Ok(StatusCode::NO_CONTENT)
 }
 
-pub(super) async fn remove(app: Shared, disk: DiskPath) -> Answer<StatusCode> {
+#[derive(Deserialize)]
+pub(super) struct Removal {
+    #[serde(default)]
+    snapshots: bool,
+}
+
+pub(super) async fn remove(
+    app: Shared,
+    disk: DiskPath,
+    Asked(removal): Asked<Removal>,
+) -> Answer<StatusCode> {
     let export = disk.export();
-    let removed = app.gate.run(move |store| async move { store.remove_disk(&disk.0).await });
+    let removed = app.gate.run(move |store| async move {
+        if removal.snapshots {
+            refuse_while_in_use(&store.disk(&disk.0)?)?;
+            for snapshot in store.snapshots(Some(&disk.0))? {
+                store.remove_snapshot(&snapshot.name).await?;
+            }
+        }
+        store.remove_disk(&disk.0).await
+    });
     app.hint(&export, removed.await)?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// Looked at before the first snapshot goes, because the disk itself is refused only after the last.
+fn refuse_while_in_use(disk: &DiskInfo) -> Result<()> {
+    if disk.clients == 0 {
+        return Ok(());
+    }
+    let what = format!("disk '{}' is in use ({} connected)", disk.name, disk.clients);
+    Err(Error::new(Kind::Busy, what).remedy("disconnect its clients first"))
 }

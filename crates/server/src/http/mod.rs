@@ -54,7 +54,7 @@ impl App {
     fn hint<T>(&self, export: &ExportName, result: Result<T>) -> Result<T> {
         result.map_err(|error| match error.kind() {
             Kind::NotFound => match self.meant(export) {
-                Some(meant) => error.remedy(format!("did you mean '{meant}'?")),
+                Some(meant) => error.remedy(format!("write '{meant}', if that was meant")),
                 None => error,
             },
             _ => error,
