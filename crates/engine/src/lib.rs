@@ -11,11 +11,13 @@ mod file;
 mod io;
 mod key;
 mod memory;
+pub mod wrap;
 
 pub use file::{Direct, FileEngine, Options as FileOptions};
 pub use io::uring;
 pub use key::Key;
 pub use memory::MemoryEngine;
+pub use wrap::{FaultEngine, ThrottleEngine, TraceEngine};
 
 use async_trait::async_trait;
 use bytes::Bytes;

@@ -17,7 +17,11 @@ async fn replay(engine: &dyn Engine, id: JournalId, payload_bytes: impl Fn(u64) 
     let mut seqs = Vec::new();
     while let Some(found) = reader.next().await.unwrap() {
         let header = ChunkHeader::verify(&found).unwrap();
-        assert!(found == chunk(id, header.seq, payload_bytes(header.seq)), "chunk {} comes back whole", header.seq);
+        assert!(
+            found == chunk(id, header.seq, payload_bytes(header.seq)),
+            "chunk {} comes back whole",
+            header.seq
+        );
         seqs.push(header.seq);
     }
     assert!(reader.next().await.unwrap().is_none(), "the end stays the end");
@@ -25,7 +29,12 @@ async fn replay(engine: &dyn Engine, id: JournalId, payload_bytes: impl Fn(u64) 
     seqs
 }
 
-async fn append_all(journal: &dyn Journal, id: JournalId, seqs: std::ops::Range<u64>, payload_bytes: impl Fn(u64) -> usize) {
+async fn append_all(
+    journal: &dyn Journal,
+    id: JournalId,
+    seqs: std::ops::Range<u64>,
+    payload_bytes: impl Fn(u64) -> usize,
+) {
     for seq in seqs {
         journal.append(chunk(id, seq, payload_bytes(seq))).await.unwrap();
     }

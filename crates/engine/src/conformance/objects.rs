@@ -159,8 +159,13 @@ pub(super) async fn listings_are_ordered_and_paged(engine: &dyn Engine) {
         found.sort();
         found
     };
-    for prefix in ["conformance/list", "conformance/list/", "conformance/list/07", "conformance/list/39", "conformance/li"]
-    {
+    for prefix in [
+        "conformance/list",
+        "conformance/list/",
+        "conformance/list/07",
+        "conformance/list/39",
+        "conformance/li",
+    ] {
         for limit in [1, 7, 40, 1000] {
             let mut found: Vec<(Key, u64)> = Vec::new();
             loop {
@@ -177,10 +182,16 @@ pub(super) async fn listings_are_ordered_and_paged(engine: &dyn Engine) {
         }
     }
     assert!(engine.list("conformance/none", None, 10).await.unwrap().is_empty());
-    assert!(engine.list("conformance/list/", Some(&key("list0")), 10).await.unwrap().is_empty(), "behind the prefix");
+    assert!(
+        engine.list("conformance/list/", Some(&key("list0")), 10).await.unwrap().is_empty(),
+        "behind the prefix"
+    );
     let before = engine.list("conformance/list/", Some(&key("a")), 1).await.unwrap();
     assert_eq!(before[0].key, key("list/00"), "a key before the prefix begins at its beginning");
-    assert!(engine.list("conformance/list/", None, 0).await.unwrap().is_empty(), "nothing asked, nothing told");
+    assert!(
+        engine.list("conformance/list/", None, 0).await.unwrap().is_empty(),
+        "nothing asked, nothing told"
+    );
     let all = engine.list("", None, 10_000).await.unwrap();
     assert!(keys.iter().all(|key| all.iter().any(|one| one.key == *key)), "an empty prefix lists all");
     for key in &keys {
@@ -199,7 +210,10 @@ pub(super) async fn room_is_told(engine: &dyn Engine) {
     assert!(between.used_bytes >= before.used_bytes + (1 << 20), "a put uses room: {before:?}, {between:?}");
     engine.delete(&key).await.unwrap();
     let after = engine.room().await.unwrap();
-    assert!(after.used_bytes + (1 << 20) <= between.used_bytes, "a delete gives it back: {between:?}, {after:?}");
+    assert!(
+        after.used_bytes + (1 << 20) <= between.used_bytes,
+        "a delete gives it back: {between:?}, {after:?}"
+    );
 }
 
 pub(super) async fn objects_survive_reopening(place: &dyn Place) {
@@ -210,7 +224,10 @@ pub(super) async fn objects_survive_reopening(place: &dyn Place) {
     let two = engine.put_if(&document, pattern(200, 3), &one).await.unwrap();
     drop(engine);
     let engine = place.open().await;
-    assert!(engine.get(&object).await.unwrap().0 == pattern(3 << 20, 1), "an object is there after reopening");
+    assert!(
+        engine.get(&object).await.unwrap().0 == pattern(3 << 20, 1),
+        "an object is there after reopening"
+    );
     assert_eq!(engine.get(&document).await.unwrap(), (pattern(200, 3), two.clone()), "so is a document");
     let three = engine.put_if(&document, pattern(300, 4), &two).await.unwrap();
     assert_ne!(three, two, "versions go on after reopening");

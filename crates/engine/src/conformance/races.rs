@@ -19,7 +19,10 @@ pub(super) async fn one_of_many_puts_wins(engine: &Shared) {
     });
     let results = join_all(puts).await;
     let winner = only_winner(&results, Kind::AlreadyExists);
-    assert!(engine.get(&key).await.unwrap().0 == pattern(90_000, winner as u64), "the winner's bytes are there");
+    assert!(
+        engine.get(&key).await.unwrap().0 == pattern(90_000, winner as u64),
+        "the winner's bytes are there"
+    );
     engine.delete(&key).await.unwrap();
 }
 
@@ -29,7 +32,8 @@ pub(super) async fn one_of_many_swaps_wins(engine: &Shared) {
     let mut version = engine.put_new(&key, Bytes::new()).await.unwrap();
     for round in 0..5u64 {
         let (expected, at) = (&version, &key);
-        let swaps = (0..20u64).map(|n| async move { engine.put_if(at, pattern(64, round * 100 + n), expected).await });
+        let swaps = (0..20u64)
+            .map(|n| async move { engine.put_if(at, pattern(64, round * 100 + n), expected).await });
         let results = join_all(swaps).await;
         let winner = only_winner(&results, Kind::Conflict);
         let (bytes, found) = engine.get(&key).await.unwrap();
@@ -59,7 +63,8 @@ pub(super) async fn counters_lose_no_increment(engine: &Shared) {
             loop {
                 let (bytes, version) = engine.get(&key).await.unwrap();
                 let count = u64::from_le_bytes(bytes[..].try_into().unwrap()) + 1;
-                let swapped = engine.put_if(&key, Bytes::copy_from_slice(&count.to_le_bytes()), &version).await;
+                let swapped =
+                    engine.put_if(&key, Bytes::copy_from_slice(&count.to_le_bytes()), &version).await;
                 match swapped {
                     Ok(_) => break,
                     Err(error) => assert_eq!(error.kind(), Kind::Conflict),

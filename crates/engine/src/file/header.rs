@@ -56,7 +56,8 @@ impl Header {
 
     /// Reads a header; the words of the error leave out the object, which the caller knows.
     pub(super) fn decode(page: &[u8]) -> Result<Header> {
-        let u64_at = |at: usize| page.get(at..at + 8).map(|b| u64::from_le_bytes(b.try_into().expect("8 bytes")));
+        let u64_at =
+            |at: usize| page.get(at..at + 8).map(|b| u64::from_le_bytes(b.try_into().expect("8 bytes")));
         let header = || {
             let sound = page.get(8..16)? == MAGIC && u64_at(0)? == xxh3_64(page.get(8..USED_BYTES)?);
             let nonce = page.get(40..56)?.try_into().ok()?;

@@ -145,7 +145,9 @@ impl FileJournal {
     fn check_sound(&self) -> Result<()> {
         if self.failed.load(Ordering::Acquire) {
             let why = format!("journal {} has failed and takes nothing more", self.id);
-            return Err(Error::new(Kind::Closed, why).remedy("write what is still in memory into a new journal"));
+            return Err(
+                Error::new(Kind::Closed, why).remedy("write what is still in memory into a new journal")
+            );
         }
         Ok(())
     }

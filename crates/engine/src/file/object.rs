@@ -109,9 +109,9 @@ impl Member {
             // Direct I/O cannot end inside a sector, and cutting a padded file costs the same page written once
             // more: so the last page alone goes through the cache.
             let (path, at) = (temporary.path.clone(), (HEADER_BYTES + aligned) as u64);
-            let written = self.io.blocking(move || {
-                fs::OpenOptions::new().write(true).open(&path)?.write_all_at(&tail, at)
-            });
+            let written = self
+                .io
+                .blocking(move || fs::OpenOptions::new().write(true).open(&path)?.write_all_at(&tail, at));
             written.await.map_err(failed)?;
         }
         self.io.datasync(&file).await.map_err(failed)?;
@@ -180,7 +180,11 @@ impl Member {
         let read = self.io.read_at(&handle.file, buffers::take(span), HEADER_BYTES as u64 + first).await;
         let read = read.map_err(|e| Error::io(format!("reading object '{key}' at {begin}"), e))?;
         if (read.len() as u64) < end - first {
-            let why = format!("object '{key}' ends at {} although it has {} bytes", first + read.len() as u64, handle.len);
+            let why = format!(
+                "object '{key}' ends at {} although it has {} bytes",
+                first + read.len() as u64,
+                handle.len
+            );
             return Err(Error::new(Kind::Corrupt, why).remedy("run a scrub"));
         }
         Ok(buffers::freeze(read).slice((begin - first) as usize..(end - first) as usize))

@@ -51,7 +51,8 @@ impl Options {
             Error::new(Kind::Invalid, format!("pool URL '{url}': {why}"))
                 .remedy("write it as file:///srv/pool or file:///d1?also=/d2&copies=2")
         };
-        let rest = url.strip_prefix("file://").ok_or_else(|| wrong("it does not begin with file://".into()))?;
+        let rest =
+            url.strip_prefix("file://").ok_or_else(|| wrong("it does not begin with file://".into()))?;
         let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
         let mut options = Options::new(decode(path).map_err(wrong)?);
         for parameter in query.split('&').filter(|p| !p.is_empty()) {
@@ -94,7 +95,8 @@ impl Options {
             return wrong("copies=0 keeps nothing".into(), "ask for at least one copy");
         }
         if self.copies > self.dirs.len() {
-            let why = format!("{} copies need as many directories, but {} are named", self.copies, self.dirs.len());
+            let why =
+                format!("{} copies need as many directories, but {} are named", self.copies, self.dirs.len());
             return wrong(why, "add directories with also=, or ask for fewer copies");
         }
         Ok(())

@@ -40,7 +40,9 @@ pub(super) async fn open(member: &Arc<Member>, id: JournalId) -> Result<FileRead
     let (by, folder) = (member.clone(), member.layout.journal(id));
     let opened = member.io.blocking(move || -> Result<VecDeque<ReplayFile>> {
         let failed = |e: std::io::Error| match e.kind() {
-            std::io::ErrorKind::NotFound => Error::new(Kind::NotFound, format!("journal {id} does not exist")),
+            std::io::ErrorKind::NotFound => {
+                Error::new(Kind::NotFound, format!("journal {id} does not exist"))
+            }
             _ => file_error("opening journal", &folder, e),
         };
         let mut numbers = Vec::new();
@@ -51,14 +53,21 @@ pub(super) async fn open(member: &Arc<Member>, id: JournalId) -> Result<FileRead
         by.sync_folder_now(&folder)?;
         let open = |number| {
             let path = folder.join(format!("{number:08}"));
-            let file = by.open_options().read(true).open(&path).map_err(|e| file_error("opening", &path, e))?;
+            let file =
+                by.open_options().read(true).open(&path).map_err(|e| file_error("opening", &path, e))?;
             file.sync_data().map_err(|e| file_error("making durable", &path, e))?;
             Ok(ReplayFile { file: Arc::new(file), path })
         };
         kept(numbers).into_iter().map(open).collect()
     });
     let files = opened.await?;
-    Ok(FileReader { member: member.clone(), replay: Replay::new(id), files, at: 0, window: (0, Bytes::new()) })
+    Ok(FileReader {
+        member: member.clone(),
+        replay: Replay::new(id),
+        files,
+        at: 0,
+        window: (0, Bytes::new()),
+    })
 }
 
 /// The numbers behind the last gap, in order.

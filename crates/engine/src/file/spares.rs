@@ -53,7 +53,8 @@ impl Spares {
         for entry in fs::read_dir(folder)? {
             let entry = entry?;
             ready.push(Spare { path: entry.path(), bytes: entry.metadata()?.len() });
-            number = number.max(entry.file_name().to_str().and_then(|n| n.parse().ok()).map_or(0, |n: u64| n + 1));
+            number =
+                number.max(entry.file_name().to_str().and_then(|n| n.parse().ok()).map_or(0, |n: u64| n + 1));
         }
         let align = AlignedBuf::ALIGN as u64;
         let file_bytes_max =
@@ -91,11 +92,7 @@ impl Spares {
         let to = {
             let mut state = self.state.lock();
             let kept: u64 = state.ready.iter().map(|s| s.bytes).sum();
-            if kept + bytes > self.kept_bytes_max {
-                None
-            } else {
-                Some(self.next_path(&mut state))
-            }
+            if kept + bytes > self.kept_bytes_max { None } else { Some(self.next_path(&mut state)) }
         };
         let Some(path) = to else {
             fs::remove_file(from)?;

@@ -21,7 +21,9 @@ impl Place for Dir {
 
 /// Beside the sources rather than in /tmp, which may lie in memory.
 fn tempdir() -> tempfile::TempDir {
-    tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR").to_string() + "/../../target").or_else(|_| tempfile::tempdir()).unwrap()
+    tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR").to_string() + "/../../target")
+        .or_else(|_| tempfile::tempdir())
+        .unwrap()
 }
 
 #[tokio::test]
