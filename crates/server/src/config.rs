@@ -65,7 +65,7 @@ impl Settings {
                 .remedy("name a readable file after --config")
         })?;
         toml::from_str(&text).map_err(|e| {
-            let line = e.span().map_or(1, |span| text[..span.start].lines().count().max(1));
+            let line = 1 + e.span().map_or(0, |span| text[..span.start].matches('\n').count());
             Error::new(
                 Kind::Invalid,
                 format!("configuration file '{}', line {line}: {}", path.display(), e.message().trim()),

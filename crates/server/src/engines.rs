@@ -15,7 +15,8 @@ pub(crate) async fn open(url: &str, env: &Env) -> Result<Arc<dyn Engine>> {
 }
 
 fn not_a_pool(url: &str) -> Error {
-    let error = Error::new(Kind::Invalid, format!("'{url}' is not the URL of a pool"));
+    let error =
+        Error::new(Kind::Invalid, format!("'{url}' is not the URL of a pool that this version serves"));
     // A bare path is the likeliest slip.
     match url.starts_with('/') {
         true => error.remedy(format!("write it as file://{url}")),

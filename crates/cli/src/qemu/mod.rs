@@ -42,5 +42,5 @@ impl Qemu {
 fn last_words(stderr: &[u8]) -> String {
     let text = String::from_utf8_lossy(stderr);
     let line = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it did not say why");
-    line.trim().trim_start_matches("qemu-img: ").to_owned()
+    line.trim().trim_start_matches("qemu-img: ").trim_start_matches("ERROR: ").to_owned()
 }

@@ -1,5 +1,7 @@
 //! A blocking client.
 
+mod unix;
+
 use crate::{
     Cache, CacheResize, CacheWarm, CacheWarmed, CloneCreate, Diff, Disk, DiskCreate, DiskResize, DiskSet,
     ErrorBody, Pool, Rollback, Server, Snapshot, SnapshotCreate, paths,
@@ -18,39 +20,50 @@ const ANSWER_BYTES_MAX: u64 = 1 << 30;
 /// Speaks to one server. Cheap to clone; connections are kept between calls.
 #[derive(Clone, Debug)]
 pub struct Client {
+    /// As the user names it.
+    url: String,
+    /// What paths are added to.
     base: String,
     agent: Agent,
 }
 
 impl Client {
-    /// A client of the server at `url`, as in `http://127.0.0.1:7770`. Connects with the first call.
+    /// A client of the server at `url`: `http://127.0.0.1:7770`, or `unix:///path`. Connects with the first call.
     pub fn new(url: &str) -> Result<Self> {
-        let base = url.trim_end_matches('/');
         let wrong = |why: &str| {
             Error::new(Kind::Invalid, format!("'{url}' is not the URL of an API: {why}"))
-                .remedy(format!("write it as {}", crate::DEFAULT_URL))
+                .remedy(format!("write it as {} or unix:///path", crate::DEFAULT_URL))
         };
+        let config = Agent::config_builder()
+            .http_status_as_error(false)
+            .timeout_connect(Some(CONNECT_SECONDS_MAX))
+            // A proxy is for the world; a store's API is never out there.
+            .proxy(None)
+            .user_agent(concat!("stonefold/", env!("CARGO_PKG_VERSION")))
+            .build();
+        let base = url.trim_end_matches('/');
+        if let Some(path) = base.strip_prefix("unix://") {
+            if !path.starts_with('/') {
+                return Err(wrong("the socket's path does not begin with a slash"));
+            }
+            let agent = unix::agent(config, path.into());
+            return Ok(Client { url: base.to_owned(), base: "http://localhost".to_owned(), agent });
+        }
         let parsed: http::Uri = base.parse().map_err(|e| wrong(&format!("{e}")))?;
         match parsed.scheme_str() {
             Some("http") => {}
-            Some(other) => return Err(wrong(&format!("{other}:// is not spoken, only http://"))),
-            None => return Err(wrong("it does not begin with http://")),
+            Some(other) => return Err(wrong(&format!("{other}:// is not spoken, only http:// and unix://"))),
+            None => return Err(wrong("it does not begin with http:// or unix://")),
         }
         if !matches!(parsed.path(), "" | "/") || parsed.query().is_some() {
             return Err(wrong("it has a path; the API's own are added to it"));
         }
-        let agent = Agent::config_builder()
-            .http_status_as_error(false)
-            .timeout_connect(Some(CONNECT_SECONDS_MAX))
-            .user_agent(concat!("stonefold/", env!("CARGO_PKG_VERSION")))
-            .build()
-            .new_agent();
-        Ok(Client { base: base.to_owned(), agent })
+        Ok(Client { url: base.to_owned(), base: base.to_owned(), agent: config.new_agent() })
     }
 
     /// The URL it was made with.
     pub fn url(&self) -> &str {
-        &self.base
+        &self.url
     }
 
     /// The server: version, doors.
@@ -210,14 +223,18 @@ impl Client {
     }
 
     fn unreachable(&self, error: &ureq::Error) -> Error {
-        Error::new(Kind::Io, format!("no Stonefold answers at {}: {error}", self.base))
+        let why = match error {
+            ureq::Error::Io(error) => error.to_string(),
+            other => other.to_string(),
+        };
+        Error::new(Kind::Io, format!("no Stonefold answers at {}: {why}", self.url))
             .remedy("start one with 'stonefold serve', or name the right one with --api URL or STONEFOLD_API")
     }
 
     fn strange(&self, why: impl std::fmt::Display) -> Error {
         Error::new(
             Kind::Unsupported,
-            format!("what answers at {} is no Stonefold of this version: {why}", self.base),
+            format!("what answers at {} is no Stonefold of this version: {why}", self.url),
         )
         .remedy("compare 'stonefold version' on both sides, and the URL")
     }
@@ -232,7 +249,8 @@ mod tests {
     #[test]
     fn a_url_that_cannot_work_is_refused_with_the_reason() {
         assert!(Client::new("http://127.0.0.1:7770/").is_ok());
-        for bad in ["127.0.0.1:7770", "https://host", "http://host/v1", "http://a b", ""] {
+        assert!(Client::new("unix:///run/stonefold-api.sock").is_ok());
+        for bad in ["127.0.0.1:7770", "https://host", "http://host/v1", "http://a b", "unix://a", ""] {
             let error = Client::new(bad).unwrap_err();
             assert_eq!(error.kind(), Kind::Invalid, "{bad}");
         }
