@@ -16,7 +16,7 @@ use tokio::sync::watch;
 
 use crate::fault::Fault;
 use crate::handshake::{Opened, negotiate};
-use crate::limits::{HANDSHAKE_MAX, SHUTDOWN_MAX, STALL_MAX};
+use crate::limits::{HANDSHAKE_MAX, PULSE, SHUTDOWN_MAX, STALL_MAX};
 use crate::memory::Memory;
 use crate::metrics::Metrics;
 use crate::session::{Session, Stop, Turn};
@@ -55,7 +55,8 @@ where
         session,
         stop: Some(stop_signal(around.stopping.clone())),
         deadline: None,
-        stalled: None,
+        pulse: None,
+        quiet_pulses: 0,
         env: &around.env,
     };
     poll_fn(|cx| transmission.poll(cx)).await?;
@@ -95,8 +96,10 @@ struct Transmission<'a, S, T: Target> {
     stop: Option<BoxFuture<'static, ()>>,
     /// When a stopping server waits no longer.
     deadline: Option<BoxFuture<'static, ()>>,
-    /// When a client that owes us something is given up.
-    stalled: Option<BoxFuture<'static, ()>>,
+    /// The next pulse, while there is nothing to do.
+    pulse: Option<BoxFuture<'static, ()>>,
+    /// Pulses since anything moved.
+    quiet_pulses: u32,
     env: &'a Env,
 }
 
@@ -132,13 +135,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin, T: Target> Transmission<'_, S, T> {
                 Stop::Full | Stop::Over => {}
             }
             if moved {
-                self.stalled = None;
+                self.quiet_pulses = 0;
             } else if !self.session.has_fresh_jobs() {
                 break;
             }
         }
         self.session.publish();
-        self.poll_stalled(cx)
+        self.poll_pulse(cx)
     }
 
     /// Notices the server's wish to stop. True when it waits no longer.
@@ -154,12 +157,24 @@ impl<S: AsyncRead + AsyncWrite + Unpin, T: Target> Transmission<'_, S, T> {
         self.deadline.as_mut().is_some_and(|deadline| deadline.as_mut().poll(cx).is_ready())
     }
 
-    /// Gives a client up that has left a request half sent or a reply unread for too long.
-    fn poll_stalled(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
-        if self.session.output.is_empty() && !self.session.is_mid_request() {
-            return Poll::Pending;
+    /// Waits with the connection. After a quiet while its buffers are given back; a client that has left a request half sent
+    /// or a reply unread is given up in the end.
+    fn poll_pulse(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        loop {
+            let pulse = self.pulse.get_or_insert_with(|| self.env.sleep(PULSE));
+            if pulse.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+            self.pulse = None;
+            self.quiet_pulses += 1;
+            // The first may have come right after something moved.
+            if self.quiet_pulses > 1 {
+                self.session.shrink();
+            }
+            let owes = !self.session.output.is_empty() || self.session.is_mid_request();
+            if owes && PULSE * self.quiet_pulses > STALL_MAX {
+                return Poll::Ready(Err(Fault::Stalled));
+            }
         }
-        let stalled = self.stalled.get_or_insert_with(|| self.env.sleep(STALL_MAX));
-        stalled.as_mut().poll(cx).map(|()| Err(Fault::Stalled))
     }
 }

@@ -69,5 +69,7 @@ pub(crate) const EXTENTS_MAX: usize = 8192;
 /// How long a client may leave a request half sent or a reply unread. A host under memory pressure or a debugger can stop
 /// one for minutes; what it holds meanwhile is bounded by the numbers above.
 pub(crate) const STALL_MAX: Duration = Duration::from_secs(300);
+/// How often a connection with nothing to do looks at itself: often enough that the buffers of idle machines do not add up.
+pub(crate) const PULSE: Duration = Duration::from_secs(10);
 /// How long a shutdown waits for requests in flight. An upgrade should cost clients at most 2 s.
 pub(crate) const SHUTDOWN_MAX: Duration = Duration::from_millis(1500);

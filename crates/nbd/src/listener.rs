@@ -23,6 +23,10 @@ const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 /// A peer that has acknowledged nothing for this long is gone.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(120);
 
+/// What a Unix socket may hold of our replies: a few large parts, so that we need not wake for each. The kernel gives
+/// less where it allows less.
+const UNIX_SEND_BYTES: usize = 512 << 10;
+
 /// A bound socket.
 pub struct Listener {
     socket: Socket,
@@ -76,7 +80,11 @@ impl Listener {
                 sockopt::set_tcp_user_timeout(&stream, UNACKNOWLEDGED_MAX.as_millis() as u32)?;
                 Ok(Accepted::Tcp(stream))
             }
-            Socket::Unix(listener, _) => Ok(Accepted::Unix(listener.accept().await?.0)),
+            Socket::Unix(listener, _) => {
+                let (stream, _) = listener.accept().await?;
+                sockopt::set_socket_send_buffer_size(&stream, UNIX_SEND_BYTES)?;
+                Ok(Accepted::Unix(stream))
+            }
         }
     }
 }

@@ -68,7 +68,18 @@ impl<E: Exports> Server<E> {
         stop.closed().await;
     }
 
-    /// Gives a client a task of its own.
+    /// Serves one client over a stream that somebody else has accepted, until it leaves.
+    pub async fn attend<S>(&self, stream: S)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let (stop, stopping) = watch::channel(false);
+        self.admit(stream, &stopping);
+        drop(stopping);
+        stop.closed().await;
+    }
+
+    /// Gives a client a task of its own, unless there are too many.
     fn admit<S>(&self, stream: S, stopping: &watch::Receiver<bool>)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,

@@ -157,6 +157,16 @@ impl<T: Target> Session<T> {
         !self.input.is_empty() || matches!(self.taking, Taking::Discard { .. } | Taking::Write(_))
     }
 
+    /// Gives back the buffers of a connection that has been quiet.
+    pub(crate) fn shrink(&mut self) {
+        if self.input.is_empty() {
+            self.input = BytesMut::new();
+        }
+        if self.output.is_empty() {
+            self.output = Output::default();
+        }
+    }
+
     /// Makes what was counted visible.
     pub(crate) fn publish(&mut self) {
         self.tally.publish();

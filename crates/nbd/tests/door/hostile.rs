@@ -244,8 +244,13 @@ fn a_busy_connection_does_not_starve_another() {
     let draining =
         std::thread::Builder::new().spawn(move || std::io::copy(&mut &reader, &mut std::io::sink())).unwrap();
     let request = Request { flags: 0, command: Command::Read, cookie: 1, offset: 0, length: 4096 };
-    let batch: Vec<u8> = (0..100_000).flat_map(|_| request.encode(Style::Structured)).collect();
-    let sending = std::thread::Builder::new().spawn(move || busy.stream.write_all(&batch)).unwrap();
+    let batch: Vec<u8> = (0..20_000).flat_map(|_| request.encode(Style::Structured)).collect();
+    let sending = std::thread::Builder::new()
+        .spawn(move || {
+            busy.stream.write_all(&batch)?;
+            busy.stream.shutdown(std::net::Shutdown::Write)
+        })
+        .unwrap();
     let mut witness = Witness::new(&fixture);
     let start = std::time::Instant::now();
     for _ in 0..20 {
@@ -264,4 +269,119 @@ fn options_after_an_error_go_on() {
         assert_eq!(client.option(code::GO, &info("nope", &[]))[0].kind, rep::ERR_UNKNOWN);
     }
     assert_eq!(client.option(code::GO, &info("disk", &[])).last().unwrap().kind, rep::ACK);
+}
+
+/// Byte streams without end into the state machines, with no socket between, so that many can be tried: raw, behind a valid
+/// handshake, and made of valid headers with random fields. `PROPTEST_CASES` makes it longer.
+mod streams {
+    use super::*;
+    use crate::memory::MemoryExports;
+    use proptest::prelude::*;
+    use stonefold_env::{Env, SystemWorld};
+    use stonefold_nbd::Server;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    #[derive(Clone, Debug)]
+    enum Piece {
+        Noise(Vec<u8>),
+        Option(u32, Vec<u8>),
+        Info(u32, String),
+        Request { other_style: bool, flags: u16, command: u16, offset: u64, length: u64, payload: usize },
+    }
+
+    fn magnitude(max: u32) -> impl Strategy<Value = u64> {
+        (0..=max, any::<u64>()).prop_map(|(bits, value)| if bits == 0 { 0 } else { value >> (64 - bits) })
+    }
+
+    fn piece() -> impl Strategy<Value = Piece> {
+        let other_style = prop::bool::weighted(0.02);
+        let request = (other_style, magnitude(8), 0u16..9, magnitude(64), magnitude(27), magnitude(18))
+            .prop_map(|(other_style, flags, command, offset, length, payload)| Piece::Request {
+                other_style,
+                flags: flags as u16,
+                command,
+                offset,
+                length,
+                payload: payload as usize,
+            });
+        prop_oneof![
+            1 => prop::collection::vec(any::<u8>(), 0..100).prop_map(Piece::Noise),
+            1 => (0u32..13, prop::collection::vec(any::<u8>(), 0..40)).prop_map(|(c, d)| Piece::Option(c, d)),
+            1 => (6u32..11, "(disk)?[@a-z]{0,4}").prop_map(|(c, n)| Piece::Info(c, n)),
+            30 => request,
+        ]
+    }
+
+    impl Piece {
+        fn bytes(&self, extended: bool) -> Vec<u8> {
+            match self {
+                Piece::Noise(bytes) => bytes.clone(),
+                Piece::Option(code, data) => encode(*code, data),
+                Piece::Info(code, name) => encode(*code, &info(name, &[3])),
+                Piece::Request { other_style, flags, command, offset, length, payload } => {
+                    let header = Request {
+                        flags: *flags,
+                        command: Command::Flush,
+                        cookie: 9,
+                        offset: *offset,
+                        length: *length,
+                    };
+                    let mut bytes = header.encode(if extended != *other_style {
+                        Style::Extended
+                    } else {
+                        Style::Structured
+                    });
+                    bytes[6..8].copy_from_slice(&command.to_be_bytes());
+                    // Often the payload that was announced, so that what follows is seen as a request.
+                    let payload = if payload % 2 == 0 { (*length).min(1 << 20) as usize } else { *payload };
+                    bytes.resize(bytes.len() + if *command == 1 { payload } else { 0 }, 0x5a);
+                    bytes
+                }
+            }
+        }
+    }
+
+    fn feed(handshake: &[u32], pieces: &[Piece]) {
+        let mut bytes = 3u32.to_be_bytes().to_vec();
+        for code in handshake {
+            bytes.extend(encode(*code, &if *code == code::GO { info("disk", &[]) } else { vec![] }));
+        }
+        let extended = handshake.contains(&code::EXTENDED_HEADERS);
+        pieces.iter().for_each(|piece| bytes.extend(piece.bytes(extended)));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let env = Env::new(SystemWorld::new(tokio::runtime::Handle::current(), 1).unwrap());
+            let exports = MemoryExports::default();
+            exports.create("disk", 3 << 20).polls_to_wait.store(bytes.len() as u64 % 3, SeqCst);
+            let server = Server::new(env, exports);
+            let (ours, theirs) = tokio::io::duplex(10_000);
+            let (mut reader, mut writer) = tokio::io::split(ours);
+            let sending = async {
+                let _ = writer.write_all(&bytes).await;
+                let _ = writer.shutdown().await;
+            };
+            let reading = async {
+                let mut sink = vec![0; 1 << 16];
+                while reader.read(&mut sink).await.is_ok_and(|read| read > 0) {}
+            };
+            tokio::join!(sending, reading, server.attend(theirs));
+            let counts = server.metrics().read();
+            assert_eq!((counts.panics, counts.connections), (0, 0));
+        });
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+        #[test]
+        fn any_stream_is_survived(style in 0usize..4, pieces in prop::collection::vec(piece(), 0..30)) {
+            let handshake: &[u32] = match style {
+                0 => &[],
+                1 => &[code::GO],
+                2 => &[code::STRUCTURED_REPLY, code::GO],
+                _ => &[code::EXTENDED_HEADERS, code::GO],
+            };
+            feed(handshake, &pieces);
+        }
+    }
 }
