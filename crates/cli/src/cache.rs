@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use stonefold_types::{Error, ExportName, Kind, Size};
 
-/// Look at and steer the cache in the server's memory.
+/// Look at and steer the cache in the server's memory
 #[derive(Subcommand)]
 pub(crate) enum Cache {
     /// Show how full it is

@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use clap::Args;
 use stonefold_types::{Name, SnapshotName};
 
-/// Make a new disk from a snapshot, at once whatever its size.
+/// Make a new disk from a snapshot, at once whatever its size
 ///
 /// The clone is a disk like any other; it shares with the snapshot all that neither has overwritten since.
 #[derive(Args)]
@@ -26,7 +26,7 @@ impl Clone {
     }
 }
 
-/// Bring a disk back to a snapshot; the present is kept as another snapshot.
+/// Bring a disk back to a snapshot; the present is kept as another snapshot
 ///
 /// Refused while a client is connected to the disk: a guest whose disk changes under it is a broken guest.
 #[derive(Args)]

@@ -11,8 +11,8 @@ use stonefold_types::{Error, Kind, Result};
 #[derive(Args, Debug, Default)]
 #[command(next_help_heading = "Everywhere")]
 pub(crate) struct Global {
-    /// The API: where other commands find the server, where `serve` listens
-    /// [default: http://127.0.0.1:7770, for other commands than `serve` also env: STONEFOLD_API]
+    /// The API: where `serve` listens, and where everything else asks: http://HOST:PORT or unix:///PATH
+    /// [default: http://127.0.0.1:7770] [env, but for `serve`: STONEFOLD_API]
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) api: Vec<String>,
     /// Print one JSON document instead of text

@@ -47,29 +47,21 @@ struct Cli {
     command: Command,
 }
 
+/// One a family; each says in its own file what it is for.
 #[derive(Subcommand)]
 enum Command {
-    /// Serve a pool: open its doors until told to stop
     Serve(Box<serve::Serve>),
-    /// Make, list, change, remove, import and export disks
     #[command(subcommand)]
     Disk(disk::Disk),
-    /// Take, list, remove and compare snapshots
     #[command(subcommand)]
     Snapshot(snapshot::Snapshot),
-    /// Make a new disk from a snapshot, at once whatever its size
     Clone(clone::Clone),
-    /// Bring a disk back to a snapshot; the present is kept as another snapshot
     Rollback(clone::Rollback),
-    /// Look at and steer the cache in the server's memory
     #[command(subcommand)]
     Cache(cache::Cache),
-    /// Look at the pool
     #[command(subcommand)]
     Pool(pool::Pool),
-    /// Watch what clients do with their disks, live
     Top(top::Top),
-    /// Print what makes a shell complete these commands
     Completions(shell::Completions),
     /// Print the version, and the server's where one answers
     Version,

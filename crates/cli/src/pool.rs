@@ -6,7 +6,7 @@ use crate::table::facts;
 use clap::Subcommand;
 use stonefold_types::Size;
 
-/// Look at the pool.
+/// Look at the pool
 #[derive(Subcommand)]
 pub(crate) enum Pool {
     /// Show what the pool holds and what room is left

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use stonefold_server::{ApiAddress, NbdAddress, Settings};
 use stonefold_types::{Durability, Error, Kind, Size};
 
-/// Serve a pool: open its doors until told to stop.
+/// Serve a pool: open its doors until told to stop
 ///
 /// Makes the pool if the place is empty. When every door is open it prints one line on stdout,
 /// `ready pool=… nbd=… api=…`; the log goes to stderr. SIGTERM or Ctrl-C stops it without losing anything.

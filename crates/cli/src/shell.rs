@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 
-/// What makes a shell complete these commands.
+/// Print what makes a shell complete these commands
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     stonefold completions bash > /etc/bash_completion.d/stonefold\n  \

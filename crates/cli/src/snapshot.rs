@@ -8,7 +8,7 @@ use serde_json::json;
 use stonefold_api::{Diff, SnapshotCreate};
 use stonefold_types::{Error, Kind, Name, Size, SnapshotName};
 
-/// Take, list, remove and compare snapshots.
+/// Take, list, remove and compare snapshots
 #[derive(Subcommand)]
 pub(crate) enum Snapshot {
     /// Take a snapshot of one disk, or of several at one instant

@@ -11,7 +11,7 @@ use std::time::Duration;
 use stonefold_api::{Disk, DiskIo};
 use stonefold_types::{Name, Size};
 
-/// Watch what clients do with their disks, live.
+/// Watch what clients do with their disks, live
 ///
 /// Shows operations and bytes a second for each disk, the busiest first. On a terminal the picture is drawn anew;
 /// elsewhere, and with --json, one follows the other.

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use stonefold_api::Client;
 use stonefold_types::{Error, ExportName, Kind, Result, Size};
 
-/// Copy a disk or a snapshot to an image file.
+/// Copy a disk or a snapshot to an image file
 ///
 /// The file appears whole or not at all. Export a snapshot when clients are connected: a disk that is written while
 /// it is copied is not of one instant.
@@ -25,7 +25,8 @@ pub(crate) struct Export {
     export: ExportName,
     /// The file to make
     file: PathBuf,
-    /// The file's format [default: by the file's ending, else raw]
+    /// The file's format: raw (the bytes as they are, sparse), qcow2 (QEMU) or vmdk (VMware)
+    /// [default: by the file's ending, else raw]
     #[arg(long, value_enum)]
     format: Option<Format>,
     /// Replace the file if it exists
@@ -35,11 +36,8 @@ pub(crate) struct Export {
 
 #[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
 enum Format {
-    /// The disk's bytes as they are, sparse
     Raw,
-    /// QEMU's format
     Qcow2,
-    /// VMware's format
     Vmdk,
 }
 

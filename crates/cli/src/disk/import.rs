@@ -10,7 +10,7 @@ use std::time::Duration;
 use stonefold_api::{Client, Disk};
 use stonefold_types::{BLOCK_BYTES, Kind, Name, Result, Size};
 
-/// Make a disk from an image file or another NBD server.
+/// Make a disk from an image file or another NBD server
 ///
 /// Reads raw, qcow2, vmdk, vhdx, vdi and vpc files, and NBD servers by URI, through qemu-img. What is sparse stays
 /// sparse. If it fails or is stopped, nothing is left behind.

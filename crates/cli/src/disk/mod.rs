@@ -11,7 +11,7 @@ use serde_json::json;
 use stonefold_api::{Disk as Info, DiskCreate, DiskResize, DiskSet};
 use stonefold_types::{Compression, Durability, Error, Kind, Name, Size};
 
-/// Make, list, change, remove, import and export disks.
+/// Make, list, change, remove, import and export disks
 #[derive(Subcommand)]
 pub(crate) enum Disk {
     /// Make an empty disk
@@ -65,13 +65,11 @@ pub(crate) enum Disk {
         #[arg(long)]
         snapshots: bool,
     },
-    /// Make a disk from an image file or another NBD server
     Import(import::Import),
-    /// Copy a disk or a snapshot to an image file
     Export(export::Export),
 }
 
-/// What a disk is made with.
+/// What a disk is made with
 #[derive(Args)]
 pub(crate) struct Policy {
     /// When writes are acknowledged: flush (at once; durable after a flush, like a disk with a volatile cache) or ack
@@ -83,7 +81,7 @@ pub(crate) struct Policy {
     compression: Option<Compression>,
 }
 
-/// What can be changed of a disk: at least one of it.
+/// What can be changed of a disk: at least one of it
 #[derive(Args)]
 #[group(required = true, multiple = true)]
 pub(crate) struct Change {
