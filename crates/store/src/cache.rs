@@ -9,7 +9,10 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-const SHARDS: usize = 16;
+/// Shards of a large cache: more than threads that would meet there.
+const SHARDS_MAX: u64 = 16;
+/// A shard smaller than this, in bytes, would refuse large values.
+const SHARD_BYTES_MIN: u64 = 1 << 20;
 /// What an entry costs beside its value: its slot, its place in the table, its allocation's own header.
 const ENTRY_OVERHEAD_BYTES: u64 = 96;
 
@@ -69,7 +72,7 @@ impl<V: Clone> Cache<V> {
             })
         };
         Cache {
-            shards: (0..SHARDS).map(|_| shard()).collect(),
+            shards: (0..(bytes_max / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX)).map(|_| shard()).collect(),
             bytes_max: AtomicU64::new(bytes_max),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
@@ -77,7 +80,11 @@ impl<V: Clone> Cache<V> {
     }
 
     fn shard(&self, address: u64) -> &Mutex<Shard<V>> {
-        &self.shards[(spread(address) >> 60) as usize % SHARDS]
+        &self.shards[(spread(address) >> 60) as usize % self.shards.len()]
+    }
+
+    fn shard_bytes_max(&self) -> u64 {
+        self.bytes_max() / self.shards.len() as u64
     }
 
     pub(crate) fn get(&self, address: u64) -> Option<V> {
@@ -93,7 +100,7 @@ impl<V: Clone> Cache<V> {
     /// Adds a value that takes `bytes`, and makes room for it.
     pub(crate) fn insert(&self, address: u64, value: V, bytes: u64) {
         let bytes = bytes + ENTRY_OVERHEAD_BYTES;
-        let shard_max = self.bytes_max.load(Ordering::Relaxed) / SHARDS as u64;
+        let shard_max = self.shard_bytes_max();
         let mut shard = self.shard(address).lock();
         if bytes > shard_max || shard.places.contains_key(&address) {
             return;
@@ -123,7 +130,8 @@ impl<V: Clone> Cache<V> {
     /// A new bound, kept to at once.
     pub(crate) fn resize(&self, bytes_max: u64) {
         self.bytes_max.store(bytes_max, Ordering::Relaxed);
-        self.shards.iter().for_each(|shard| shard.lock().shrink_to(bytes_max / SHARDS as u64));
+        let shard_max = self.shard_bytes_max();
+        self.shards.iter().for_each(|shard| shard.lock().shrink_to(shard_max));
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -167,14 +175,14 @@ mod tests {
     #[test]
     fn keeps_to_its_bytes_and_to_what_is_used() {
         let entry = 1000 + ENTRY_OVERHEAD_BYTES;
-        let cache = Cache::new(SHARDS as u64 * 8 * entry);
+        let cache = Cache::new(1000 * entry);
         for address in 0..10_000u64 {
             cache.insert(address, address, 1000);
             assert_eq!(cache.get(7), (address >= 7).then_some(7), "the one that is always used stays");
         }
         assert!(cache.bytes() <= cache.bytes_max());
         assert!(cache.bytes() > cache.bytes_max() / 2);
-        cache.resize(SHARDS as u64 * 2 * entry);
+        cache.resize(100 * entry);
         assert!(cache.bytes() <= cache.bytes_max());
         cache.clear();
         assert_eq!((cache.bytes(), cache.get(7)), (0, None));

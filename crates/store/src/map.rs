@@ -93,28 +93,38 @@ pub(crate) async fn lookup(segments: &Segments, root: &Entry, blocks: &Blocks) -
     let mut out = Vec::with_capacity((blocks.end - blocks.start) as usize);
     let mut at = blocks.start;
     while at < blocks.end {
-        let upto = ((at / NODE_WAYS as u64 + 1) * NODE_WAYS as u64).min(blocks.end);
-        if lookup_cached(segments, root, &(at..upto), &mut out).is_none() {
-            load_path(segments, root, at).await?;
-            continue;
+        let (found, upto) = descend(segments, root, at).await?;
+        let upto = upto.min(blocks.end);
+        match found {
+            Some(leaf) => {
+                let first = at as usize % NODE_WAYS;
+                out.extend_from_slice(&leaf.entries[first..first + (upto - at) as usize]);
+            }
+            None => out.resize(out.len() + (upto - at) as usize, Entry::HOLE),
         }
         at = upto;
     }
     Ok(out)
 }
 
-/// Brings the nodes on the way to a block into memory. They may be evicted again before they are used; then the caller
-/// comes back.
-async fn load_path(segments: &Segments, root: &Entry, block: u64) -> Result<()> {
+/// The leaf over a block, or `None` where nothing is stored; and the first block that it says nothing about.
+async fn descend(segments: &Segments, root: &Entry, block: u64) -> Result<(Option<Arc<Node>>, u64)> {
     let mut entry = *root;
-    for level in (0..=TOP).rev() {
+    let mut level = TOP;
+    loop {
+        let width = span(level + 1);
+        let end = (block / width + 1) * width;
         if entry.is_hole() {
-            break;
+            return Ok((None, end));
         }
+        // Held here, not in the cache: that may be too small for the whole way.
         let node = segments.node(&entry).await?;
+        if level == 0 {
+            return Ok((Some(node), end));
+        }
         entry = node.entries[(block / span(level)) as usize % NODE_WAYS];
+        level -= 1;
     }
-    Ok(())
 }
 
 /// Runs of `blocks` that are stored (`true`) or holes, in order, alternating. Empty subtrees are skipped whole.
@@ -130,35 +140,17 @@ pub(crate) async fn extents(
     };
     let mut at = blocks.start;
     while at < blocks.end {
-        let mut entry = *root;
-        let mut level = TOP;
-        // Down to the leaf, or to the highest hole over this block.
-        let leaf = loop {
-            if entry.is_hole() {
-                break None;
-            }
-            let node = segments.node(&entry).await?;
-            if level == 0 {
-                break Some(node);
-            }
-            entry = node.entries[(at / span(level)) as usize % NODE_WAYS];
-            level -= 1;
-        };
-        match leaf {
-            None => {
-                let width = span(level + 1);
-                let upto = ((at / width + 1) * width).min(blocks.end);
-                push(at..upto, false);
-                at = upto;
-            }
+        let (found, upto) = descend(segments, root, at).await?;
+        let upto = upto.min(blocks.end);
+        match found {
+            None => push(at..upto, false),
             Some(leaf) => {
-                let upto = ((at / NODE_WAYS as u64 + 1) * NODE_WAYS as u64).min(blocks.end);
                 for block in at..upto {
                     push(block..block + 1, !leaf.entries[block as usize % NODE_WAYS].is_hole());
                 }
-                at = upto;
             }
         }
+        at = upto;
     }
     Ok(out)
 }

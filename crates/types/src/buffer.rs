@@ -1,10 +1,15 @@
 //! Page-aligned memory, as direct I/O demands it.
 
 use bytes::Bytes;
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+
+/// From this size on, in bytes, memory is mapped: the kernel then clears each page when it is first touched, where
+/// the allocator would clear all of it at once. A buffer is often made for the most it may have to hold.
+const MAPPED_BYTES_MIN: usize = 128 << 10;
 
 /// A fixed run of zeroed bytes that starts on a page boundary and spans whole pages in memory, whatever its
 /// length. Freeze it into [`Bytes`] with [`AlignedBuf::freeze`]; slices of that share it without copying.
@@ -26,11 +31,11 @@ impl AlignedBuf {
     /// `len` zero bytes.
     pub fn zeroed(len: usize) -> Self {
         let capacity = len.next_multiple_of(Self::ALIGN).max(Self::ALIGN);
-        let layout = Self::layout(capacity);
-        // SAFETY: the layout's size is at least one page, never zero.
-        let start = unsafe { alloc_zeroed(layout) };
-        let Some(start) = NonNull::new(start) else { handle_alloc_error(layout) };
-        AlignedBuf { start, len, capacity }
+        AlignedBuf {
+            start: if capacity < MAPPED_BYTES_MIN { allocate(capacity) } else { map(capacity) },
+            len,
+            capacity,
+        }
     }
 
     /// A copy of `bytes`.
@@ -38,10 +43,6 @@ impl AlignedBuf {
         let mut buf = Self::zeroed(bytes.len());
         buf.copy_from_slice(bytes);
         buf
-    }
-
-    fn layout(capacity: usize) -> Layout {
-        Layout::from_size_align(capacity, Self::ALIGN).expect("a capacity under isize::MAX")
     }
 
     /// Bytes it can grow to without a new allocation: whole pages.
@@ -85,10 +86,34 @@ impl AsRef<[u8]> for AlignedBuf {
     }
 }
 
+fn layout(capacity: usize) -> Layout {
+    Layout::from_size_align(capacity, AlignedBuf::ALIGN).expect("a capacity under isize::MAX")
+}
+
+fn allocate(capacity: usize) -> NonNull<u8> {
+    // SAFETY: the layout's size is at least one page, never zero.
+    let start = unsafe { alloc_zeroed(layout(capacity)) };
+    NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout(capacity)))
+}
+
+fn map(capacity: usize) -> NonNull<u8> {
+    let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+    // SAFETY: a new mapping at a place of the kernel's choice touches nothing that exists.
+    let mapped = unsafe { mmap_anonymous(std::ptr::null_mut(), capacity, protection, flags) };
+    let start = mapped.ok().and_then(|start| NonNull::new(start.cast()));
+    start.unwrap_or_else(|| handle_alloc_error(layout(capacity)))
+}
+
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
-        // SAFETY: allocated in `zeroed` with this very layout.
-        unsafe { dealloc(self.start.as_ptr(), Self::layout(self.capacity)) }
+        if self.capacity < MAPPED_BYTES_MIN {
+            // SAFETY: allocated in `allocate` with this very layout.
+            unsafe { dealloc(self.start.as_ptr(), layout(self.capacity)) }
+        } else {
+            // SAFETY: mapped in `map` with this very length; nobody refers to it any more.
+            let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.capacity) };
+            debug_assert!(unmapped.is_ok());
+        }
     }
 }
 
@@ -101,6 +126,14 @@ impl fmt::Debug for AlignedBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_large_one_is_mapped() {
+        let mut buf = AlignedBuf::zeroed(MAPPED_BYTES_MIN + 1);
+        assert_eq!((buf.as_ptr() as usize % AlignedBuf::ALIGN, buf[MAPPED_BYTES_MIN]), (0, 0));
+        buf[MAPPED_BYTES_MIN] = 1;
+        assert_eq!(AlignedBuf::copy_of(&buf)[MAPPED_BYTES_MIN], 1);
+    }
 
     #[test]
     fn is_aligned_zeroed_and_survives_freezing() {

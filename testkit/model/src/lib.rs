@@ -31,6 +31,18 @@ pub enum Step {
     Resize(u64),
 }
 
+impl Step {
+    /// For traces.
+    pub fn in_words(&self) -> String {
+        match self {
+            Step::Write { offset, data } => format!("to write {} bytes at {offset}", data.len()),
+            Step::Zero { offset, len } => format!("to zero {len} bytes at {offset}"),
+            Step::Snapshot(name) => format!("to snapshot '{name}'"),
+            Step::Resize(size) => format!("to resize to {size} bytes"),
+        }
+    }
+}
+
 /// The contents of a disk at one instant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
@@ -114,6 +126,11 @@ impl ReferenceDisk {
         self.flush_line = self.flush_line.max(steps);
     }
 
+    /// Steps that must survive a crash.
+    pub fn flush_line(&self) -> usize {
+        self.flush_line
+    }
+
     /// Steps so far.
     pub fn len(&self) -> usize {
         self.steps.len()
@@ -148,12 +165,17 @@ impl ReferenceDisk {
         (self.flush_line..=self.steps.len()).rev().find(|steps| seen(&self.after(*steps)))
     }
 
-    /// Continues from a prefix: what lies beyond is as if it had never been.
-    pub fn crashed_to(&mut self, steps: usize) {
+    /// Takes back the steps beyond a prefix, none of which was flushed: they were refused.
+    pub fn take_back_to(&mut self, steps: usize) {
         assert!(steps >= self.flush_line, "flushed steps never vanish");
         self.steps.truncate(steps);
-        self.flush_line = steps;
         self.now = self.after(steps);
+    }
+
+    /// Continues from a prefix: what lies beyond is as if it had never been.
+    pub fn crashed_to(&mut self, steps: usize) {
+        self.take_back_to(steps);
+        self.flush_line = steps;
     }
 }
 

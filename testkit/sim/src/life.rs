@@ -1,0 +1,240 @@
+//! One seed: a pool that is opened, used, crashed and opened again, several times.
+
+use crate::clients::{Client, Stop, read_regions};
+use crate::dice::Dice;
+use crate::story::Story;
+use crate::weather::{Forecast, Weather};
+use crate::world::{Ended, World};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::Duration;
+use stonefold_engine::MemoryEngine;
+use stonefold_store::{Options, Store};
+use stonefold_types::{DiskSettings, ExportName, Kind, Name};
+
+/// The disks' size: sparse, so that a map of every level is used.
+const DISK_BYTES: u64 = 1 << 40;
+/// A life that has not ended by itself after so many polls hangs.
+const POLLS_MAX: u64 = 3_000_000;
+
+/// Runs the world of a seed; returns its digest, or what went wrong and how to see it again.
+pub fn run_seed(seed: u64, trace: bool) -> Result<u64, String> {
+    let caught = std::panic::catch_unwind(|| Pool::new(seed, trace).run());
+    let result = caught.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
+        Err(format!("a panic: {}", text.unwrap_or_default()))
+    });
+    result.map_err(|what| format!("seed {seed}: {what}\nreplay: cargo run -p stonefold-sim -- --seed {seed}"))
+}
+
+/// A pool through its lives.
+struct Pool {
+    world: World,
+    engine: MemoryEngine,
+    story: Arc<Mutex<Story>>,
+}
+
+/// What a life of the store is like.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    forecast: Forecast,
+    /// The life ends after so many polls, wherever it is.
+    polls: u64,
+    /// Things each client does.
+    acts: u64,
+    /// Whether the end, if it comes by itself, is an orderly close.
+    close: bool,
+}
+
+impl Pool {
+    fn new(seed: u64, trace: bool) -> Self {
+        let world = World::new(seed);
+        let story = Arc::new(Mutex::new(Story::new(trace)));
+        for disk in 0..1 + world.with_dice(|dice| dice.below(2)) {
+            // Neighbours meet inside a block; somewhere on the disk, at any level's edge or not.
+            let mut base =
+                world.with_dice(|dice| dice.below(DISK_BYTES / 2) / 4096 * 4096 + 512 * dice.below(8));
+            for _ in 0..1 + world.with_dice(|dice| dice.below(2)) {
+                let bytes = 512 * (40 + world.with_dice(|dice| dice.below(160)));
+                story.lock().add_region(format!("d{disk}"), base, bytes);
+                base += bytes;
+            }
+        }
+        Pool { world, engine: MemoryEngine::default(), story }
+    }
+
+    fn run(mut self) -> Result<u64, String> {
+        for life in 0..2 + self.world.with_dice(|dice| dice.below(3)) {
+            let plan = self.plan();
+            self.live(plan).map_err(|what| format!("life {life}: {what}"))?;
+            let lost_power = self.world.with_dice(|dice| dice.one_in(2));
+            self.story.lock().tell(|| format!("a crash; power lost: {lost_power}"));
+            self.crash(lost_power);
+        }
+        let fair = Plan { forecast: Forecast::default(), polls: POLLS_MAX, acts: 3, close: true };
+        self.live(fair).map_err(|what| format!("the last life: {what}"))?;
+        self.live(fair).map_err(|what| format!("after an orderly close: {what}"))?;
+        Ok(self.world.digest())
+    }
+
+    fn plan(&self) -> Plan {
+        self.world.with_dice(|dice| {
+            let stormy = dice.one_in(3);
+            let delay_max = Duration::from_micros(if dice.one_in(2) { 0 } else { 1 + dice.below(50_000) });
+            let forecast = Forecast {
+                failures_one_in: if stormy { 10 + dice.below(100) } else { 0 },
+                journal_failures_one_in: if stormy && dice.one_in(2) { 20 + dice.below(200) } else { 0 },
+                delay_max,
+            };
+            let magnitude = dice.below(14);
+            let polls = if dice.one_in(4) { POLLS_MAX } else { 1 + dice.below(1 << magnitude) };
+            Plan { forecast, polls, acts: 5 + dice.below(60), close: dice.one_in(2) }
+        })
+    }
+
+    fn live(&self, plan: Plan) -> Result<(), String> {
+        let weather = Weather::new(self.world.clone(), self.engine.clone(), plan.forecast);
+        let outcome = Arc::new(Mutex::new(Ok(())));
+        let (tell, world, story) = (outcome.clone(), self.world.clone(), self.story.clone());
+        let stormy = plan.forecast.failures_one_in > 0;
+        let ended = self.world.run(plan.polls, async move {
+            *tell.lock() = match one_life(world, weather, story, plan, stormy).await {
+                Err(Stop::Weather(_)) | Ok(()) => Ok(()),
+                Err(Stop::Wrong(what)) => Err(what),
+            };
+        });
+        self.world.note(ended as u64);
+        self.story.lock().tell(|| format!("the life ended: {ended:?}; {plan:?}"));
+        let result = outcome.lock().clone();
+        match ended {
+            Ended::Stuck => Err("a deadlock: nothing left to do, and the life has not ended".into()),
+            Ended::Crashed if plan.polls == POLLS_MAX => Err("the life does not end".into()),
+            _ => result,
+        }
+    }
+
+    /// What is on the medium when the next life begins.
+    fn crash(&mut self, lost_power: bool) {
+        let dice = self.world.with_dice(|dice| Dice::new(dice.next()));
+        let dice = Mutex::new(dice);
+        let mut choose = |n: usize| if lost_power { dice.lock().below(n as u64) as usize } else { 0 };
+        self.engine = self.engine.after_crash(&mut choose);
+        match lost_power {
+            true => self.story.lock().power_lost(),
+            false => self.story.lock().killed(),
+        }
+    }
+}
+
+async fn one_life(
+    world: World,
+    weather: Weather,
+    story: Arc<Mutex<Story>>,
+    plan: Plan,
+    stormy: bool,
+) -> Result<(), Stop> {
+    let options = Options { cache_bytes: 1 << 18, journal_bytes_max: 1 << 18, ..Options::default() };
+    let opened = Store::open(world.env(), Arc::new(weather.clone()), options).await;
+    let store = opened.map_err(|error| match error.kind() {
+        Kind::Io if stormy => Stop::Weather(error),
+        _ => Stop::Wrong(format!("opening: {error:?}")),
+    })?;
+    find_everything(&store, &story, stormy).await?;
+    let clients = story.lock().regions.len();
+    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+    for id in 0..clients {
+        let (world, store, story) = (world.clone(), store.clone(), story.clone());
+        let client = Client { id, world: world.clone(), store, story, weather: weather.clone(), stormy };
+        let tell = tell.clone();
+        world.env().spawn("client", async move {
+            // Nobody listens any more once another client has stopped the life.
+            let _ = tell.send(client.live(plan.acts).await);
+        });
+    }
+    for _ in 0..clients {
+        told.recv().await.expect("every client tells how it ended")?;
+    }
+    if plan.close {
+        weather.set_full(false);
+        let covered = story.lock().flush_begins();
+        match store.close().await {
+            Ok(()) => story.lock().flush_ended(&covered),
+            Err(error) if stormy => return Err(Stop::Weather(error)),
+            Err(error) => return Err(Stop::Wrong(format!("closing: {error:?}"))),
+        }
+    }
+    Ok(())
+}
+
+/// Makes the disks the first time; later checks that everything is there that must be, and nothing else.
+async fn find_everything(store: &Arc<Store>, story: &Mutex<Story>, stormy: bool) -> Result<(), Stop> {
+    let sort = |doing: &str, error: stonefold_types::Error| match error.kind() {
+        Kind::Io if stormy => Stop::Weather(error),
+        _ => Stop::Wrong(format!("{doing}: {error:?}")),
+    };
+    let mut disks: Vec<String> = story.lock().regions.iter().map(|region| region.disk.clone()).collect();
+    disks.dedup();
+    for disk in &disks {
+        let name = Name::new(disk).expect("disks have names");
+        if store.disk(&name).is_err() {
+            if story.lock().regions.iter().any(|region| region.disk == *disk && region.model.flush_line() > 0)
+            {
+                return Err(Stop::Wrong(format!("disk {disk} is gone")));
+            }
+            store
+                .create_disk(&name, DISK_BYTES, DiskSettings::default())
+                .await
+                .map_err(|e| sort("creating", e))?;
+        }
+    }
+    let mut contents = Vec::new();
+    for (disk, base, bytes) in places(story) {
+        let export = ExportName::Disk(Name::new(&disk).expect("disks have names"));
+        let mut buf = vec![0xee; bytes as usize];
+        let attachment = store.attach(&export).map_err(|e| sort("attaching", e))?;
+        attachment.read(base, &mut buf).await.map_err(|e| sort("reading after a crash", e))?;
+        contents.push(buf);
+    }
+    story.lock().check_after_crash(&contents).map_err(Stop::Wrong)?;
+    find_snapshots(store, story, &sort).await?;
+    for disk in store.disks().into_iter().filter(|disk| disk.name.as_str().starts_with('c')) {
+        store.remove_disk(&disk.name).await.map_err(|e| sort("removing a left clone", e))?;
+    }
+    Ok(())
+}
+
+fn places(story: &Mutex<Story>) -> Vec<(String, u64, u64)> {
+    story.lock().regions.iter().map(|region| (region.disk.clone(), region.base, region.bytes)).collect()
+}
+
+async fn find_snapshots(
+    store: &Arc<Store>,
+    story: &Mutex<Story>,
+    sort: &impl Fn(&str, stonefold_types::Error) -> Stop,
+) -> Result<(), Stop> {
+    let there: Vec<String> =
+        store.snapshots(None).map_err(|e| sort("listing", e))?.iter().map(|s| s.name.to_string()).collect();
+    if let Some(stranger) = there.iter().find(|name| !story.lock().snapshots.contains_key(*name)) {
+        return Err(Stop::Wrong(format!("snapshot {stranger} was removed, or never taken")));
+    }
+    let known: Vec<String> = story.lock().snapshots.keys().cloned().collect();
+    for name in known {
+        if there.contains(&name) {
+            let attachment =
+                store.attach(&name.parse().expect("a name")).map_err(|e| sort("attaching", e))?;
+            let contents =
+                read_regions(story, &attachment, &name).await.map_err(|e| sort("reading a snapshot", e))?;
+            let mut story = story.lock();
+            story.check_snapshot(&name, &contents).map_err(Stop::Wrong)?;
+            let taken = story.snapshots.get_mut(&name).expect("it is known");
+            (taken.acked, taken.leaving) = (true, false);
+        } else {
+            let taken = story.lock().snapshots.remove(&name).expect("it is known");
+            if taken.acked && !taken.leaving {
+                return Err(Stop::Wrong(format!("snapshot {name} is gone")));
+            }
+        }
+    }
+    Ok(())
+}

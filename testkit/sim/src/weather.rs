@@ -1,0 +1,154 @@
+//! An engine under weather: delays, and failures, by the world's dice.
+
+use crate::world::World;
+use async_trait::async_trait;
+use bytes::Bytes;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use stonefold_engine::{Engine, Journal, JournalId, JournalReader, Key, Listed, MemoryEngine, Room, Version};
+use stonefold_types::{Error, Kind, Result};
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Forecast {
+    /// An operation on objects fails once in this many, before or after it took effect; 0 for never.
+    pub failures_one_in: u64,
+    /// A journal operation fails once in this many; 0 for never.
+    pub journal_failures_one_in: u64,
+    /// The longest an operation takes.
+    pub delay_max: Duration,
+}
+
+/// An engine in memory under weather.
+#[derive(Clone)]
+pub struct Weather {
+    world: World,
+    inner: MemoryEngine,
+    forecast: Forecast,
+    /// Segments cannot be put: the place is full.
+    full: Arc<AtomicBool>,
+}
+
+impl Weather {
+    /// Over `inner`.
+    pub fn new(world: World, inner: MemoryEngine, forecast: Forecast) -> Self {
+        Weather { world, inner, forecast, full: Arc::default() }
+    }
+
+    /// While full, putting a segment fails with `NoSpace`.
+    pub fn set_full(&self, full: bool) {
+        self.full.store(full, Ordering::Relaxed);
+    }
+
+    async fn delay(&self) {
+        let max = self.forecast.delay_max.as_nanos() as u64;
+        let wait = self.world.with_dice(|dice| if max > 0 && dice.one_in(2) { dice.below(max) } else { 0 });
+        if wait > 0 {
+            self.world.env().sleep(Duration::from_nanos(wait)).await;
+        }
+    }
+
+    fn strike(&self, one_in: u64, what: &str) -> Result<()> {
+        if one_in > 0 && self.world.with_dice(|dice| dice.one_in(one_in)) {
+            return Err(Error::new(Kind::Io, format!("the weather struck {what}")));
+        }
+        Ok(())
+    }
+
+    /// An operation that may be late, and fail before it began or after it was done.
+    async fn through<T>(&self, what: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
+        self.delay().await;
+        self.strike(self.forecast.failures_one_in, what)?;
+        let done = work.await?;
+        self.delay().await;
+        self.strike(self.forecast.failures_one_in, what)?;
+        Ok(done)
+    }
+}
+
+#[async_trait]
+impl Engine for Weather {
+    fn describe(&self) -> String {
+        "memory under weather".into()
+    }
+
+    async fn put_new(&self, key: &Key, bytes: Bytes) -> Result<Version> {
+        if self.full.load(Ordering::Relaxed) && key.as_str().starts_with("segment/") {
+            self.delay().await;
+            return Err(Error::new(Kind::NoSpace, format!("no room for '{key}'")));
+        }
+        self.through("put_new", self.inner.put_new(key, bytes)).await
+    }
+
+    async fn put_if(&self, key: &Key, bytes: Bytes, expected: &Version) -> Result<Version> {
+        self.through("put_if", self.inner.put_if(key, bytes, expected)).await
+    }
+
+    async fn get(&self, key: &Key) -> Result<(Bytes, Version)> {
+        self.through("get", self.inner.get(key)).await
+    }
+
+    async fn get_range(&self, key: &Key, offset: u64, len: usize) -> Result<Bytes> {
+        self.through("get_range", self.inner.get_range(key, offset, len)).await
+    }
+
+    async fn delete(&self, key: &Key) -> Result<()> {
+        self.through("delete", self.inner.delete(key)).await
+    }
+
+    async fn list(&self, prefix: &str, after: Option<&Key>, limit: usize) -> Result<Vec<Listed>> {
+        self.through("list", self.inner.list(prefix, after, limit)).await
+    }
+
+    async fn room(&self) -> Result<Room> {
+        self.inner.room().await
+    }
+
+    async fn journal_create(&self, id: JournalId) -> Result<Arc<dyn Journal>> {
+        let inner = self.through("journal_create", self.inner.journal_create(id)).await?;
+        Ok(Arc::new(WeatherJournal { weather: self.clone(), inner }))
+    }
+
+    async fn journal_list(&self) -> Result<Vec<JournalId>> {
+        self.inner.journal_list().await
+    }
+
+    async fn journal_open(&self, id: JournalId) -> Result<Box<dyn JournalReader>> {
+        self.through("journal_open", self.inner.journal_open(id)).await
+    }
+
+    async fn journal_remove(&self, id: JournalId) -> Result<()> {
+        self.through("journal_remove", self.inner.journal_remove(id)).await
+    }
+}
+
+struct WeatherJournal {
+    weather: Weather,
+    inner: Arc<dyn Journal>,
+}
+
+impl WeatherJournal {
+    async fn through(&self, what: &str, work: impl Future<Output = Result<()>>) -> Result<()> {
+        self.weather.delay().await;
+        self.weather.strike(self.weather.forecast.journal_failures_one_in, what)?;
+        work.await?;
+        self.weather.delay().await;
+        self.weather.strike(self.weather.forecast.journal_failures_one_in, what)
+    }
+}
+
+#[async_trait]
+impl Journal for WeatherJournal {
+    async fn append(&self, chunk: Bytes) -> Result<()> {
+        self.through("a journal append", self.inner.append(chunk)).await
+    }
+
+    async fn sync(&self) -> Result<()> {
+        self.through("a journal sync", self.inner.sync()).await
+    }
+
+    async fn trim(&self, below: u64) -> Result<()> {
+        self.inner.trim(below).await
+    }
+}
