@@ -135,7 +135,8 @@ pub trait Journal: Send + Sync {
     /// Appends the next chunk. Calls are made one at a time, each after the last returned; sequence numbers are
     /// contiguous. On return the chunk outlives this process, but not the loss of power.
     ///
-    /// After an error this journal takes no more chunks: what memory still holds goes into a new journal.
+    /// `NoSpace` changed nothing, and the same chunk can be tried again. After any other error, and after a call that was dropped before it
+    /// returned, this journal takes no more chunks: what memory still holds goes into a new journal.
     async fn append(&self, chunk: Bytes) -> Result<()>;
 
     /// Makes every chunk durable whose `append` returned before this call began. May run beside `append`.

@@ -307,7 +307,9 @@ impl<H: Hook> WrappedJournal<H> {
         }
         let operation = Operation { ask, subject: Subject::Journal(self.id), bytes };
         let result = self.hook.around(operation, run).await;
-        if result.is_err() && ask != Ask::JournalTrim {
+        let final_error =
+            result.as_ref().err().is_some_and(|e| e.kind() != Kind::NoSpace || ask == Ask::JournalSync);
+        if final_error && ask != Ask::JournalTrim {
             self.failed.store(true, Ordering::Release);
         } else if self.failed.load(Ordering::Acquire) {
             return Err(closed());

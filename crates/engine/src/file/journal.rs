@@ -8,8 +8,9 @@
 //! oldest file is one that was written there, not one it held before it was recycled. Beyond that page, what it
 //! held before has a lower sequence number or another incarnation.
 //!
-//! One append at a time; syncs and trims beside it. An append that fails, or is dropped before it returned, and a
-//! sync that fails end the journal: what lies at its tail is not known any more.
+//! One append at a time; syncs and trims beside it. An append that fails or is dropped before it returned, and a
+//! sync that fails, end the journal: what lies at its tail is not known any more. Only where there was no room for the
+//! next file nothing was changed, and the journal goes on.
 
 use super::member::{Member, SharedFile, file_error};
 use super::spares::{self, Spares};
@@ -182,7 +183,8 @@ impl FileJournal {
         let aligned = !self.member.is_direct() || chunk.as_ptr().align_offset(AlignedBuf::ALIGN) == 0;
         let chunk = if aligned { chunk } else { AlignedBuf::copy_of(&chunk).freeze() };
         let written = self.member.io.write_all_at(&tail.file.file, chunk, tail.at).await;
-        written.map_err(|e| file_error("appending to journal", &tail.file.path, e))?;
+        // Not NoSpace, whatever the cause: part of it may have been written.
+        written.map_err(|e| file_error("appending to journal", &tail.file.path, e).with_kind(Kind::Io))?;
         tail.at += len;
         tail.next_seq += 1;
         tail.file.end_seq.store(tail.next_seq, Ordering::Release);
@@ -196,7 +198,7 @@ impl FileJournal {
             return Ok(());
         }
         let synced = self.member.io.datasync(&file.file).await;
-        synced.map_err(|e| file_error("making journal durable:", &file.path, e))?;
+        synced.map_err(|e| file_error("making journal durable:", &file.path, e).with_kind(Kind::Io))?;
         file.synced.fetch_max(written, Ordering::AcqRel);
         Ok(())
     }
@@ -219,9 +221,11 @@ impl Journal for FileJournal {
         let mut tail = self.tail.lock().await;
         self.check_sound()?;
         let mut doubt = Doubt(Some(&self.failed));
-        self.append_at(&mut tail, chunk).await?;
-        doubt.0 = None;
-        Ok(())
+        let appended = self.append_at(&mut tail, chunk).await;
+        if appended.as_ref().err().is_none_or(|e| e.kind() == Kind::NoSpace) {
+            doubt.0 = None;
+        }
+        appended
     }
 
     async fn sync(&self) -> Result<()> {

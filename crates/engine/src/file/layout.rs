@@ -14,6 +14,7 @@
 
 use crate::{JournalId, Key};
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use stonefold_types::{Error, Kind, Result};
 use xxhash_rust::xxh3::xxh3_64;
@@ -87,24 +88,34 @@ impl Layout {
         Key::is_valid(&text).then(|| Key::new(text))
     }
 
-    /// Makes sure that this is a pool's directory, and makes it one when it is empty.
-    pub(super) fn prepare(&self, create: bool) -> Result<()> {
+    /// Whether this is a pool's directory (`true`) or one that can become it (`false`); touches nothing.
+    pub(super) fn inspect(&self, create: bool) -> Result<bool> {
         let path = self.pool();
         match fs::read_to_string(&path) {
-            Ok(mark) if mark == POOL_MARK => return Ok(()),
+            Ok(mark) if mark == POOL_MARK => return Ok(true),
             Ok(mark) if mark.starts_with("stonefold pool, layout ") => {
                 let why = format!("pool '{}' has another layout ({})", self.root.display(), mark.trim_end());
                 return Err(Error::new(Kind::Unsupported, why).remedy("open it with a newer stonefold"));
             }
             Ok(_) => return Err(self.stranger("its file 'pool' is not ours")),
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+            Err(e) if e.kind() == ErrorKind::NotFound => {}
             Err(e) => return Err(Error::io(format!("reading '{}'", path.display()), e)),
         }
         if !create {
             let why = format!("'{}' holds no pool", self.root.display());
             return Err(Error::new(Kind::NotFound, why).remedy("correct the path"));
         }
-        self.make()
+        let entries = match fs::read_dir(&self.root) {
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(false),
+            other => other.and_then(Iterator::collect::<std::io::Result<Vec<_>>>),
+        };
+        for entry in entries.map_err(|e| Error::io(format!("looking into '{}'", self.root.display()), e))? {
+            let name = entry.file_name();
+            if !KNOWN.iter().any(|known| name == *known) {
+                return Err(self.stranger(&format!("it holds '{}'", name.to_string_lossy())));
+            }
+        }
+        Ok(false)
     }
 
     fn stranger(&self, why: &str) -> Error {
@@ -112,15 +123,9 @@ impl Layout {
         Error::new(Kind::Invalid, what).remedy("name an empty directory, or one that does not exist yet")
     }
 
-    fn make(&self) -> Result<()> {
+    /// Makes it a pool's directory.
+    pub(super) fn make(&self) -> Result<()> {
         let failed = |path: &Path, e| Error::io(format!("making a pool at '{}'", path.display()), e);
-        fs::create_dir_all(&self.root).map_err(|e| failed(&self.root, e))?;
-        for entry in fs::read_dir(&self.root).map_err(|e| failed(&self.root, e))? {
-            let name = entry.map_err(|e| failed(&self.root, e))?.file_name();
-            if !KNOWN.iter().any(|known| name == *known) {
-                return Err(self.stranger(&format!("it holds '{}'", name.display())));
-            }
-        }
         for path in [self.objects(), self.journals(), self.spares(), self.temporary()] {
             fs::create_dir_all(&path).map_err(|e| failed(&path, e))?;
         }

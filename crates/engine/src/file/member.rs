@@ -56,14 +56,15 @@ impl Member {
     }
 
     fn open_now(env: Env, io: Io, layout: Layout, options: &Options) -> Result<Member> {
-        if options.create {
+        // Looked at before anything is made in it, and again under the lock.
+        if !layout.inspect(options.create)? {
             let made = fs::create_dir_all(&layout.root);
             made.map_err(|e| Error::io(format!("making '{}'", layout.root.display()), e))?;
-        } else {
-            layout.prepare(false)?;
         }
         let lock = lock::take(&layout.lock(), &layout.root)?;
-        layout.prepare(options.create)?;
+        if !layout.inspect(options.create)? {
+            layout.make()?;
+        }
         let failed = |e: std::io::Error| Error::io(format!("opening pool '{}'", layout.root.display()), e);
         clear(&layout.temporary()).map_err(failed)?;
         // What the last process left in the page cache must not be served as durable before it is.
@@ -154,6 +155,8 @@ impl Member {
     pub(super) async fn room(&self) -> Result<Room> {
         let layout = self.layout.clone();
         let mut room = self.io.blocking(move || statvfs(&layout)).await?;
+        // Spare journal files are ours to give back.
+        room.free_bytes = room.free_bytes.saturating_add(self.spares.bytes());
         room.used_bytes = self.used_bytes.load(Ordering::Relaxed).max(0) as u64;
         Ok(room)
     }

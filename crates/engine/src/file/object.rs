@@ -38,7 +38,7 @@ impl Member {
         self.check_sound()?;
         let count = self.check_expected(key, &place, expected).await? + 1;
         let header = Header::of(&bytes, count, self.env.random());
-        let temporary = self.write(&header, bytes).await?;
+        let temporary = self.write_or_make_room(&header, bytes).await?;
         self.ensure_folder(&place).await?;
 
         let _settling = self.settling.read().await;
@@ -86,6 +86,19 @@ impl Member {
             return Err(Error::new(Kind::Conflict, why).remedy("read it again"));
         }
         Ok(found.count)
+    }
+
+    /// Writes a durable file without its name; where the disk is full, spare journal files give way.
+    async fn write_or_make_room(self: &Arc<Self>, header: &Header, bytes: Bytes) -> Result<Temporary> {
+        match self.write(header, bytes.clone()).await {
+            Err(error) if error.kind() == Kind::NoSpace => {
+                let member = self.clone();
+                let released = self.io.blocking(move || member.spares.release()).await;
+                self.count_bytes(released, 0);
+                if released == 0 { Err(error) } else { self.write(header, bytes).await }
+            }
+            other => other,
+        }
     }
 
     /// Writes a durable file without its name.
@@ -259,22 +272,28 @@ fn write_through_cache(temporary: Temporary, page: &[u8], payload: &[u8]) -> Res
 }
 
 fn read_header(path: &Path) -> Result<Header> {
-    let mut page = vec![0; HEADER_BYTES];
-    let read = File::open(path).and_then(|file| file.read_exact_at(&mut page, 0));
-    read.map_err(|e| Error::io(format!("reading '{}'", path.display()), e))?;
-    Header::decode(&page)
+    read_beginning(path, HEADER_BYTES).and_then(|(page, _)| Header::decode(&page))
 }
 
 /// The header, and the payload too when it is a document's.
 fn read_document(path: &Path) -> Result<(Header, Option<Bytes>)> {
+    let (bytes, len) = read_beginning(path, HEADER_BYTES + SUMMED_BYTES_MAX)?;
+    let header = Header::decode(&bytes)?;
+    let payload = (bytes.len() as u64 == len).then(|| bytes.freeze().slice(HEADER_BYTES..));
+    Ok((header, payload))
+}
+
+/// The first `max` bytes of a file, or all, and its length; at least a header.
+fn read_beginning(path: &Path, max: usize) -> Result<(AlignedBuf, u64)> {
     let failed = |e| Error::io(format!("reading '{}'", path.display()), e);
     let file = File::open(path).map_err(failed)?;
-    let len = file.metadata().map_err(failed)?.len() as usize;
-    let mut bytes = AlignedBuf::zeroed(len.min(HEADER_BYTES + SUMMED_BYTES_MAX));
+    let len = file.metadata().map_err(failed)?.len();
+    if len < HEADER_BYTES as u64 {
+        return Err(Error::new(Kind::Corrupt, "it is shorter than its header"));
+    }
+    let mut bytes = AlignedBuf::zeroed(len.min(max as u64) as usize);
     file.read_exact_at(&mut bytes, 0).map_err(failed)?;
-    let header = Header::decode(&bytes)?;
-    let payload = (bytes.len() == len).then(|| bytes.freeze().slice(HEADER_BYTES..));
-    Ok((header, payload))
+    Ok((bytes, len))
 }
 
 /// The words of an error in terms of the object rather than of its file, where the caller knows better.

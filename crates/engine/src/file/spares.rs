@@ -73,6 +73,18 @@ impl Spares {
         Some(state.ready.swap_remove(index))
     }
 
+    /// Bytes that the spares occupy.
+    pub(super) fn bytes(&self) -> u64 {
+        self.state.lock().ready.iter().map(|s| s.bytes).sum()
+    }
+
+    /// Gives all spares back to the file system; returns their bytes.
+    pub(super) fn release(&self) -> u64 {
+        let ready = std::mem::take(&mut self.state.lock().ready);
+        // One that cannot be removed is found again when the pool is opened.
+        ready.iter().filter(|s| fs::remove_file(&s.path).is_ok()).map(|s| s.bytes).sum()
+    }
+
     /// The length of a file that is made now because no spare is there, and the path to make it at.
     pub(super) fn to_make(&self, min_bytes: u64) -> Spare {
         let mut state = self.state.lock();
@@ -117,7 +129,9 @@ impl Spares {
         member.env.spawn("journal-spare", async move {
             let member = by;
             let spare = member.spares.to_make(0);
-            if spare.bytes <= member.spares.kept_bytes_max {
+            let free_bytes = member.room().await.map_or(0, |room| room.free_bytes);
+            // A nearly full disk has better uses for its last bytes.
+            if spare.bytes <= member.spares.kept_bytes_max.min(free_bytes / 4) {
                 match make(&member, &spare, true).await {
                     Ok(_) => member.spares.state.lock().ready.push(spare),
                     // Whoever needs a file makes one, or says that there is no room.

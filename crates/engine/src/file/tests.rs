@@ -1,6 +1,13 @@
 use super::*;
 use crate::conformance::{self, Place};
+use rustix::process::getpid;
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 use stonefold_env::SystemWorld;
+use stonefold_format::chunk;
+
+mod full;
 
 fn env() -> Env {
     Env::new(SystemWorld::new(tokio::runtime::Handle::current(), 1).unwrap())
@@ -21,9 +28,12 @@ impl Place for Dir {
 
 /// Beside the sources rather than in /tmp, which may lie in memory.
 fn tempdir() -> tempfile::TempDir {
-    tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR").to_string() + "/../../target")
-        .or_else(|_| tempfile::tempdir())
-        .unwrap()
+    let beside = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target");
+    tempfile::tempdir_in(beside).or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+async fn open(options: &Options) -> Result<FileEngine> {
+    FileEngine::open(env(), options.clone()).await
 }
 
 #[tokio::test]
@@ -48,4 +58,165 @@ async fn conforms_through_the_page_cache() {
     let dir = tempdir();
     let options = Options { direct: Direct::Never, ..Options::new(dir.path()) };
     conformance::run(&Dir { env: env(), options }).await;
+}
+
+#[tokio::test]
+async fn conforms_with_few_descriptors_and_short_journal_files() {
+    let dir = tempdir();
+    let (handles_max, journal_file_bytes_max) = (Some(2), 64 << 10);
+    let options = Options { handles_max, journal_file_bytes_max, ..Options::new(dir.path()) };
+    conformance::run(&Dir { env: env(), options }).await;
+}
+
+/// A pool is served by one process at a time; the second is told by whom.
+#[tokio::test]
+async fn a_second_opener_is_told_who_has_it() {
+    let dir = tempdir();
+    let options = Options::new(dir.path());
+    let first = open(&options).await.unwrap();
+    let refused = open(&options).await.err().unwrap();
+    assert_eq!(refused.kind(), Kind::Busy);
+    let says = refused.to_string();
+    assert!(says.contains(&format!("process {}", getpid().as_raw_nonzero())), "{says}");
+    assert!(says.contains("stop that process"), "{says}");
+    drop(first);
+    open(&options).await.unwrap();
+}
+
+/// A directory with anything else in it is left exactly as it was.
+#[tokio::test]
+async fn a_strange_directory_is_left_alone() {
+    let dir = tempdir();
+    fs::write(dir.path().join("thesis.txt"), "years of work").unwrap();
+    let refused = open(&Options::new(dir.path())).await.err().unwrap();
+    assert_eq!(refused.kind(), Kind::Invalid);
+    assert!(refused.to_string().contains("thesis.txt"), "{refused}");
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    let absent = Options { create: false, ..Options::new(dir.path().join("absent")) };
+    assert_eq!(open(&absent).await.err().unwrap().kind(), Kind::NotFound);
+    assert!(!dir.path().join("absent").exists());
+    let newer = dir.path().join("newer");
+    fs::create_dir(&newer).unwrap();
+    fs::write(newer.join("pool"), "stonefold pool, layout 9\n").unwrap();
+    assert_eq!(open(&Options::new(&newer)).await.err().unwrap().kind(), Kind::Unsupported);
+}
+
+/// What a crash left half done is gone after opening; a pool half made is made.
+#[tokio::test]
+async fn leftovers_of_a_crash_are_removed() {
+    let dir = tempdir();
+    let options = Options::new(dir.path());
+    fs::create_dir_all(dir.path().join("objects")).unwrap();
+    fs::create_dir_all(dir.path().join("temporary/17")).unwrap();
+    fs::write(dir.path().join("temporary/17/00000000"), "a journal being removed").unwrap();
+    fs::write(dir.path().join("temporary/3"), "half an object").unwrap();
+    let engine = open(&options).await.unwrap();
+    assert_eq!(fs::read_dir(dir.path().join("temporary")).unwrap().count(), 0);
+    engine.put_new(&Key::new("a/b"), Bytes::from_static(b"c")).await.unwrap();
+    assert_eq!(fs::read_dir(dir.path().join("temporary")).unwrap().count(), 0, "a put leaves nothing");
+}
+
+/// However many objects are read, few are open; each read is right.
+#[tokio::test]
+async fn open_objects_are_bounded() {
+    let dir = tempdir();
+    let engine = open(&Options { handles_max: Some(4), ..Options::new(dir.path()) }).await.unwrap();
+    let key = |n: u8| Key::new(format!("seg/{n}"));
+    for n in 0..20 {
+        engine.put_new(&key(n), vec![n; 5000].into()).await.unwrap();
+    }
+    for n in (0..20).chain([0, 1, 0, 1, 2, 19, 3]) {
+        assert_eq!(engine.get_range(&key(n), 4090, 20).await.unwrap()[..], [n; 20]);
+        assert!(engine.member.handles.len() <= 4);
+    }
+}
+
+/// Damage to a document, or an object cut short, is told and never served.
+#[tokio::test]
+async fn damage_is_told() {
+    let dir = tempdir();
+    let engine = open(&Options::new(dir.path())).await.unwrap();
+    let key = Key::new("head/x");
+    engine.put_new(&key, vec![7; 10_000].into()).await.unwrap();
+    let path = engine.member.layout.place(&key).unwrap().file;
+    let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+    for (at, length) in [(4096 + 5000, 14_096), (20, 14_096), (0, 9_000), (0, 100)] {
+        let sound = fs::read(&path).unwrap();
+        file.set_len(length).unwrap();
+        let byte = sound[at as usize] ^ if length == 14_096 { 1 } else { 0 };
+        file.write_all_at(&[byte], at).unwrap();
+        let error = engine.get(&key).await.unwrap_err();
+        assert_eq!(error.kind(), Kind::Corrupt, "{error}");
+        assert!(error.to_string().contains("head/x"), "{error}");
+        file.write_all_at(&sound, 0).unwrap();
+    }
+    assert!(engine.get(&key).await.is_ok());
+    engine.get_range(&key, 0, 1).await.unwrap();
+    file.set_len(9_000).unwrap();
+    assert_eq!(engine.get_range(&key, 0, 10_000).await.unwrap_err().kind(), Kind::Corrupt);
+}
+
+/// A journal ends before the first chunk that is damaged, wherever the damage lies, and recycled files
+/// never bring old chunks back.
+#[tokio::test]
+async fn a_torn_journal_ends_before_the_tear() {
+    let dir = tempdir();
+    let engine =
+        open(&Options { journal_file_bytes_max: 64 << 10, ..Options::new(dir.path()) }).await.unwrap();
+    for (round, torn) in [(0u8, 0u64), (1, 3), (2, 20), (3, 39)] {
+        let id = JournalId([round + 1; 16]);
+        let journal = engine.journal_create(id).await.unwrap();
+        for seq in 0..40 {
+            journal.append(chunk::encode(id.0, seq, 1, &[seq as u8; 6000]).freeze()).await.unwrap();
+        }
+        drop(journal);
+        // Eight chunks of 8 KiB lie in each file of 64 KiB.
+        let path = engine.member.layout.journal(id).join(format!("{:08}", torn / 8));
+        let file = fs::OpenOptions::new().write(true).open(path).unwrap();
+        file.write_all_at(b"torn", torn % 8 * 8192 + 5000).unwrap();
+        let mut reader = engine.journal_open(id).await.unwrap();
+        for _ in 0..torn {
+            assert!(reader.next().await.unwrap().is_some());
+        }
+        assert!(reader.next().await.unwrap().is_none(), "chunk {torn} is torn");
+        drop(reader);
+        engine.journal_remove(id).await.unwrap();
+    }
+}
+
+/// A journal that is trimmed as it grows goes round in the same files.
+#[tokio::test]
+async fn trimmed_files_are_used_again() {
+    let dir = tempdir();
+    let engine =
+        open(&Options { journal_file_bytes_max: 1 << 20, ..Options::new(dir.path()) }).await.unwrap();
+    let id = JournalId([5; 16]);
+    let journal = engine.journal_create(id).await.unwrap();
+    for seq in 0..300 {
+        journal.append(chunk::encode(id.0, seq, 1, &[1; 100_000]).freeze()).await.unwrap();
+        if seq % 10 == 0 {
+            journal.trim(seq).await.unwrap();
+        }
+    }
+    let used = engine.room().await.unwrap().used_bytes;
+    assert!(used < 8 << 20, "30 MiB went through a journal that occupies {used} bytes");
+}
+
+/// The count of used bytes, kept as we go, is what the disk says after reopening.
+#[tokio::test]
+async fn used_bytes_are_counted_right() {
+    let dir = tempdir();
+    let options = Options::new(dir.path());
+    let engine = open(&options).await.unwrap();
+    let key = |n: usize| Key::new(format!("seg/{n}"));
+    for n in 0..10 {
+        engine.put_new(&key(n), vec![1; n * 50_000].into()).await.unwrap();
+    }
+    let version = engine.get(&key(1)).await.unwrap().1;
+    engine.put_if(&key(1), vec![2; 90_000].into(), &version).await.unwrap();
+    engine.delete(&key(9)).await.unwrap();
+    let counted = engine.room().await.unwrap().used_bytes;
+    drop(engine);
+    let found = open(&options).await.unwrap().room().await.unwrap().used_bytes;
+    assert!(counted.abs_diff(found) < 64 << 10, "{counted} bytes were counted, {found} found");
 }

@@ -4,6 +4,7 @@
 
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -72,7 +73,8 @@ impl Pool {
 impl Shared {
     fn work(&self) {
         while let Some(job) = self.next() {
-            job();
+            // Whoever waits for the job learns that it ended without a result; the thread lives on for the others.
+            let _ = catch_unwind(AssertUnwindSafe(job));
         }
     }
 

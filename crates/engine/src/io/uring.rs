@@ -281,3 +281,75 @@ impl Drop for Driver {
         let _ = with_ring(|_| ());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io::Io;
+    use stonefold_types::AlignedBuf;
+
+    fn file(bytes: usize) -> Arc<File> {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(bytes as u64).unwrap();
+        Arc::new(file)
+    }
+
+    fn runtime() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+    }
+
+    /// A ring ends with its runtime, requests and dropped futures in flight or not, and its thread can have another.
+    #[test]
+    fn a_ring_ends_with_its_runtime() {
+        let file = file(64 << 20);
+        for round in 0..20 {
+            let io = Io::new();
+            let reads = runtime().block_on(async {
+                if install().is_err() {
+                    return Vec::new();
+                }
+                let mut reads: Vec<_> = (0..50u64)
+                    .map(|n| {
+                        let (io, file) = (io.clone(), file.clone());
+                        Box::pin(async move { io.read_at(&file, AlignedBuf::zeroed(1 << 20), n << 20).await })
+                    })
+                    .collect();
+                for read in &mut reads {
+                    let _ = futures::poll!(read);
+                }
+                if round % 2 == 0 {
+                    tokio::task::yield_now().await;
+                }
+                reads.truncate(25);
+                reads
+            });
+            assert!(!installed(), "no runtime, no ring");
+            // Begun by a ring that is gone: each either landed before, or is told that it did not.
+            for read in reads {
+                match futures::executor::block_on(read) {
+                    Ok(buf) => assert_eq!(buf.len(), 1 << 20),
+                    Err(error) => assert_eq!(error.kind(), io::ErrorKind::Interrupted),
+                }
+            }
+        }
+    }
+
+    /// More requests than a ring holds wait their turn.
+    #[test]
+    fn many_requests_wait_their_turn() {
+        let file = file(1 << 20);
+        runtime().block_on(async {
+            let _ = install();
+            let io = Io::new();
+            let reads = (0..5000u64).map(|n| io.read_at(&file, AlignedBuf::zeroed(100), n % 256 * 4096));
+            for buf in futures::future::join_all(reads).await {
+                assert_eq!(buf.unwrap().len(), 100);
+            }
+        });
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_runtime_of_many_threads_has_no_ring() {
+        assert!(install().unwrap_err().to_string().contains("current_thread"));
+    }
+}

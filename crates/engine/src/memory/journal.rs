@@ -68,8 +68,8 @@ impl Journal for MemoryJournal {
             if journal.failed {
                 return Err(failed(self.id));
             }
-            let checked = space.and_then(|()| chunks::check_next(&chunk, self.id, journal.next_seq));
-            if let Err(error) = checked {
+            space?;
+            if let Err(error) = chunks::check_next(&chunk, self.id, journal.next_seq) {
                 journal.failed = true;
                 return Err(error);
             }

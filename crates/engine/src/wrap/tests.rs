@@ -71,7 +71,7 @@ async fn a_throttle_keeps_its_rate() {
     let key = Key::new("x");
     engine.put_new(&key, vec![0; 1 << 20].into()).await.unwrap();
     let waited =
-        |bytes: usize, count: u64| (0..count).map(|_| engine.hook().charge(1, bytes)).last().unwrap();
+        |bytes: usize, count: u64| (0..count).fold(Duration::ZERO, |_, _| engine.hook().charge(1, bytes));
     assert!(waited(0, 20) > Duration::from_millis(90), "20 operations at 200 a second");
     engine.set_limits(Limits { bytes_per_second: Some(100 << 20), ..Limits::default() });
     assert!(waited(1 << 20, 20) > Duration::from_millis(180), "20 MiB at 100 MiB a second");
