@@ -1,22 +1,26 @@
 //! Serves one disk in memory: what the door alone can do, for measuring.
 //!
-//! `cargo run --release -p stonefold-nbd --example memory-server -- unix:///tmp/nbd.sock 1073741824`
+//! `cargo run --release -p stonefold-nbd --example memory-server -- unix:///tmp/nbd.sock 1073741824`; with a third
+//! argument of 1, nothing is cached and every request waits once.
 
 #[path = "../tests/door/memory.rs"]
 #[allow(dead_code, reason = "shared with the tests")]
 mod memory;
 
+use std::sync::atomic::Ordering::Relaxed;
 use stonefold_env::{Env, SystemWorld};
 use stonefold_nbd::{Listener, Server};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [address, size] = arguments.as_slice() else {
-        return Err("give an address and a size in bytes".into());
+    let [address, size, waits @ ..] = arguments.as_slice() else {
+        return Err("give an address, a size in bytes, and how many times each request waits (0)".into());
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let exports = memory::MemoryExports::default();
-    exports.create("disk", size.parse()?).fill();
+    let disk = exports.create("disk", size.parse()?);
+    disk.fill();
+    disk.polls_to_wait.store(waits.first().map_or(Ok(0), |waits| waits.parse())?, Relaxed);
     runtime.block_on(async {
         let env = Env::new(SystemWorld::new(tokio::runtime::Handle::current(), 1)?);
         let listener = Listener::bind(&address.parse()?).await?;

@@ -58,3 +58,19 @@ pub(crate) fn errno_of(error: &Error) -> Errno {
         | Kind::WrongKey => Errno::Io,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_keep_what_a_client_can_act_on() {
+        let errno = |kind| errno_of(&Error::new(kind, "x"));
+        assert_eq!(errno(Kind::NoSpace), Errno::NoSpc);
+        assert_eq!(errno(Kind::ReadOnly), Errno::Perm);
+        assert_eq!(errno(Kind::Invalid), Errno::Inval);
+        assert_eq!(errno(Kind::Fenced), Errno::Shutdown);
+        assert_eq!(errno(Kind::Closed), Errno::Shutdown);
+        assert_eq!(errno(Kind::Corrupt), Errno::Io);
+    }
+}

@@ -70,22 +70,27 @@ impl Listener {
     }
 
     pub(crate) async fn accept(&self) -> io::Result<Accepted> {
-        match &self.socket {
-            Socket::Tcp(listener) => {
-                let (stream, _) = listener.accept().await?;
+        Ok(match &self.socket {
+            Socket::Tcp(listener) => Accepted::Tcp(listener.accept().await?.0),
+            Socket::Unix(listener, _) => Accepted::Unix(listener.accept().await?.0),
+        })
+    }
+}
+
+impl Accepted {
+    /// Fails when the client is gone already.
+    pub(crate) fn configure(&self) -> io::Result<()> {
+        match self {
+            Accepted::Tcp(stream) => {
                 // Replies are gathered by us; waiting for more would only delay them.
                 stream.set_nodelay(true)?;
-                sockopt::set_socket_keepalive(&stream, true)?;
-                sockopt::set_tcp_keepidle(&stream, KEEPALIVE_IDLE)?;
-                sockopt::set_tcp_user_timeout(&stream, UNACKNOWLEDGED_MAX.as_millis() as u32)?;
-                Ok(Accepted::Tcp(stream))
+                sockopt::set_socket_keepalive(stream, true)?;
+                sockopt::set_tcp_keepidle(stream, KEEPALIVE_IDLE)?;
+                sockopt::set_tcp_user_timeout(stream, UNACKNOWLEDGED_MAX.as_millis() as u32)?;
             }
-            Socket::Unix(listener, _) => {
-                let (stream, _) = listener.accept().await?;
-                sockopt::set_socket_send_buffer_size(&stream, UNIX_SEND_BYTES)?;
-                Ok(Accepted::Unix(stream))
-            }
+            Accepted::Unix(stream) => sockopt::set_socket_send_buffer_size(stream, UNIX_SEND_BYTES)?,
         }
+        Ok(())
     }
 }
 

@@ -3,6 +3,7 @@
 use futures::FutureExt;
 use futures::future::{Either, select};
 use std::future::Future;
+use std::io;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
@@ -52,9 +53,12 @@ impl<E: Exports> Server<E> {
                 Either::Left((accepted, _)) => accepted,
                 Either::Right(_) => break,
             };
-            match accepted {
-                Ok(Accepted::Tcp(stream)) => self.admit(stream, &stopping),
-                Ok(Accepted::Unix(stream)) => self.admit(stream, &stopping),
+            match accepted.map(|accepted| (accepted.configure(), accepted)) {
+                Ok((Ok(()), Accepted::Tcp(stream))) => self.admit(stream, &stopping),
+                Ok((Ok(()), Accepted::Unix(stream))) => self.admit(stream, &stopping),
+                // Gone before it was served; nobody else should wait for that.
+                Ok((Err(_), _)) => {}
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(error) => {
                     tracing::warn!(address = %listener.address(), %error, "cannot accept a client");
                     self.env.sleep(ACCEPT_PAUSE).await;

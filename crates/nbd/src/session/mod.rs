@@ -51,6 +51,8 @@ const INPUT_ROOM_BYTES_MIN: usize = 16 << 10;
 
 /// The transmission phase of one connection.
 pub(crate) struct Session<T: Target> {
+    /// The export's, for logs.
+    name: String,
     target: T,
     size_bytes: u64,
     read_only: bool,
@@ -66,6 +68,7 @@ pub(crate) struct Session<T: Target> {
     wholes: Wholes,
     lease: Lease,
     tally: Tally,
+    failures: u64,
     over: bool,
 }
 
@@ -127,6 +130,7 @@ impl<T: Target> Session<T> {
             size_bytes: opened.target.size_bytes(),
             read_only: opened.target.read_only(),
             target: opened.target,
+            name: opened.name,
             style: opened.style,
             contexts: opened.contexts.into(),
             input,
@@ -138,6 +142,7 @@ impl<T: Target> Session<T> {
             wholes: Wholes::default(),
             lease,
             tally,
+            failures: 0,
             over: false,
         }
     }
@@ -193,11 +198,12 @@ impl<T: Target> Session<T> {
     /// Takes requests from the input until something stops it.
     pub(crate) fn digest(&mut self, cx: &mut Context<'_>, turn: &mut Turn) -> Result<Stop, Fault> {
         loop {
-            if self.over {
-                return Ok(Stop::Over);
-            }
+            // First, because after it the jobs may not have been asked, and so would not wake us.
             if turn.is_spent() {
                 return Ok(Stop::Spent);
+            }
+            if self.over {
+                return Ok(Stop::Over);
             }
             if self.output.len() >= OUTPUT_BYTES_MAX || self.jobs.len() >= JOBS_MAX {
                 return Ok(Stop::Full);

@@ -37,11 +37,16 @@ impl<T: Target> Session<T> {
         self.output.put(&answer.done());
     }
 
-    /// An error of the store, which is also told to the operator where it is not the client's doing.
+    /// An error of the store. The operator is told as well where it is not the client's doing, but not for each of the
+    /// thousands of times a client may try again.
     pub(super) fn fail(&mut self, answer: &Answer, error: &Error) {
         let errno = errno_of(error);
         if errno == Errno::Io {
-            tracing::warn!(offset = answer.offset, %error, "a request failed");
+            self.failures += 1;
+            if self.failures.is_power_of_two() {
+                let (export, failures) = (&self.name, self.failures);
+                tracing::warn!(export, offset = answer.offset, failures, %error, "a request failed");
+            }
         }
         self.refuse(answer, errno, &error.to_string());
     }

@@ -130,7 +130,7 @@ impl Request {
             return Ok(None);
         }
         let mut reader = Reader(bytes);
-        Ok(Self::fields(&mut reader, style).transpose()?)
+        Self::fields(&mut reader, style).transpose()
     }
 
     fn fields(reader: &mut Reader<'_>, style: Style) -> Option<Result<Request, BadMagic>> {

@@ -14,7 +14,9 @@ fn kinds(replies: &[OptionReply]) -> Vec<u32> {
     replies.iter().map(|reply| reply.kind).collect()
 }
 
-/// Each row: what was asked before, the option, its data, and the kinds of the replies.
+/// What was asked before, the option, its data, and the kinds of the replies.
+type Row<'a> = (&'a [u32], u32, Vec<u8>, Vec<u32>);
+
 #[test]
 fn options_are_answered_as_the_protocol_says() {
     let (fixture, disk) = Fixture::with_disk(SIZE);
@@ -22,7 +24,7 @@ fn options_are_answered_as_the_protocol_says() {
     let structured: &[u32] = &[code::STRUCTURED_REPLY];
     let extended: &[u32] = &[code::EXTENDED_HEADERS];
     let many = vec!["base:allocation"; 17];
-    let rows: Vec<(&[u32], u32, Vec<u8>, Vec<u32>)> = vec![
+    let rows: Vec<Row<'_>> = vec![
         (&[], code::LIST, vec![], vec![rep::SERVER, rep::SERVER, rep::ACK]),
         (&[], code::LIST, vec![1], vec![rep::ERR_INVALID]),
         (&[], code::STARTTLS, vec![], vec![rep::ERR_UNSUP]),

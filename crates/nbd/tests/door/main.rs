@@ -9,6 +9,7 @@ mod fixture;
 mod handshake;
 mod hostile;
 mod memory;
+mod patience;
 mod real_clients;
 mod serving;
 mod transmission;

@@ -33,6 +33,24 @@ fn leaving_waits_for_requests_in_flight() {
     fixture.wait_for_connections(0);
 }
 
+/// More in flight than one turn handles.
+#[test]
+fn leaving_waits_for_many_requests_in_flight() {
+    let (fixture, disk) = Fixture::with_disk(1 << 20);
+    for polls in [1, 5, 100] {
+        disk.polls_to_wait.store(polls, SeqCst);
+        let mut client = Client::open(&fixture.socket(), "disk", Style::Structured);
+        for index in 0..500 {
+            client.start(Command::Read, 0, index * 512, 512, &[]);
+        }
+        client.start(Command::Disconnect, 0, 0, 0, &[]);
+        for _ in 0..500 {
+            assert_eq!(client.reply(512).unwrap().1.error, 0);
+        }
+        assert!(client.is_closed());
+    }
+}
+
 #[test]
 fn a_stopping_server_finishes_what_is_in_flight() {
     let (mut fixture, disk) = Fixture::with_disk(1 << 20);

@@ -1,0 +1,83 @@
+//! How long the door waits for whom, in simulated time.
+
+use std::time::Duration;
+use stonefold_env::{Env, SystemWorld};
+use stonefold_nbd::Server;
+use stonefold_nbd::wire::Style;
+use stonefold_nbd::wire::option::{code, encode};
+use stonefold_nbd::wire::request::{Command, Request};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::time::Instant;
+
+use crate::client::info;
+use crate::memory::MemoryExports;
+
+fn hello() -> Vec<u8> {
+    let mut bytes = 3u32.to_be_bytes().to_vec();
+    bytes.extend(encode(code::GO, &info("disk", &[])));
+    bytes
+}
+
+fn request(command: Command, length: u64) -> Vec<u8> {
+    Request { flags: 0, command, cookie: 1, offset: 0, length }.encode(Style::Simple)
+}
+
+/// Sends `bytes`, then nothing, and reads nothing unless told; returns how long the server puts up with that, at most
+/// `limit`.
+fn patience_with(bytes: &[u8], limit: Duration) -> Duration {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        let env = Env::new(SystemWorld::new(tokio::runtime::Handle::current(), 1).unwrap());
+        let exports = MemoryExports::default();
+        exports.create("disk", 1 << 20).fill();
+        let server = Server::new(env, exports);
+        let (mut ours, theirs): (DuplexStream, DuplexStream) = tokio::io::duplex(4096);
+        let start = Instant::now();
+        let behave = async {
+            ours.write_all(bytes).await.unwrap();
+            tokio::time::sleep(limit).await;
+            // Whatever it still has to say is read, so that it can end.
+            drop(ours.read(&mut [0; 4096]).await);
+        };
+        tokio::select! {
+            () = server.attend(theirs) => start.elapsed(),
+            () = behave => limit,
+        }
+    })
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+const STALL: std::ops::RangeInclusive<Duration> = Duration::from_secs(290)..=Duration::from_secs(320);
+
+#[test]
+fn a_handshake_has_thirty_seconds() {
+    assert_eq!(patience_with(&[], HOUR).as_secs(), 30);
+    assert_eq!(patience_with(&hello()[..20], HOUR).as_secs(), 30);
+}
+
+#[test]
+fn an_idle_client_may_stay() {
+    assert_eq!(patience_with(&hello(), HOUR), HOUR);
+}
+
+#[test]
+fn half_a_request_is_given_up_in_the_end() {
+    let mut bytes = hello();
+    bytes.extend(&request(Command::Write, 4096)[..10]);
+    assert!(STALL.contains(&patience_with(&bytes, HOUR)));
+    let mut bytes = hello();
+    bytes.extend(request(Command::Write, 300_000));
+    bytes.extend([0; 1000]);
+    assert!(STALL.contains(&patience_with(&bytes, HOUR)));
+    let mut bytes = hello();
+    bytes.extend(request(Command::Write, 3 << 20));
+    assert!(STALL.contains(&patience_with(&bytes, HOUR)), "of a refused payload, too");
+}
+
+#[test]
+fn a_reply_that_nobody_reads_is_given_up_in_the_end() {
+    let mut bytes = hello();
+    bytes.extend(request(Command::Read, 100_000));
+    assert!(STALL.contains(&patience_with(&bytes, HOUR)));
+}
