@@ -11,9 +11,11 @@ use stonefold_env::{Env, SystemWorld};
 use stonefold_format::chunk;
 use stonefold_types::{AlignedBuf, Result};
 
-const HELP: &str = "engine-bench DIR read|journal|put [--depth N] [--seconds N] [--bytes N] [--no-ring]
+const HELP: &str =
+    "engine-bench DIR read|journal|put [--depth N] [--seconds N] [--bytes N] [--count N] [--no-ring]
   read     4 KiB random reads over 64 objects of 16 MiB          --depth 32
   journal  append a chunk and sync, one after the other          --bytes 8192
+  many     --count small objects put, then listed by pages of 1000 and opened again
   put      put objects of --bytes, --depth at a time             --bytes 16777216 --depth 2
 DIR must be absent, empty, or a pool; a job's objects are left in it for the next run.";
 
@@ -63,9 +65,42 @@ fn main() -> Result<()> {
             "read" => job.read().await,
             "journal" => job.journal().await,
             "put" => job.put().await,
+            "many" => many(job, dir, number("--count", 128 << 10)).await,
             other => panic!("unknown job '{other}'\n{HELP}"),
         }
     })
+}
+
+async fn many(job: Job, dir: &str, count: usize) -> Result<()> {
+    let Job { env, engine, .. } = job;
+    let there = engine.list("many/", None, usize::MAX).await?.len();
+    let mut puts = futures::stream::iter(there..count)
+        .map(|n| {
+            let (engine, key) = (&engine, Key::new(format!("many/{n:08x}")));
+            async move { engine.put_new(&key, Bytes::from_static(b"x")).await }
+        })
+        .buffer_unordered(64);
+    while let Some(put) = puts.next().await {
+        put?;
+    }
+    drop(puts);
+    let began = env.monotonic();
+    let (mut last, mut listed) = (None, 0);
+    loop {
+        let page = engine.list("many/", last.as_ref(), 1000).await?;
+        listed += page.len();
+        let Some(one) = page.last() else { break };
+        last = Some(one.key.clone());
+    }
+    println!("listed {listed} by pages of 1000 in {:?}", env.monotonic() - began);
+    let began = env.monotonic();
+    let listed = engine.list("many/", None, usize::MAX).await?.len();
+    println!("listed {listed} at once in {:?}", env.monotonic() - began);
+    drop(engine);
+    let began = env.monotonic();
+    FileEngine::open(env.clone(), FileOptions::new(dir)).await?;
+    println!("opened again in {:?}", env.monotonic() - began);
+    Ok(())
 }
 
 fn payload(len: usize, seed: u64) -> Bytes {

@@ -1,6 +1,6 @@
 //! Listing objects in the order of their keys.
 //!
-//! The folders are not in that order, so a page costs a look at every name of its kind (some 0.3 µs each): ask for
+//! The folders are not in that order, so a page costs a look at every name of its kind (about 1 µs each): ask for
 //! large pages.
 
 use super::header::HEADER_BYTES;

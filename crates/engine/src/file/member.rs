@@ -67,9 +67,10 @@ impl Member {
         }
         let failed = |e: std::io::Error| Error::io(format!("opening pool '{}'", layout.root.display()), e);
         clear(&layout.temporary()).map_err(failed)?;
-        // What the last process left in the page cache must not be served as durable before it is.
-        let root = File::open(&layout.root).map_err(failed)?;
-        rustix::fs::syncfs(&root).map_err(|e| failed(e.into()))?;
+        // A name that the last process gave and did not live to make durable must not be served before it is. What
+        // files hold was durable before they were named; a journal's files are seen to when it is opened. Not
+        // syncfs: that would wait for whatever else is written on the same file system.
+        sync_folders(&layout.root).map_err(failed)?;
         let total_bytes = statvfs(&layout)?.total_bytes;
         let spares = Spares::open(&layout.spares(), total_bytes, options).map_err(failed)?;
         let direct = match options.direct {
@@ -199,6 +200,17 @@ fn clear(folder: &Path) -> std::io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Makes the names in a folder, and in those below it, durable.
+fn sync_folders(folder: &Path) -> std::io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            sync_folders(&entry.path())?;
+        }
+    }
+    sync_folder(folder)
 }
 
 /// Bytes that the files below a folder occupy on disk.

@@ -162,17 +162,29 @@ impl Member {
 
     /// The whole of an object. A document is verified.
     pub(super) async fn get(self: &Arc<Self>, key: &Key) -> Result<(Bytes, Version)> {
+        loop {
+            let (header, document) = self.look(key).await?;
+            let payload = match document {
+                Some(payload) => payload,
+                None => {
+                    let payload = self.get_range(key, 0, usize::MAX).await?;
+                    // Meanwhile another object may have come in its place.
+                    if self.look(key).await?.0 != header {
+                        continue;
+                    }
+                    payload
+                }
+            };
+            header.verify(&payload).map_err(|e| named(e, key))?;
+            return Ok((payload, header.version()));
+        }
+    }
+
+    /// An object's header, and its payload too when it is a document's.
+    async fn look(self: &Arc<Self>, key: &Key) -> Result<(Header, Option<Bytes>)> {
         let path = self.layout.place(key)?.file;
-        let held = self.lock_key(key).await;
-        let read = self.io.blocking(move || read_document(&path)).await;
-        drop(held);
-        let (header, payload) = read.map_err(|e| named(e, key))?;
-        let payload = match payload {
-            Some(payload) => payload,
-            None => self.get_range(key, 0, usize::MAX).await?,
-        };
-        header.verify(&payload).map_err(|e| named(e, key))?;
-        Ok((payload, header.version()))
+        let _held = self.lock_key(key).await;
+        self.io.blocking(move || read_document(&path)).await.map_err(|e| named(e, key))
     }
 
     /// Part of an object.
@@ -272,28 +284,28 @@ fn write_through_cache(temporary: Temporary, page: &[u8], payload: &[u8]) -> Res
 }
 
 fn read_header(path: &Path) -> Result<Header> {
-    read_beginning(path, HEADER_BYTES).and_then(|(page, _)| Header::decode(&page))
+    Header::decode(&read_beginning(path, HEADER_BYTES)?)
 }
 
 /// The header, and the payload too when it is a document's.
 fn read_document(path: &Path) -> Result<(Header, Option<Bytes>)> {
-    let (bytes, len) = read_beginning(path, HEADER_BYTES + SUMMED_BYTES_MAX)?;
+    let bytes = read_beginning(path, HEADER_BYTES + SUMMED_BYTES_MAX)?;
     let header = Header::decode(&bytes)?;
-    let payload = (bytes.len() as u64 == len).then(|| bytes.freeze().slice(HEADER_BYTES..));
+    let payload = (header.len <= SUMMED_BYTES_MAX as u64).then(|| bytes.freeze().slice(HEADER_BYTES..));
     Ok((header, payload))
 }
 
-/// The first `max` bytes of a file, or all, and its length; at least a header.
-fn read_beginning(path: &Path, max: usize) -> Result<(AlignedBuf, u64)> {
+/// All of a file that is no longer than `whole_max`, the header's page of a longer one.
+fn read_beginning(path: &Path, whole_max: usize) -> Result<AlignedBuf> {
     let failed = |e| Error::io(format!("reading '{}'", path.display()), e);
     let file = File::open(path).map_err(failed)?;
     let len = file.metadata().map_err(failed)?.len();
     if len < HEADER_BYTES as u64 {
         return Err(Error::new(Kind::Corrupt, "it is shorter than its header"));
     }
-    let mut bytes = AlignedBuf::zeroed(len.min(max as u64) as usize);
+    let mut bytes = AlignedBuf::zeroed(if len > whole_max as u64 { HEADER_BYTES } else { len as usize });
     file.read_exact_at(&mut bytes, 0).map_err(failed)?;
-    Ok((bytes, len))
+    Ok(bytes)
 }
 
 /// The words of an error in terms of the object rather than of its file, where the caller knows better.
