@@ -59,10 +59,24 @@ where
         quiet_pulses: 0,
         env: &around.env,
     };
-    poll_fn(|cx| transmission.poll(cx)).await?;
-    // The client may be gone already, and then there is nobody to say goodbye to.
-    let _ = stream.shutdown().await;
-    Ok(())
+    let result = poll_fn(|cx| transmission.poll(cx)).await;
+    let Transmission { session, deadline, .. } = transmission;
+    if result.is_ok() {
+        // The client may be gone already, and then there is nobody to say goodbye to.
+        let _ = stream.shutdown().await;
+    }
+    drop(stream);
+    let patience = async {
+        match deadline {
+            Some(deadline) => deadline.await,
+            None => {
+                stop_signal(around.stopping.clone()).await;
+                around.env.sleep(SHUTDOWN_MAX).await;
+            }
+        }
+    };
+    select(pin!(session.finish_changes()), pin!(patience)).await;
+    result
 }
 
 fn stop_signal(mut stopping: watch::Receiver<bool>) -> BoxFuture<'static, ()> {

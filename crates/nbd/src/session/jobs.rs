@@ -46,12 +46,24 @@ impl Done {
 /// A job and the memory it holds.
 pub(super) struct InFlight {
     job: BoxFuture<'static, Done>,
+    changes: bool,
     _charge: Option<Charge>,
 }
 
 impl InFlight {
-    pub(super) fn new(job: BoxFuture<'static, Done>, charge: Option<Charge>) -> Self {
-        InFlight { job, _charge: charge }
+    /// A job that only looks.
+    pub(super) fn look(job: BoxFuture<'static, Done>) -> Self {
+        InFlight { job, changes: false, _charge: None }
+    }
+
+    /// A job that may change the disk.
+    pub(super) fn change(job: BoxFuture<'static, Done>, charge: Option<Charge>) -> Self {
+        InFlight { job, changes: true, _charge: charge }
+    }
+
+    /// Whether it may change the disk, and so is carried through even when nobody waits for the answer.
+    pub(super) fn changes(&self) -> bool {
+        self.changes
     }
 }
 

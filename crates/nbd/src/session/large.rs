@@ -166,7 +166,7 @@ impl<T: Target> Session<T> {
         turn.spend(len);
         self.tally.written_bytes(len);
         let target = self.target.clone();
-        self.launch(cx, 0, async move {
+        self.launch_change(cx, 0, async move {
             // One flush at the end makes all parts durable with one wait, so none asks for it alone.
             let result = target.write(at, &buffer, false).await;
             Done::WritePart { whole: slot, result }
@@ -214,7 +214,7 @@ impl<T: Target> Session<T> {
             Some(error) => self.fail(&answer, &error),
             None if fua => {
                 let target = self.target.clone();
-                self.launch(cx, 0, async move { Done::acted(answer, target.flush().await) });
+                self.launch_change(cx, 0, async move { Done::acted(answer, target.flush().await) });
             }
             None => self.acknowledge(&answer),
         }

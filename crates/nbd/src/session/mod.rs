@@ -6,18 +6,22 @@
 //!
 //! | room | what is in it |
 //! |---|---|
-//! | `mod.rs` | taking requests: framing, checks, the short ones |
+//! | `mod.rs` | the session: its buffers, its turn, its jobs |
+//! | `requests.rs` | taking requests from the input, and those that are short |
+//! | `check.rs` | whether a request can be carried out |
 //! | `large.rs` | reads and writes that are handled in parts |
 //! | `reply.rs` | finished work to bytes |
 //! | `jobs.rs` | what waits for the store |
 //! | `status.rs` | answering `BLOCK_STATUS` |
 
+mod check;
 mod jobs;
 mod large;
 mod reply;
+mod requests;
 mod status;
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::{BufMut, BytesMut};
 use futures::stream::{FuturesUnordered, StreamExt};
 use std::borrow::Cow;
 use std::io;
@@ -28,17 +32,13 @@ use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
 
 use crate::fault::Fault;
 use crate::handshake::Opened;
-use crate::limits::{
-    CONTEXTS_MAX, DISCARD_BYTES_MAX, INLINE_READ_BYTES_MAX, INLINE_WRITE_BYTES_MAX, INPUT_BYTES, JOBS_MAX,
-    OUTPUT_BYTES_MAX, PART_BYTES, REQUEST_BYTES_MAX, TURN_BYTES_MAX, TURN_REQUESTS_MAX,
-};
+use crate::limits::{INPUT_BYTES, JOBS_MAX, OUTPUT_BYTES_MAX, TURN_BYTES_MAX, TURN_REQUESTS_MAX};
 use crate::memory::Lease;
 use crate::meta::MetaContext;
 use crate::metrics::Tally;
 use crate::output::Output;
 use crate::target::Target;
 use crate::wire::reply::Answer;
-use crate::wire::request::{Command, Request, StatusPayload, flag, header_bytes};
 use crate::wire::{Errno, Style};
 use jobs::{Done, InFlight, ReadTo};
 use large::{LargeRead, LargeWrite, Wholes};
@@ -162,6 +162,13 @@ impl<T: Target> Session<T> {
         !self.input.is_empty() || matches!(self.taking, Taking::Discard { .. } | Taking::Write(_))
     }
 
+    /// Carries through what was begun and may change the disk, when the client is gone: a write the store has half
+    /// taken is not for the door to interrupt.
+    pub(crate) async fn finish_changes(self) {
+        let changes = self.jobs.into_iter().filter(InFlight::changes);
+        changes.collect::<FuturesUnordered<_>>().for_each(|_nobody_waits| std::future::ready(())).await;
+    }
+
     /// Gives back the buffers of a connection that has been quiet.
     pub(crate) fn shrink(&mut self) {
         if self.input.is_empty() {
@@ -243,267 +250,8 @@ impl<T: Target> Session<T> {
         pin!(stream.read_buf(&mut room)).poll(cx)
     }
 
-    #[inline]
-    fn take_request(&mut self, cx: &mut Context<'_>, turn: &mut Turn) -> Result<Option<Stop>, Fault> {
-        let request = match Request::parse(&self.input, self.style) {
-            Ok(Some(request)) => request,
-            Ok(None) => return Ok(Some(Stop::Dry)),
-            Err(bad) => return Err(Fault::Protocol(format!("{:#010x} is not a request", bad.0))),
-        };
-        let answer = Answer { style: self.style, cookie: request.cookie, offset: request.offset };
-        if let Err(refusal) = self.check(&request) {
-            return self.refuse_and_discard(&request, answer, refusal).map(|()| None);
-        }
-        match request.command {
-            Command::Read if request.length <= INLINE_READ_BYTES_MAX as u64 => {
-                return Ok(self.read_short(&request, answer, turn));
-            }
-            Command::Write if request.length <= INLINE_WRITE_BYTES_MAX as u64 => {
-                return Ok(self.write_short(&request, answer, cx, turn));
-            }
-            Command::BlockStatus => return Ok(self.block_status(&request, answer, cx, turn)),
-            _ => {}
-        }
-        self.consume_header();
-        self.tally.request(request.command);
-        turn.spend(0);
-        let (target, fua) = (self.target.clone(), request.has(flag::FUA));
-        let Request { offset, length, .. } = request;
-        match request.command {
-            Command::Disconnect => self.over = true,
-            Command::Read => self.begin_large_read(&request, answer),
-            Command::Write => self.begin_large_write(&request, answer),
-            Command::Flush => self.launch(cx, 0, async move { Done::acted(answer, target.flush().await) }),
-            // A trim of nothing, and the like.
-            _ if length == 0 => self.acknowledge(&answer),
-            Command::Trim | Command::WriteZeroes => {
-                self.launch(cx, 0, async move { Done::acted(answer, target.zero(offset, length, fua).await) })
-            }
-            Command::Cache => {
-                self.launch(cx, 0, async move { Done::acted(answer, target.prefetch(offset, length).await) })
-            }
-            Command::BlockStatus | Command::Unknown(_) => unreachable!("handled or refused above"),
-        }
-        Ok(None)
-    }
-
-    fn consume_header(&mut self) {
-        self.input.advance(header_bytes(self.style));
-        self.after_large = false;
-    }
-
-    /// Whether the request can be carried out at all.
-    fn check(&self, request: &Request) -> Result<(), Refusal> {
-        let invalid = |what: &'static str| Err((Errno::Inval, Cow::Borrowed(what)));
-        let Request { command, length, .. } = *request;
-        let mut flags_valid = command.flags_valid();
-        if self.style == Style::Extended && matches!(command, Command::Write | Command::BlockStatus) {
-            flags_valid |= flag::PAYLOAD_LEN;
-        }
-        if request.flags & !flags_valid != 0 {
-            return invalid("the request carries flags that do not belong to it");
-        }
-        match command {
-            Command::Unknown(_) => return invalid("unknown command"),
-            Command::Disconnect | Command::Flush => return Ok(()),
-            Command::BlockStatus => return self.check_status(request),
-            Command::Write | Command::Trim | Command::WriteZeroes if self.read_only => {
-                return Err((Errno::Perm, "the export is read-only".into()));
-            }
-            Command::Read | Command::Write if length > u64::from(REQUEST_BYTES_MAX) => {
-                return invalid("the request is longer than 32 MiB");
-            }
-            Command::Read if request.has(flag::DF) && length > PART_BYTES as u64 => {
-                return Err((Errno::Overflow, "too long for a reply in one piece".into()));
-            }
-            _ => {}
-        }
-        if self.contains(request.offset, length) {
-            return Ok(());
-        }
-        // The protocol wants ENOSPC where writing is tried beyond the end, and EINVAL elsewhere.
-        let grows = matches!(command, Command::Write | Command::WriteZeroes);
-        let errno = if grows { Errno::NoSpc } else { Errno::Inval };
-        Err((errno, format!("the export ends at {} bytes", self.size_bytes).into()))
-    }
-
-    #[inline]
-    fn contains(&self, offset: u64, length: u64) -> bool {
-        offset.checked_add(length).is_some_and(|end| end <= self.size_bytes)
-    }
-
-    fn check_status(&self, request: &Request) -> Result<(), Refusal> {
-        let invalid = |what: &'static str| Err((Errno::Inval, Cow::Borrowed(what)));
-        if self.contexts.is_empty() {
-            return invalid("no meta context was selected");
-        }
-        if request.payload_bytes(self.style) > 0 {
-            if request.length < 8 || request.length > 8 + 4 * CONTEXTS_MAX as u64 {
-                return invalid("malformed status request");
-            }
-            return Ok(());
-        }
-        if request.length == 0 || !self.contains(request.offset, request.length) {
-            return invalid("the range is empty or not within the export");
-        }
-        Ok(())
-    }
-
-    fn refuse_and_discard(
-        &mut self,
-        request: &Request,
-        answer: Answer,
-        refusal: Refusal,
-    ) -> Result<(), Fault> {
-        let left = request.payload_bytes(self.style);
-        if left > DISCARD_BYTES_MAX {
-            return Err(Fault::Protocol(format!("a payload of {left} bytes")));
-        }
-        self.consume_header();
-        self.tally.request(request.command);
-        self.taking = Taking::Discard { left, answer, refusal };
-        Ok(())
-    }
-
-    fn discard(&mut self) -> Option<Stop> {
-        let Taking::Discard { left, .. } = &mut self.taking else { return None };
-        let gone = self.input.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
-        *left -= gone as u64;
-        let finished = *left == 0;
-        self.input.advance(gone);
-        if !finished {
-            return Some(Stop::Dry);
-        }
-        if let Taking::Discard { answer, refusal: (errno, message), .. } =
-            std::mem::replace(&mut self.taking, Taking::Header)
-        {
-            self.refuse(&answer, errno, &message);
-        }
-        None
-    }
-
-    /// A read that fits the output buffer: the hottest path of the house.
-    #[inline]
-    fn read_short(&mut self, request: &Request, answer: Answer, turn: &mut Turn) -> Option<Stop> {
-        let len = request.length as usize;
-        if len == 0 {
-            self.consume_header();
-            self.tally.request(Command::Read);
-            self.output.put(&if self.style == Style::Simple { answer.done() } else { answer.end() });
-            return None;
-        }
-        let head = answer.data(request.offset, len, true);
-        let room = self.output.room(head.len() + len);
-        room[..head.len()].copy_from_slice(&head);
-        match self.target.read_cached(request.offset, &mut room[head.len()..]) {
-            Some(Ok(())) => {
-                self.output.commit(head.len() + len);
-                self.tally.read_bytes(len);
-            }
-            Some(Err(error)) => self.fail(&answer, &error),
-            None => {
-                if !self.lease.allows(len) {
-                    return Some(Stop::Full);
-                }
-                self.push_read(ReadTo::Whole(answer), request.offset, self.lease.buffer(len));
-            }
-        }
-        self.consume_header();
-        self.tally.request(Command::Read);
-        turn.spend(len);
-        None
-    }
-
-    /// A write whose payload fits the input buffer.
-    #[inline]
-    fn write_short(
-        &mut self,
-        request: &Request,
-        answer: Answer,
-        cx: &mut Context<'_>,
-        turn: &mut Turn,
-    ) -> Option<Stop> {
-        let len = request.length as usize;
-        let data = match self.take_payload(len) {
-            Ok(data) => data,
-            Err(stop) => return Some(stop),
-        };
-        self.tally.request(Command::Write);
-        self.tally.written_bytes(len);
-        turn.spend(len);
-        if len == 0 {
-            self.acknowledge(&answer);
-            return None;
-        }
-        let (target, offset, fua) = (self.target.clone(), request.offset, request.has(flag::FUA));
-        self.launch(cx, len, async move { Done::acted(answer, target.write(offset, &data, fua).await) });
-        None
-    }
-
-    fn block_status(
-        &mut self,
-        request: &Request,
-        answer: Answer,
-        cx: &mut Context<'_>,
-        turn: &mut Turn,
-    ) -> Option<Stop> {
-        let named = request.payload_bytes(self.style) > 0;
-        let payload = match self.take_payload(if named { request.length as usize } else { 0 }) {
-            Ok(payload) => payload,
-            Err(stop) => return Some(stop),
-        };
-        self.tally.request(Command::BlockStatus);
-        turn.spend(0);
-        let (length, wanted) = if named {
-            let parsed = StatusPayload::parse(&payload)
-                .and_then(|asked| Some((asked.length, self.contexts_named(&asked.ids)?)))
-                .filter(|(length, _)| *length > 0 && self.contains(request.offset, *length));
-            let Some(parsed) = parsed else {
-                self.refuse(&answer, Errno::Inval, "malformed status request");
-                return None;
-            };
-            parsed
-        } else {
-            (request.length, (0..self.contexts.len()).collect())
-        };
-        let (target, contexts) = (self.target.clone(), self.contexts.clone());
-        let (offset, one) = (request.offset, request.has(flag::REQ_ONE));
-        self.launch(cx, 0, async move {
-            let result = status::survey(&target, &contexts, &wanted, offset..offset + length, one).await;
-            Done::Status { answer, result }
-        });
-        None
-    }
-
-    /// Indices of the contexts with these ids, each once; `None` when one is unknown or named twice.
-    fn contexts_named(&self, ids: &[u32]) -> Option<Vec<usize>> {
-        let mut indices: Vec<usize> = Vec::with_capacity(ids.len());
-        for id in ids {
-            let index = (0..self.contexts.len()).find(|i| crate::handshake::context_id(*i) == *id)?;
-            if indices.contains(&index) {
-                return None;
-            }
-            indices.push(index);
-        }
-        (!indices.is_empty()).then_some(indices)
-    }
-
-    /// Takes a header and the short payload behind it, without copying.
-    fn take_payload(&mut self, len: usize) -> Result<Bytes, Stop> {
-        let total = header_bytes(self.style) + len;
-        if self.input.len() < total {
-            self.input.reserve(total - self.input.len());
-            return Err(Stop::Dry);
-        }
-        if !self.lease.allows(len) {
-            return Err(Stop::Full);
-        }
-        self.consume_header();
-        Ok(if len == 0 { Bytes::new() } else { self.input.split_to(len).freeze() })
-    }
-
-    /// Starts a job, and finishes it at once if it can.
-    fn launch(
+    /// Starts a job that may change the disk and holds `bytes` of payload, and finishes it at once if it can.
+    fn launch_change(
         &mut self,
         cx: &mut Context<'_>,
         bytes: usize,
@@ -513,10 +261,15 @@ impl<T: Target> Session<T> {
         match job.as_mut().poll(cx) {
             Poll::Ready(done) => self.complete(done, cx),
             Poll::Pending => {
-                self.jobs.push(InFlight::new(job, (bytes > 0).then(|| self.lease.charge(bytes))));
-                self.fresh = true;
+                let charge = (bytes > 0).then(|| self.lease.charge(bytes));
+                self.push(InFlight::change(job, charge));
             }
         }
+    }
+
+    fn push(&mut self, job: InFlight) {
+        self.jobs.push(job);
+        self.fresh = true;
     }
 
     /// Starts a read that will have to wait.
@@ -526,7 +279,6 @@ impl<T: Target> Session<T> {
             let result = target.read(at, &mut buffer).await;
             Done::Read { to, at, buffer, result }
         });
-        self.jobs.push(InFlight::new(job, None));
-        self.fresh = true;
+        self.push(InFlight::look(job));
     }
 }

@@ -68,6 +68,20 @@ fn a_stopping_server_finishes_what_is_in_flight() {
     assert_eq!(disk.contents()[..4096], [7; 4096]);
 }
 
+/// A client that is killed takes no answer, but what the store has begun is done, and done whole.
+#[test]
+fn what_was_begun_is_finished_without_the_client() {
+    let (fixture, disk) = Fixture::with_disk(1 << 20);
+    disk.polls_to_wait.store(LONG, SeqCst);
+    let mut client = Client::open(&fixture.socket(), "disk", Style::Structured);
+    client.start(Command::Write, 0, 0, 4096, &[7; 4096]);
+    // Not a request: the server ends the connection at once.
+    client.send(&[0xff; 28]);
+    assert!(client.is_closed());
+    fixture.wait_for_connections(0);
+    assert_eq!(disk.contents()[..4096], [7; 4096]);
+}
+
 /// What never finishes does not keep the server from stopping.
 #[test]
 fn stopping_is_bounded() {
