@@ -47,7 +47,9 @@ pub(crate) fn run(
         let _ = opened.send(Ok(Opened { env, store: store.clone(), doors: addresses, nbd }));
         doors.serve(&server, stop).await;
         tracing::info!("doors are closed; folding what the journal holds");
-        store.close().await
+        store.close().await?;
+        tracing::info!("stopped; everything is folded");
+        Ok(())
     })
 }
 

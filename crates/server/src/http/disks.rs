@@ -101,6 +101,7 @@ fn refuse_while_in_use(disk: &DiskInfo) -> Result<()> {
     if disk.clients == 0 {
         return Ok(());
     }
-    let what = format!("disk '{}' is in use ({} connected)", disk.name, disk.clients);
-    Err(Error::new(Kind::Busy, what).remedy("disconnect its clients first"))
+    let plural = if disk.clients == 1 { "" } else { "s" };
+    let what = format!("disk '{}' is in use by {} client{plural}", disk.name, disk.clients);
+    Err(Error::new(Kind::Busy, what).remedy("disconnect them first"))
 }
