@@ -1,7 +1,7 @@
 //! A ring per thread, driven by that thread's tokio reactor.
 //!
-//! Requests are queued as they are made and submitted together by a driver task at the end of the runtime's turn,
-//! one system call for all of them; the ring's own descriptor wakes the driver when the kernel has answered.
+//! Requests are queued as they are made and submitted together, one system call for a few of them, by a driver task
+//! at the end of the runtime's turn at the latest; the ring's own descriptor wakes the driver when the kernel has answered.
 //! Whoever runs the data path calls [`install`] once on its thread; on every other thread, and where the kernel
 //! forbids rings, requests go to ordinary threads instead.
 //!
@@ -27,6 +27,9 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 
 /// Requests submitted at once; more in one turn cost another system call.
 const SUBMIT_MAX: u32 = 256;
+/// Requests that wait for the end of the turn at most: a device that answers in bursts would idle while a long turn
+/// works through them (0.75 of fio's random reads at depth 32, against 0.9 to 1.0 so).
+const WAITING_MAX: usize = 4;
 /// Requests in flight on one ring; more wait their turn, so that no completion overflows.
 const FLIGHTS_MAX: usize = 1024;
 
@@ -84,6 +87,10 @@ pub(super) fn start(file: &Arc<File>, work: Work) -> std::result::Result<Landing
     let started = with_ring(|ring| {
         let flight = Flight::new(file.clone(), work.take().expect("asked once"));
         ring.waiting.push_back(flight.clone());
+        if ring.waiting.len() >= WAITING_MAX {
+            // Should the kernel refuse now, the driver sees it again at the end of the turn.
+            let _ = ring.submit();
+        }
         if !std::mem::replace(&mut ring.driver_woken, true) {
             // Before its first turn the driver has no waker; it looks at the queue then anyway.
             if let Some(driver) = &ring.driver {
@@ -142,12 +149,7 @@ impl Ring {
 
     /// Moves what waits into the kernel, and collects who can go on. Returns whether another turn could do more.
     fn turn(&mut self, woken: &mut Vec<Waker>) -> io::Result<bool> {
-        while self.queue_next() {}
-        let queue = self.uring.submission();
-        // The kernel may hold answers back until it is entered.
-        let enter = !queue.is_empty() || queue.taskrun() || queue.cq_overflow();
-        drop(queue);
-        let submitted = if enter { self.uring.submit() } else { Ok(0) };
+        let submitted = self.submit();
         self.reap(woken);
         match submitted {
             Ok(_) => Ok(!self.waiting.is_empty() && !self.free.is_empty()),
@@ -155,6 +157,15 @@ impl Ring {
             Err(e) if matches!(e.raw_os_error(), Some(libc::EBUSY | libc::EAGAIN | libc::EINTR)) => Ok(true),
             Err(e) => Err(e),
         }
+    }
+
+    fn submit(&mut self) -> io::Result<usize> {
+        while self.queue_next() {}
+        let queue = self.uring.submission();
+        // The kernel may hold answers back until it is entered.
+        let enter = !queue.is_empty() || queue.taskrun() || queue.cq_overflow();
+        drop(queue);
+        if enter { self.uring.submit() } else { Ok(0) }
     }
 
     fn queue_next(&mut self) -> bool {
