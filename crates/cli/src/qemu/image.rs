@@ -25,6 +25,7 @@ struct Info {
     format: String,
     virtual_size: u64,
     actual_size: Option<u64>,
+    full_backing_filename: Option<String>,
     #[serde(default)]
     encrypted: bool,
 }
@@ -64,6 +65,10 @@ impl Qemu {
         }
         if format.is_none() && info.format == "raw" && matches!(source, Source::File(_)) {
             refuse_what_is_no_image(source, &info)?;
+        }
+        if let Some(base) = &info.full_backing_filename {
+            // The user should know what is read: an image from a stranger can name any file of this machine.
+            eprintln!("note: '{source}' is built on '{base}', whose content is imported with it");
         }
         if info.virtual_size == 0 {
             let what = format!("'{source}' is empty");

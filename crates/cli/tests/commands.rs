@@ -1,0 +1,160 @@
+//! The binary, run as people run it, against a server over a pool in memory.
+
+use serde_json::Value;
+use std::process::{Command, Output};
+use stonefold_server::{Running, Settings, start};
+
+struct Gateway(Running);
+
+impl Gateway {
+    fn new() -> Self {
+        let settings = Settings {
+            pool: Some("memory:".to_owned()),
+            nbd: vec!["tcp://127.0.0.1:0".parse().unwrap()],
+            api: vec!["127.0.0.1:0".parse().unwrap()],
+            ..Settings::default()
+        };
+        Gateway(start(settings.resolve().unwrap()).unwrap())
+    }
+
+    fn run(&self, line: &str) -> Output {
+        stonefold(&self.0.ready().api[0], line)
+    }
+
+    /// What a command that must succeed prints.
+    fn text(&self, line: &str) -> String {
+        let output = self.run(line);
+        assert_eq!(output.status.code(), Some(0), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(output.stderr.is_empty(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn json(&self, line: &str) -> Value {
+        serde_json::from_str(&self.text(&format!("{line} --json"))).unwrap()
+    }
+
+    /// What a command that must fail complains of; on stdout it must be silent.
+    fn error(&self, line: &str, status: i32) -> String {
+        let output = self.run(line);
+        assert_eq!(output.status.code(), Some(status), "{line}");
+        assert!(output.stdout.is_empty(), "{line}: {}", String::from_utf8_lossy(&output.stdout));
+        String::from_utf8(output.stderr).unwrap()
+    }
+}
+
+fn stonefold(api: &str, line: &str) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_stonefold"))
+        .args(line.split_whitespace())
+        .env("STONEFOLD_API", api)
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn every_family_answers_in_text_and_in_json() {
+    let gateway = Gateway::new();
+    let made = gateway.text("disk create web --size 20G --compression zstd");
+    assert!(made.starts_with("disk 'web', 20G, made") && made.contains("nbd://127.0.0.1:"), "{made}");
+    assert_eq!(gateway.json("disk show web")["compression"], "zstd:3");
+    assert_eq!(gateway.json("disk set web --durability ack")["durability"], "ack");
+    assert_eq!(gateway.json("disk resize web 30G")["size_bytes"], 30u64 << 30);
+
+    assert_eq!(gateway.text("snapshot create web --name monday"), "web@monday\n");
+    assert_eq!(gateway.json("snapshot ls web")[0]["name"], "monday");
+    assert_eq!(gateway.text("snapshot diff web@monday"), "nothing differs between web@monday and now\n");
+    assert_eq!(gateway.json("clone web@monday test")["origin"], "web@monday");
+    let kept = gateway.json("rollback web@monday")["kept"]["name"].as_str().unwrap().to_owned();
+    assert_eq!(gateway.json(&format!("snapshot rm web@{kept}"))["removed"][0], format!("web@{kept}"));
+
+    let table = gateway.text("disk ls");
+    let lines: Vec<&str> = table.lines().collect();
+    assert_eq!(lines.len(), 3, "{table}");
+    assert!(lines[0].starts_with("NAME") && lines[1].starts_with("test"), "{table}");
+    assert_eq!(gateway.json("disk ls").as_array().unwrap().len(), 2);
+
+    assert_eq!(gateway.json("pool status")["disks"], 2);
+    assert_eq!(gateway.json("cache resize 64M")["max_bytes"], 64 << 20);
+    assert!(gateway.text("cache drop").starts_with("the cache holds 0 of at most 64M"));
+    assert_eq!(gateway.json("cache warm web")["complete"], true);
+    assert_eq!(gateway.json("top --interval 0.1").as_array().unwrap().len(), 2);
+    assert_eq!(gateway.json("version")["server"]["pool"], "memory:");
+    assert!(gateway.text("disk rm web --snapshots").contains("and its 1 snapshot"));
+    assert_eq!(gateway.json("disk rm test")["removed"][0], "test");
+    gateway.0.stop().unwrap();
+}
+
+#[test]
+fn a_failure_says_what_failed_on_what_and_what_to_do() {
+    let gateway = Gateway::new();
+    gateway.text("disk create web --size 1G");
+    assert_eq!(
+        gateway.error("disk show wbe", 1),
+        "error: disk 'wbe' does not exist\n\n  what to do: write 'web', if that was meant\n"
+    );
+    assert!(gateway.error("disk create web --size 1G", 1).contains("choose another name"));
+    assert!(gateway.error("disk resize web 4K", 1).contains("--shrink"));
+    assert!(gateway.error("snapshot rm web@none --json", 1).starts_with("error: snapshot 'web@none'"));
+    assert!(gateway.error("snapshot diff web@a db@b", 2).contains("different disks"));
+    assert!(gateway.error("disk create web", 2).contains("--size"));
+    assert!(gateway.error("disk import x /nowhere/x.img", 1).contains("what to do:"));
+    assert!(gateway.error("disk export nope /nowhere/x.img", 1).contains("what to do:"));
+    assert_eq!(gateway.json("disk ls").as_array().unwrap().len(), 1);
+    gateway.0.stop().unwrap();
+}
+
+#[test]
+fn without_a_server_the_remedy_is_to_start_one() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let output = stonefold(&format!("http://{free}"), "disk ls");
+    assert_eq!(output.status.code(), Some(1));
+    let words = String::from_utf8(output.stderr).unwrap();
+    assert!(words.contains("no Stonefold answers") && words.contains("stonefold serve"), "{words}");
+    // What is asked of this program alone needs none.
+    assert_eq!(stonefold(&format!("http://{free}"), "version").status.code(), Some(0));
+}
+
+#[test]
+fn serve_refuses_what_cannot_be_before_it_says_ready() {
+    let serve =
+        |line: &str| stonefold("", &format!("serve --api 127.0.0.1:0 --nbd tcp://127.0.0.1:0 {line}"));
+    for (line, status, word) in [
+        ("", 2, "--pool"),
+        ("--pool /srv/pool", 1, "file:///srv/pool"),
+        ("--pool gopher://x", 1, "not the URL of a pool"),
+        ("--config /nowhere.toml", 1, "cannot be read"),
+        ("--pool memory: --log loud=very", 2, "level"),
+    ] {
+        let output = serve(line);
+        let words = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(status), "{line}: {words}");
+        assert!(output.stdout.is_empty() && words.contains(word), "{line}: {words}");
+    }
+}
+
+#[test]
+fn serve_prints_one_line_and_stops_at_a_signal() {
+    use std::io::{BufRead, BufReader, Read};
+    let mut server = Command::new(env!("CARGO_BIN_EXE_stonefold"))
+        .args(["serve", "--pool", "memory:", "--api", "127.0.0.1:0", "--nbd", "tcp://127.0.0.1:0"])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut stdout = BufReader::new(server.stdout.take().unwrap());
+    let mut line = String::new();
+    stdout.read_line(&mut line).unwrap();
+    let words: Vec<&str> = line.split_whitespace().collect();
+    assert_eq!(words[..2], ["ready", "pool=memory:"]);
+    assert!(
+        words[2].starts_with("nbd=nbd://127.0.0.1:") && words[3].starts_with("api=http://127.0.0.1:"),
+        "{line}"
+    );
+    assert_eq!(stonefold(words[3].strip_prefix("api=").unwrap(), "pool status").status.code(), Some(0));
+
+    let pid = rustix::process::Pid::from_child(&server);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert_eq!(server.wait().unwrap().code(), Some(0));
+    let mut rest = String::new();
+    stdout.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "");
+}
