@@ -75,6 +75,6 @@ fn warm(context: &Context, export: &ExportName) -> Result<(), Failure> {
     context.answer(&answer, || {
         let rest =
             if full { "; the cache is full: 'stonefold cache resize' makes room for the rest" } else { "" };
-        format!("{} of {export} are in the cache{rest}\n", Size(warmed))
+        format!("{} of {export} read into the cache{rest}\n", Size(warmed))
     })
 }
