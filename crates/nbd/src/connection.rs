@@ -103,6 +103,13 @@ where
     }
 }
 
+/// Lets other tasks run and, unlike waking oneself, also lets the runtime look at its sockets before.
+fn yield_now<R>(cx: &mut Context<'_>) -> Poll<R> {
+    let yielded = pin!(tokio::task::yield_now()).poll(cx);
+    debug_assert!(yielded.is_pending(), "the first poll of a yield only arranges the second");
+    Poll::Pending
+}
+
 struct Transmission<'a, S, T: Target> {
     stream: &'a mut S,
     session: Session<T>,
@@ -143,8 +150,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin, T: Target> Transmission<'_, S, T> {
                 },
                 Stop::Spent => {
                     self.session.publish();
-                    cx.waker().wake_by_ref();
-                    return Poll::Pending;
+                    return yield_now(cx);
                 }
                 Stop::Full | Stop::Over => {}
             }
