@@ -1,9 +1,11 @@
 //! The real world: the kernel's clocks and randomness, a tokio runtime's tasks, a few worker threads.
 
 use crate::{BoxFuture, WallNanos, World};
+use futures::FutureExt;
 use parking_lot::{Condvar, Mutex};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::VecDeque;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -86,8 +88,15 @@ impl World for SystemWorld {
         getrandom::fill(bytes).expect("the kernel gives random bytes");
     }
 
-    fn spawn(&self, _name: &'static str, task: BoxFuture<'static, ()>) {
-        self.runtime.spawn(task);
+    fn spawn(&self, name: &'static str, task: BoxFuture<'static, ()>) {
+        // A task that ends in the middle leaves others waiting for it for ever, over state that nobody vouches for.
+        // To stop at once is safe: what was acknowledged outlives the process.
+        self.runtime.spawn(async move {
+            if AssertUnwindSafe(task).catch_unwind().await.is_err() {
+                eprintln!("stonefold: the task '{name}' panicked; stopping at once, so that nothing goes on without it");
+                std::process::abort();
+            }
+        });
     }
 
     #[expect(clippy::disallowed_methods, reason = "this is where the real clock enters")]

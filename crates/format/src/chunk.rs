@@ -66,7 +66,9 @@ impl ChunkHeader {
     pub fn verify(bytes: &[u8]) -> Result<ChunkHeader> {
         let torn = || Error::new(Kind::Corrupt, "a journal chunk is torn or not one");
         let header = Self::peek(bytes).ok_or_else(torn)?;
-        if bytes.len() < header.len || checksum(&bytes[..CHUNK_HEADER], &bytes[CHUNK_HEADER..header.len]) != bytes[..8] {
+        if bytes.len() < header.len
+            || checksum(&bytes[..CHUNK_HEADER], &bytes[CHUNK_HEADER..header.len]) != bytes[..8]
+        {
             return Err(torn());
         }
         Ok(header)

@@ -74,7 +74,8 @@ impl SegmentBuilder {
         // Frames of single incompressible blocks need the most index: 32 bytes for each 4 KiB.
         let capacity = SEGMENT_HEADER + frames_bytes + frames_bytes / 64 + 2 * AlignedBuf::ALIGN;
         assert!(capacity <= SEGMENT_BYTES_MAX);
-        let buffer = AlignedBuf::zeroed(capacity);
+        let mut buffer = AlignedBuf::zeroed(capacity);
+        buffer.set_len(buffer.capacity());
         SegmentBuilder { id, kind, seed, buffer, filled: SEGMENT_HEADER, index: Vec::new(), slots: 0 }
     }
 
@@ -263,6 +264,25 @@ mod tests {
             assert_eq!(content.len(), record.blocks as usize * BLOCK_BYTES);
         }
         assert_eq!(placed.iter().map(|p| p.0).collect::<Vec<_>>(), [0, 1, 9]);
+    }
+
+    /// Past bug: room was reckoned by the buffer's pages, and taken from its shorter length.
+    #[test]
+    fn can_be_filled_to_the_brim() {
+        for length in [17usize, 1000, 4113, 32_785] {
+            let mut builder = SegmentBuilder::new(SegmentId(1), SegmentKind::Data, [0; 32], 1 << 18);
+            let mut encoded = Vec::new();
+            frame::encode(&[1; BLOCK_BYTES], Compression::Lz4, &mut encoded);
+            encoded.resize(length, 7);
+            while builder.has_room(encoded.len(), 1) {
+                builder.push(&encoded, 1, 0, 0);
+            }
+            let object = builder.finish();
+            assert!(
+                Footer::decode(&object[object.len() - SEGMENT_FOOTER..], SegmentId(1)).is_ok(),
+                "{length}"
+            );
+        }
     }
 
     #[test]
