@@ -1,6 +1,12 @@
 //! The main job on a whole Debian: import, boot, write, snapshot while it runs, ruin from inside, recover, prove.
 
-use std::{collections::BTreeMap, fs::File, os::unix::fs::FileExt, path::Path, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    os::unix::fs::{FileExt, MetadataExt},
+    path::Path,
+    time::Duration,
+};
 
 use anyhow::{Context, Result, ensure};
 use stonefold_guest::Guest;
@@ -75,7 +81,7 @@ fn boot_imported(
 ) -> Result<Guest> {
     let image = machines.debian_image();
     let took = progress.step("import the Debian image", || gateway.import("debian", &image))?;
-    figures.add("import of the Debian image", took, "2 GiB, of which some 430 MiB are used");
+    figures.add("import of the Debian image", took, &sizes(&image)?);
     let (guest, took) =
         progress.timed_step("boot it from its NBD export, waiting for the login prompt", || {
             let mut guest = machines.machine("debian", gateway.disk("debian"), MEMORY_MIB).start()?;
@@ -84,6 +90,12 @@ fn boot_imported(
         })?;
     figures.add("boot from the export, to the login prompt", took, "");
     Ok(guest)
+}
+
+/// How large the image is, and how much of it is data: the file is sparse.
+fn sizes(image: &Path) -> Result<String> {
+    let about = image.metadata()?;
+    Ok(format!("{} MiB, of which {} MiB are data", about.len() >> 20, about.blocks() * 512 >> 20))
 }
 
 fn wait_for_login(guest: &mut Guest, allowed: Duration) -> Result<()> {

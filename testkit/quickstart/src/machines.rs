@@ -13,8 +13,9 @@ use crate::{folder::Folder, progress::Progress};
 /// A guest that runs under KVM speaks within a second.
 const KVM_PROBE_WITHIN: Duration = Duration::from_secs(8);
 const TINY_WITHIN: Duration = Duration::from_secs(120);
-/// mitigations=off: an emulated processor pays dearly for defences against neighbours it has not got.
-const TINY_KERNEL_LINE: &str = "console=ttyS0 loglevel=4 mitigations=off";
+/// mitigations=off: an emulated processor pays dearly for defences against neighbours it has not got. panic=-1: a kernel
+/// that crashes ends its machine at once, and nobody waits for it.
+const TINY_KERNEL_LINE: &str = "console=ttyS0 loglevel=4 mitigations=off panic=-1";
 const TINY_SAYS: &str = "stonefold-guest: ";
 
 pub(crate) struct Machines {
