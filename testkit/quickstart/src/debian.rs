@@ -95,7 +95,7 @@ fn boot_imported(
 /// How large the image is, and how much of it is data: the file is sparse.
 fn sizes(image: &Path) -> Result<String> {
     let about = image.metadata()?;
-    Ok(format!("{} MiB, of which {} MiB are data", about.len() >> 20, about.blocks() * 512 >> 20))
+    Ok(format!("{} MiB, of which {} MiB are data", about.len() >> 20, (about.blocks() * 512) >> 20))
 }
 
 fn wait_for_login(guest: &mut Guest, allowed: Duration) -> Result<()> {
