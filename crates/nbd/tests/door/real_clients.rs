@@ -260,6 +260,7 @@ fn fio_verifies_what_it_wrote() {
                 "--verify=crc32c",
                 "--verify_backlog=128",
                 "--randseed=7",
+                "--verify_state_save=0",
             ],
         );
         assert!(text.contains("err= 0"), "{text}");
