@@ -9,7 +9,7 @@
 //! ```
 //! `length` counts header and payload. `check` is XXH3-64 of everything behind it, seeded with the frame's address
 //! (segment and first slot): a frame that is sound but in the wrong place fails as surely as a flipped bit, so that a
-//! stale hint is never believed. `codec`: 0 stored, 1 LZ4 block. `blocks` counts 4 KiB blocks of content; content is always whole blocks.
+//! stale hint is never believed. `codec`: 0 stored, 1 LZ4 block, 2 Zstandard frame. `blocks` counts 4 KiB blocks of content; content is always whole blocks.
 
 use stonefold_types::{BLOCK_BYTES, Compression, Error, Kind, Result};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -21,6 +21,7 @@ pub const FRAME_HEADER: usize = 16;
 
 const CODEC_STORED: u8 = 0;
 const CODEC_LZ4: u8 = 1;
+const CODEC_ZSTD: u8 = 2;
 
 /// Compression must save at least one part in this many, or the frame is stored raw: less would cost every reader
 /// more time than it saves space.
@@ -47,16 +48,24 @@ pub fn encode(content: &[u8], compression: Compression, out: &mut Vec<u8>) -> us
 
 fn encode_payload(content: &[u8], compression: Compression, out: &mut Vec<u8>) -> u8 {
     let start = out.len();
-    if compression != Compression::None {
-        // Zstandard comes with the fold's grouping of cold data; until then both mean the fast codec.
-        out.resize(start + lz4_flex::block::get_maximum_output_size(content.len()), 0);
-        let packed = lz4_flex::block::compress_into(content, &mut out[start..]).expect("the output has room");
-        if packed <= content.len() - content.len() / SAVING_MIN_PART {
-            out.truncate(start + packed);
-            return CODEC_LZ4;
+    let (codec, packed) = match compression {
+        Compression::None => (CODEC_STORED, None),
+        Compression::Lz4 => {
+            out.resize(start + lz4_flex::block::get_maximum_output_size(content.len()), 0);
+            (CODEC_LZ4, lz4_flex::block::compress_into(content, &mut out[start..]).ok())
         }
-        out.truncate(start);
+        Compression::Zstd(level) => {
+            out.resize(start + zstd::zstd_safe::compress_bound(content.len()), 0);
+            let level = i32::from(level);
+            (CODEC_ZSTD, zstd::bulk::compress_to_buffer(content, &mut out[start..], level).ok())
+        }
+    };
+    let enough = content.len() - content.len() / SAVING_MIN_PART;
+    if let Some(packed) = packed.filter(|packed| *packed <= enough) {
+        out.truncate(start + packed);
+        return codec;
     }
+    out.truncate(start);
     out.extend_from_slice(content);
     CODEC_STORED
 }
@@ -105,6 +114,10 @@ pub fn decode(bytes: &[u8], address: u64) -> Result<Vec<u8>> {
             Ok(content) if content.len() == size => Ok(content),
             _ => Err(wrong("does not decompress to its size")),
         },
+        CODEC_ZSTD => match zstd::bulk::decompress(payload, size) {
+            Ok(content) if content.len() == size => Ok(content),
+            _ => Err(wrong("does not decompress to its size")),
+        },
         codec => Err(wrong(&format!("has codec {codec} and {} bytes", payload.len()))),
     }
 }
@@ -128,9 +141,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn comes_back_only_at_its_own_address(content in content(), address: u64, lz4: bool, flip: prop::sample::Index) {
+        fn comes_back_only_at_its_own_address(content in content(), address: u64, codec in 0usize..3, flip: prop::sample::Index) {
             let mut out = vec![0xee; 5];
-            let compression = if lz4 { Compression::Lz4 } else { Compression::None };
+            let compression = [Compression::None, Compression::Lz4, Compression::Zstd(3)][codec];
             let length = encode(&content, compression, &mut out);
             let frame = &mut out[5..];
             prop_assert_eq!(frame.len(), length);

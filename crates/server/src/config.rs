@@ -93,15 +93,24 @@ impl Settings {
         let pool = self.pool.ok_or_else(|| {
             Error::new(Kind::Invalid, "no pool is named").remedy("name one, as in --pool file:///srv/pool")
         })?;
+        let nbd = if self.nbd.is_empty() { vec![parsed(NBD_DEFAULT)] } else { self.nbd };
         Ok(Config {
             pool,
-            nbd: if self.nbd.is_empty() { vec![parsed(NBD_DEFAULT)] } else { self.nbd },
+            durability: self.durability.unwrap_or_else(|| durability_for(&nbd)),
+            nbd,
             api: if self.api.is_empty() { vec![parsed(API_DEFAULT)] } else { self.api },
             cache_bytes: self.cache.unwrap_or(CACHE_DEFAULT).0,
             journal_bytes_max: self.journal.unwrap_or(JOURNAL_DEFAULT).0,
-            durability: self.durability.unwrap_or_default(),
         })
     }
+}
+
+/// A client on another machine can outlive this one's memory, and with it what was acknowledged and not flushed: for
+/// such clients a write is acknowledged only when it is durable, unless the operator chose otherwise.
+fn durability_for(doors: &[NbdAddress]) -> Durability {
+    let local = |host: &str| host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    let remote = doors.iter().any(|door| matches!(door, NbdAddress::Tcp { host, .. } if !local(host)));
+    if remote { Durability::Ack } else { Durability::Flush }
 }
 
 fn parsed<T: FromStr<Err: fmt::Debug>>(default: &str) -> T {

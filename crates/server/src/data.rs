@@ -7,7 +7,7 @@ use stonefold_engine::uring;
 use stonefold_env::{Env, SystemWorld};
 use stonefold_nbd::{Metrics, Server};
 use stonefold_store::{Options, Store};
-use stonefold_types::{DiskSettings, Error, Result};
+use stonefold_types::{Error, Result};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::{oneshot, watch};
 
@@ -70,11 +70,7 @@ async fn open(config: &Config) -> Result<(Doors, Env, Arc<Store>)> {
 }
 
 fn options(config: &Config) -> Options {
-    Options {
-        cache_bytes: config.cache_bytes,
-        journal_bytes_max: config.journal_bytes_max,
-        disk_defaults: DiskSettings { durability: config.durability, ..DiskSettings::default() },
-    }
+    Options { cache_bytes: config.cache_bytes, journal_bytes_max: config.journal_bytes_max }
 }
 
 /// One core is the data thread's; the fold's jobs get the others.

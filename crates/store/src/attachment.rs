@@ -153,6 +153,12 @@ impl Attachment {
         if data.is_empty() {
             return Ok(());
         }
+        if data.len() > WRITE_BYTES_MAX {
+            let what = format!("a write of {} bytes is too long", data.len());
+            return Err(
+                Error::new(Kind::Invalid, what).remedy(format!("write at most {WRITE_BYTES_MAX} at a time"))
+            );
+        }
         let blocks = blocks_of(offset, data.len() as u64);
         let room = (blocks.end - blocks.start) * BLOCK_BYTES as u64 + EXTENT_HEADER as u64;
         self.hold.store.budget.take(room).await?;
@@ -204,7 +210,8 @@ impl Attachment {
     ) -> Result<Option<(u64, Arc<crate::gate::Gate>)>> {
         let disk = &self.hold.disk;
         let mut state = disk.state.lock();
-        state.check_not_barred()?;
+        let bytes: usize = parts.iter().map(|part| part.len()).sum();
+        state.check_change(&(block..block + (bytes / BLOCK_BYTES) as u64))?;
         if !still(&state) {
             return Ok(None);
         }
@@ -254,8 +261,9 @@ impl Attachment {
         let (front, back) = (whole.start * block_bytes - offset, offset + len - whole.end * block_bytes);
         self.write(offset, &vec![0; front as usize], fua).await?;
         self.write(whole.end * block_bytes, &vec![0; back as usize], fua).await?;
+        // Always let in: on a full pool this is what gives space back.
         let room = EXTENT_HEADER as u64;
-        self.hold.store.budget.take(room).await?;
+        self.hold.store.budget.take_anyway(room);
         let appended = self.append_zero(whole, room);
         if appended.is_err() {
             self.hold.store.budget.give(room);
@@ -270,7 +278,7 @@ impl Attachment {
         let mut encoded = Vec::new();
         Record { disk: disk.id, change }.encode(&mut encoded);
         let mut state = disk.state.lock();
-        state.check_not_barred()?;
+        state.check_change(&blocks)?;
         let appended = self.hold.store.journal.append_records(&encoded, 1)?;
         state.active.insert(blocks, appended.lsn, Source::Zero);
         state.active.note(appended.lsn, room);
@@ -333,6 +341,8 @@ impl Attachment {
     }
 }
 
+/// The longest write, in bytes: it and its record fit one chunk of the journal.
+const WRITE_BYTES_MAX: usize = 32 << 20;
 /// Prefetching reads this much at a time, in bytes: one engine read.
 const PREFETCH_BYTES: usize = 1 << 20;
 

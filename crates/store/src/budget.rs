@@ -18,6 +18,7 @@ pub(crate) struct Budget {
 struct State {
     used: u64,
     blocked: Option<Error>,
+    refused: Option<Error>,
 }
 
 impl Budget {
@@ -34,6 +35,9 @@ impl Budget {
             changed.as_mut().enable();
             {
                 let mut state = self.state.lock();
+                if let Some(error) = &state.refused {
+                    return Err(error.clone());
+                }
                 if state.used == 0 || state.used + bytes <= self.bytes_max {
                     state.used += bytes;
                     return Ok(());
@@ -46,7 +50,7 @@ impl Budget {
         }
     }
 
-    /// Counts bytes that were admitted before a restart.
+    /// Takes room without asking: for what was admitted before a restart, and for changes that free space.
     pub(crate) fn take_anyway(&self, bytes: u64) {
         self.state.lock().used += bytes;
     }
@@ -62,6 +66,12 @@ impl Budget {
     /// Bytes taken.
     pub(crate) fn used(&self) -> u64 {
         self.state.lock().used
+    }
+
+    /// While refusing, every request fails with `error`, whatever room there is; `None` ends that.
+    pub(crate) fn refuse(&self, error: Option<Error>) {
+        self.state.lock().refused = error;
+        self.changed.notify_waiters();
     }
 
     /// While blocked, requests without room fail with `error`; `None` ends that.

@@ -21,9 +21,17 @@ pub(crate) struct Disk {
     pub(crate) created: WallNanos,
     pub(crate) origin: Option<SnapshotName>,
     pub(crate) state: Mutex<State>,
-    /// The version of the stored head; held while the head changes, so that changes come one after another.
-    pub(crate) head: tokio::sync::Mutex<Version>,
+    /// Held while the head changes, so that changes come one after another.
+    pub(crate) head: tokio::sync::Mutex<StoredHead>,
     pub(crate) counters: Counters,
+}
+
+/// What is known of the stored head.
+pub(crate) struct StoredHead {
+    /// The version last seen.
+    pub(crate) version: Version,
+    /// What a swap tried to store of which nobody knows whether it was.
+    pub(crate) in_doubt: Option<Vec<u8>>,
 }
 
 /// What clients did since the start.
@@ -58,6 +66,8 @@ pub(crate) struct State {
     pub(crate) folds: u64,
     /// Why nothing may attach or write, while something needs the disk for itself or it is gone.
     pub(crate) barred: Option<Error>,
+    /// Why nothing may be written although reads go on: its map is damaged, and the fold cannot go on with it.
+    pub(crate) damaged: Option<Error>,
 }
 
 /// A snapshot.
@@ -104,8 +114,9 @@ impl Disk {
                 clients: 0,
                 folds: 0,
                 barred: None,
+                damaged: None,
             }),
-            head: tokio::sync::Mutex::new(version),
+            head: tokio::sync::Mutex::new(StoredHead { version, in_doubt: None }),
             counters: Counters::default(),
         })
     }
@@ -164,6 +175,18 @@ impl State {
     /// Fails while something needs the disk for itself, and when it is gone.
     pub(crate) fn check_not_barred(&self) -> Result<()> {
         self.barred.clone().map_or(Ok(()), Err)
+    }
+
+    /// Fails unless a change of `blocks` can be taken.
+    pub(crate) fn check_change(&self, blocks: &Blocks) -> Result<()> {
+        self.check_not_barred()?;
+        if let Some(why) = &self.damaged {
+            return Err(why.clone());
+        }
+        if blocks.end * BLOCK_BYTES as u64 > self.size_bytes.next_multiple_of(BLOCK_BYTES as u64) {
+            return Err(Error::new(Kind::Invalid, "the disk has become smaller meanwhile"));
+        }
+        Ok(())
     }
 
     /// The oldest journal record that is not folded.

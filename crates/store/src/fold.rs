@@ -18,7 +18,7 @@ use stonefold_format::entry::{Entry, FRAME_BLOCKS_MAX};
 use stonefold_format::frame;
 use stonefold_format::head::{Commit, Head};
 use stonefold_format::segment::SegmentKind;
-use stonefold_types::{BLOCK_BYTES, Compression, Result};
+use stonefold_types::{BLOCK_BYTES, Compression, Error, Kind, Result};
 
 /// Data handed to a worker at one time, in bytes: a few milliseconds of compressing.
 const JOB_BYTES: usize = 1 << 20;
@@ -35,6 +35,8 @@ struct Part {
     runs: Vec<Vec<Run>>,
     /// After each layer.
     commits: Vec<Commit>,
+    /// Why this disk is left as it is.
+    failed: Option<Error>,
 }
 
 /// Where the runs of a piece of work belong.
@@ -63,25 +65,39 @@ struct Packed {
     frame: Option<std::ops::Range<usize>>,
 }
 
-/// Folds everything appended before the call, on all disks or on one.
+/// Folds everything appended before the call, on all disks or on one. A disk that cannot be folded holds up no other;
+/// its error is returned once the others are done.
 pub(crate) async fn round(store: &Store, only: Option<&Arc<Disk>>) -> Result<()> {
-    let mut parts = collect(store, only);
-    if parts.is_empty() {
-        return Ok(());
-    }
+    let parts = collect(store, only);
+    let folded = if parts.is_empty() { Ok(()) } else { fold_parts(store, parts).await };
+    // Also when there was nothing to fold: journals of earlier sessions may have become needless.
+    folded.and(store.forget_journal().await)
+}
+
+async fn fold_parts(store: &Store, mut parts: Vec<Part>) -> Result<()> {
     let last_lsn =
         parts.iter().flat_map(|p| &p.layers).map(|l| l.last_lsn).max().expect("no part without a layer");
     store.journal.hand_over().await?;
     store.journal.make_durable(last_lsn + 1).await?;
-    pack_data(store, &mut parts).await?;
-    write_maps(store, &mut parts).await?;
+    let data = Packer::new(store.segments.clone(), SegmentKind::Data);
+    let nodes = Packer::new(store.segments.clone(), SegmentKind::Map);
+    if let Err(error) = pack_and_map(store, &data, &nodes, &mut parts).await {
+        data.abandon().await;
+        nodes.abandon().await;
+        return Err(error);
+    }
+    let mut done = Vec::new();
     for group in parts.chunks(HEADS_ABREAST) {
         // Each to its end, whatever becomes of the others: a swap broken off leaves a head in doubt.
-        let done = futures::future::join_all(group.iter().map(|part| commit(store, part))).await;
-        done.into_iter().collect::<Result<()>>()?;
+        done.extend(futures::future::join_all(group.iter().map(|part| commit(store, part))).await);
     }
     store.counters.rounds.fetch_add(1, Ordering::Relaxed);
-    store.forget_journal().await
+    done.into_iter().collect()
+}
+
+async fn pack_and_map(store: &Store, data: &Packer, nodes: &Packer, parts: &mut [Part]) -> Result<()> {
+    pack_data(store, data, parts).await?;
+    write_maps(store, nodes, parts).await
 }
 
 fn collect(store: &Store, only: Option<&Arc<Disk>>) -> Vec<Part> {
@@ -95,19 +111,18 @@ fn collect(store: &Store, only: Option<&Arc<Disk>>) -> Vec<Part> {
             state.freeze(None);
             state.frozen.iter().cloned().collect()
         };
-        Part { runs: vec![Vec::new(); layers.len()], commits: Vec::new(), disk, layers }
+        Part { runs: vec![Vec::new(); layers.len()], commits: Vec::new(), failed: None, disk, layers }
     });
     parts.filter(|part| !part.layers.is_empty()).collect()
 }
 
 /// Packs the data of all layers and notes the runs; everything is durable on return.
-async fn pack_data(store: &Store, parts: &mut [Part]) -> Result<()> {
-    let packer = Packer::new(store.segments.clone(), SegmentKind::Data);
+async fn pack_data(store: &Store, packer: &Packer, parts: &mut [Part]) -> Result<()> {
     let mut waiting = VecDeque::new();
     for job in jobs(parts) {
         if waiting.len() == JOBS_MAX {
             let done = waiting.pop_front().expect("the queue is full");
-            place_all(&packer, done, parts).await?;
+            place_all(packer, done, parts).await?;
         }
         let (tell, told) = tokio::sync::oneshot::channel();
         let env = store.env.clone();
@@ -118,7 +133,7 @@ async fn pack_data(store: &Store, parts: &mut [Part]) -> Result<()> {
         waiting.push_back(told);
     }
     while let Some(done) = waiting.pop_front() {
-        place_all(&packer, done, parts).await?;
+        place_all(packer, done, parts).await?;
     }
     packer.finish().await
 }
@@ -244,16 +259,20 @@ fn is_zero(block: &[u8]) -> bool {
         && words.chunks(16).all(|chunk| chunk.iter().fold(0, |all, word| all | word) == 0)
 }
 
-/// Writes the map nodes of every layer; everything is durable on return.
-async fn write_maps(store: &Store, parts: &mut [Part]) -> Result<()> {
-    let packer = Packer::new(store.segments.clone(), SegmentKind::Map);
+/// Writes the map nodes of every layer; everything is durable on return. A disk whose map cannot be read is left out.
+async fn write_maps(store: &Store, packer: &Packer, parts: &mut [Part]) -> Result<()> {
     let depth = parts.iter().map(|part| part.layers.len()).max().unwrap_or(0);
     for layer in 0..depth {
-        for part in parts.iter_mut().filter(|part| layer < part.layers.len()) {
+        for part in parts.iter_mut().filter(|part| layer < part.layers.len() && part.failed.is_none()) {
             let base = part.commits.last().copied().unwrap_or_else(|| part.disk.state.lock().commit);
             part.runs[layer].sort_unstable_by_key(|run| run.blocks.start);
-            let update = Update { segments: &store.segments, packer: &packer, owner: part.disk.id };
-            part.commits.push(update.apply(&base, &part.runs[layer]).await?);
+            let update = Update { segments: &store.segments, packer, owner: part.disk.id };
+            match update.apply(&base, &part.runs[layer]).await {
+                Ok(commit) => part.commits.push(commit),
+                Err(error) => {
+                    part.failed = Some(error.context(format!("the map of disk '{}'", part.disk.name)))
+                }
+            }
             packer.throttle().await?;
         }
         // The next layer's update reads these nodes, and may not find them in the cache.
@@ -264,6 +283,14 @@ async fn write_maps(store: &Store, parts: &mut [Part]) -> Result<()> {
 
 /// Swaps the head, then lets go of the layers.
 async fn commit(store: &Store, part: &Part) -> Result<()> {
+    if let Some(error) = &part.failed {
+        if error.kind() == Kind::Corrupt {
+            // Otherwise it would go on taking room that the other disks need.
+            let remedy = "reads of what is sound go on; restore the disk from another copy";
+            part.disk.state.lock().damaged = Some(error.clone().remedy(remedy));
+        }
+        return Err(error.clone());
+    }
     let newest = *part.commits.last().expect("a commit for each layer");
     let last_lsn = part.layers.iter().map(|layer| layer.last_lsn).max().unwrap_or(0);
     let marked = || {
@@ -284,6 +311,7 @@ async fn commit(store: &Store, part: &Part) -> Result<()> {
             state.folded_size_bytes = layer.size_bytes.unwrap_or(state.folded_size_bytes);
         }
         state.folds += 1;
+        state.damaged = None;
     };
     let draft = |head: &mut Head, state: &State| {
         head.commit = newest;

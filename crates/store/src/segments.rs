@@ -106,7 +106,6 @@ impl Segments {
         let len = (last.hint.offset() - start) as usize + last.hint.length();
         let raw = match self.read(first.segment(), start, len).await {
             Ok(raw) => raw,
-            // The segment may have another physical form by now; each frame is looked up on its own below.
             Err(error) if error.kind() == Kind::NotFound => return Err(error.with_kind(Kind::Corrupt)),
             Err(error) => return Err(error),
         };
@@ -235,6 +234,8 @@ pub(crate) struct Packer {
 #[derive(Default)]
 struct Packing {
     builder: Option<SegmentBuilder>,
+    /// Every segment begun.
+    begun: Vec<SegmentId>,
     puts: VecDeque<Arc<Gate>>,
 }
 
@@ -251,7 +252,12 @@ impl Packer {
             let full = state.builder.take();
             state.puts.extend(full.map(|builder| self.put(builder)));
         }
-        let builder = state.builder.get_or_insert_with(|| self.segments.new_builder(self.kind));
+        let Packing { builder, begun, .. } = &mut *state;
+        let builder = builder.get_or_insert_with(|| {
+            let builder = self.segments.new_builder(self.kind);
+            begun.push(builder.id());
+            builder
+        });
         let (slot, offset) = builder.push(encoded, blocks, owner, place);
         Entry::new(builder.id(), slot, Hint::new(offset, encoded.len(), 0, 0))
     }
@@ -286,6 +292,24 @@ impl Packer {
             match oldest {
                 Some(put) => put.wait().await?,
                 None => return Ok(()),
+            }
+        }
+    }
+
+    /// Takes back every segment: nothing that is stored names them.
+    pub(crate) async fn abandon(&self) {
+        let (puts, begun) = {
+            let mut state = self.state.lock();
+            state.builder = None;
+            (std::mem::take(&mut state.puts), std::mem::take(&mut state.begun))
+        };
+        for put in puts {
+            // Whether it was put or not: it is deleted below.
+            let _ = put.wait().await;
+        }
+        for id in begun {
+            if let Err(error) = self.segments.engine.delete(&key(id)).await {
+                tracing::warn!("segment {id} is left over until the next reclaim: {error}");
             }
         }
     }

@@ -36,7 +36,7 @@ impl Store {
             return Err(Error::new(Kind::Invalid, "no disk to snapshot").remedy("name at least one"));
         }
         let created = self.env.wall();
-        let name = name.unwrap_or_else(|| name_from_time(created));
+        let name = name.unwrap_or_else(|| fresh_name(&disks, created));
         for disk in &disks {
             disk.state.lock().check_not_barred()?;
         }
@@ -92,6 +92,7 @@ impl Store {
         let disk = self.find(&name.disk)?;
         let appended = {
             let mut state = disk.state.lock();
+            state.check_not_barred()?;
             let snapshot = state.snapshot_named(&name.disk, &name.snapshot)?;
             if snapshot.readers > 0 {
                 let what = format!("snapshot '{name}' is being read by {} clients", snapshot.readers);
@@ -135,7 +136,7 @@ impl Store {
 
     async fn set_back(&self, disk: &Arc<Disk>, to: &Name) -> Result<SnapshotInfo> {
         let created = self.env.wall();
-        let name = name_from_time(created);
+        let name = fresh_name(std::slice::from_ref(disk), created);
         let kept = self.mark_durably(std::slice::from_ref(disk), &name, created).await?.remove(0);
         let target = self.materialised(disk, to).await?;
         self.set_commit(disk, &target).await?;
@@ -232,6 +233,14 @@ fn infos(disk: &Disk) -> Vec<SnapshotInfo> {
 
 fn info(disk: &Disk, name: &Name) -> Option<SnapshotInfo> {
     infos(disk).into_iter().find(|info| info.name.snapshot == *name)
+}
+
+/// A name made from the time, or from as little later as makes it new to all the disks.
+fn fresh_name(disks: &[Arc<Disk>], now: WallNanos) -> Name {
+    let taken =
+        |name: &Name| disks.iter().any(|disk| disk.state.lock().snapshots.iter().any(|s| s.name == *name));
+    let names = (0..).map(|later| name_from_time(now + later * 1_000_000));
+    names.into_iter().find(|name| !taken(name)).expect("time goes on")
 }
 
 /// `20261121T204500.123Z`: sorts by time, and is a valid name.

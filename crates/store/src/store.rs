@@ -28,13 +28,11 @@ pub struct Options {
     pub cache_bytes: u64,
     /// Memory for acknowledged data not yet folded, in bytes.
     pub journal_bytes_max: u64,
-    /// What new disks get where nothing else is said.
-    pub disk_defaults: DiskSettings,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { cache_bytes: 1 << 30, journal_bytes_max: 192 << 20, disk_defaults: DiskSettings::default() }
+        Options { cache_bytes: 1 << 30, journal_bytes_max: 192 << 20 }
     }
 }
 
@@ -45,6 +43,9 @@ const FOLD_PART: u64 = 2;
 const FOLD_INTERVAL: Duration = Duration::from_secs(15);
 /// A round that failed is tried again after this.
 const FOLD_RETRY: Duration = Duration::from_secs(1);
+
+/// Room kept beside what the journal may hold, in bytes: for map nodes, heads, and what reclaim writes before it frees.
+const RESERVE_BYTES: u64 = 64 << 20;
 
 /// An open pool.
 pub struct Store {
@@ -209,18 +210,43 @@ impl Store {
 
     async fn fold_rounds(self: Arc<Self>) {
         while self.check_open().is_ok() {
+            // At once after opening, too: what was replayed is folded, and a full place is seen before it is needed.
+            while self.check_open().is_ok() && !self.fold_and_check().await {
+                self.env.sleep(FOLD_RETRY).await;
+            }
             let woken = self.fold_wake.notified();
             let timer = self.env.sleep(FOLD_INTERVAL);
             futures::future::select(Box::pin(woken), timer).await;
-            while self.check_open().is_ok() {
-                let result = self.fold(None).await;
-                self.budget.block(result.as_ref().err().filter(|e| e.kind() == Kind::NoSpace).cloned());
-                let Err(error) = result else { break };
-                self.counters.failed_rounds.fetch_add(1, Ordering::Relaxed);
-                tracing::warn!("folding failed and will be tried again; nothing is lost: {error}");
-                self.env.sleep(FOLD_RETRY).await;
-            }
         }
+    }
+
+    /// One round, and a look at the room left; `false` when either is to be tried again.
+    async fn fold_and_check(&self) -> bool {
+        let folded = self.fold(None).await;
+        self.budget.block(folded.as_ref().err().filter(|e| e.kind() == Kind::NoSpace).cloned());
+        let room = self.check_room().await;
+        self.budget.refuse(room.as_ref().err().cloned());
+        if let Err(error) = &folded {
+            self.counters.failed_rounds.fetch_add(1, Ordering::Relaxed);
+            tracing::warn!("folding failed and will be tried again; nothing is lost: {error}");
+        } else if let Err(error) = &room {
+            tracing::warn!("{error}");
+        }
+        folded.is_ok() && room.is_ok()
+    }
+
+    /// Fails while there is not room enough to fold everything that may be acknowledged: what is admitted must
+    /// find its place.
+    async fn check_room(&self) -> Result<()> {
+        let room = self.engine.room().await?;
+        let needed = self.options.journal_bytes_max + RESERVE_BYTES;
+        if room.free_bytes >= needed {
+            return Ok(());
+        }
+        let (free, needed) = (Size(room.free_bytes), Size(needed));
+        let what =
+            format!("the pool is full: {free} are free, and {needed} are kept to fold what was acknowledged");
+        Err(Error::new(Kind::NoSpace, what).remedy("give it more room; reads go on, and nothing is lost"))
     }
 
     /// Lets the engine forget what is folded everywhere.
@@ -263,7 +289,21 @@ impl Store {
         draft: impl FnOnce(&mut Head, &State),
         adopt: impl FnOnce(&mut State),
     ) -> Result<()> {
-        let mut version = disk.head.lock().await;
+        let key = head_key(&disk.name);
+        let mut stored = disk.head.lock().await;
+        if let Some(attempt) = stored.in_doubt.take() {
+            let found = self.engine.get(&key).await;
+            match found {
+                Ok((bytes, version)) if bytes == attempt || version == stored.version => {
+                    stored.version = version
+                }
+                Ok(_) => return Err(fenced(&disk.name)),
+                Err(error) => {
+                    stored.in_doubt = Some(attempt);
+                    return Err(error.context(format!("reading back the head of disk '{}'", disk.name)));
+                }
+            }
+        }
         let bytes = {
             let state = disk.state.lock();
             if let Some(why) = state.barred.as_ref().filter(|why| why.kind() == Kind::NotFound) {
@@ -273,13 +313,17 @@ impl Store {
             draft(&mut head, &state);
             head.encode()
         };
-        let key = head_key(&disk.name);
-        match self.engine.put_if(&key, bytes.clone().into(), &version).await {
-            Ok(newer) => *version = newer,
+        match self.engine.put_if(&key, bytes.clone().into(), &stored.version).await {
+            Ok(version) => stored.version = version,
             // An error does not say whether it happened: what is stored does.
             Err(error) => match self.engine.get(&key).await {
-                Ok((stored, newer)) if stored == bytes => *version = newer,
-                _ => return Err(error.context(format!("storing the head of disk '{}'", disk.name))),
+                Ok((found, version)) if found == bytes => stored.version = version,
+                found => {
+                    if found.is_err() {
+                        stored.in_doubt = Some(bytes);
+                    }
+                    return Err(error.context(format!("storing the head of disk '{}'", disk.name)));
+                }
             },
         }
         adopt(&mut disk.state.lock());
@@ -319,12 +363,20 @@ impl Store {
             next_snapshot_id: 1,
             snapshots: Vec::new(),
         };
-        let taken = |error: Error| match error.kind() {
-            Kind::AlreadyExists => Error::new(Kind::AlreadyExists, format!("disk '{name}' exists already"))
-                .remedy("choose another name, or remove that disk first"),
-            _ => error.context(format!("creating disk '{name}'")),
+        let (key, bytes) = (head_key(name), head.encode());
+        let version = match self.engine.put_new(&key, bytes.clone().into()).await {
+            Ok(version) => version,
+            Err(error) if error.kind() == Kind::AlreadyExists => {
+                let what = format!("disk '{name}' exists already");
+                return Err(Error::new(Kind::AlreadyExists, what)
+                    .remedy("choose another name, or remove that disk first"));
+            }
+            // An error does not say whether it happened: what is stored does.
+            Err(error) => match self.engine.get(&key).await {
+                Ok((found, version)) if found == bytes => version,
+                _ => return Err(error.context(format!("creating disk '{name}'"))),
+            },
         };
-        let version = self.engine.put_new(&head_key(name), head.encode().into()).await.map_err(taken)?;
         let disk = Disk::from_head(head, version);
         self.disks.lock().insert(name.clone(), disk.clone());
         Ok(describe(&disk))
@@ -392,7 +444,6 @@ impl Store {
         let _alone = self.folding.lock().await;
         {
             let mut state = disk.state.lock();
-            state.check_not_barred()?;
             check_idle(&disk.name, &state)?;
             if !state.snapshots.is_empty() {
                 let what = format!("disk '{name}' has {} snapshots", state.snapshots.len());
@@ -401,8 +452,20 @@ impl Store {
             state.barred = Some(Error::new(Kind::NotFound, format!("disk '{name}' has been removed")));
         }
         if let Err(error) = self.engine.delete(&head_key(name)).await {
-            disk.state.lock().barred = None;
-            return Err(error.context(format!("removing disk '{name}'")));
+            // An error does not say whether it happened: what is stored does. While nobody knows, the disk stays
+            // barred, so that nothing is written to a disk that may be gone; removing it again is allowed.
+            match self.engine.get(&head_key(name)).await {
+                Err(gone) if gone.kind() == Kind::NotFound => {}
+                Ok(_) => {
+                    disk.state.lock().barred = None;
+                    return Err(error.context(format!("removing disk '{name}'")));
+                }
+                Err(_) => {
+                    let what = format!("disk '{name}' may have been removed: {}", error.what());
+                    disk.state.lock().barred = Some(Error::new(Kind::Busy, what).remedy("remove it again"));
+                    return Err(error.context(format!("removing disk '{name}'")));
+                }
+            }
         }
         self.disks.lock().remove(name);
         let mut state = disk.state.lock();
@@ -506,6 +569,11 @@ pub(crate) fn describe(disk: &Disk) -> DiskInfo {
         mapped_bytes: state.commit.mapped_blocks * BLOCK_BYTES as u64,
         traffic: traffic.map(|counter| counter.load(Ordering::Relaxed)),
     }
+}
+
+fn fenced(disk: &Name) -> Error {
+    let what = format!("the head of disk '{disk}' was changed by another gateway");
+    Error::new(Kind::Fenced, what).remedy("stop this one: the other owns the disk")
 }
 
 /// Fails with `Busy` while a client is attached to the disk or to one of its snapshots.
