@@ -6,6 +6,7 @@
 
 use crate::disk::{Disk, View, blocks_of};
 use crate::overlay::{Blocks, Part, Source};
+use crate::planted;
 use crate::read;
 use crate::store::Store;
 use std::sync::Arc;
@@ -161,12 +162,10 @@ impl Attachment {
         }
         let blocks = blocks_of(offset, data.len() as u64);
         let room = (blocks.end - blocks.start) * BLOCK_BYTES as u64 + EXTENT_HEADER as u64;
-        self.hold.store.budget.take(room).await?;
-        let appended = self.append(offset, data, room).await;
-        if appended.is_err() {
-            self.hold.store.budget.give(room);
-        }
-        let (lsn, handed) = appended?;
+        let taken = self.hold.store.budget.take(room).await?;
+        let (lsn, handed) = self.append(offset, data, room).await?;
+        // The layer has it now, and the fold gives it back.
+        taken.keep();
         self.acknowledge(lsn, handed, fua).await?;
         let counters = &self.hold.disk.counters;
         counters.writes.fetch_add(1, Ordering::Relaxed);
@@ -212,7 +211,7 @@ impl Attachment {
         let mut state = disk.state.lock();
         let bytes: usize = parts.iter().map(|part| part.len()).sum();
         state.check_change(&(block..block + (bytes / BLOCK_BYTES) as u64))?;
-        if !still(&state) {
+        if !still(&state) && !planted::is("partial-write-unchecked") {
             return Ok(None);
         }
         // Under the disk's lock, so that the order of records is the order of layers.
@@ -242,6 +241,9 @@ impl Attachment {
         let hold = &self.hold;
         hold.store.note_appended();
         handed.wait().await?;
+        if fua && planted::is("fua-ignored") {
+            return Ok(());
+        }
         if fua || hold.disk.state.lock().settings.durability == Durability::Ack {
             hold.store.journal.make_durable(lsn + 1).await?;
         }

@@ -7,6 +7,25 @@ use parking_lot::Mutex;
 use stonefold_types::{Error, Result};
 use tokio::sync::Notify;
 
+/// Room taken, and given back unless it is kept.
+pub(crate) struct Taken<'a> {
+    budget: &'a Budget,
+    bytes: u64,
+}
+
+impl Taken<'_> {
+    /// Somebody else gives it back later.
+    pub(crate) fn keep(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        self.budget.give(self.bytes);
+    }
+}
+
 /// Bytes that may be acknowledged and unfolded at one time.
 pub(crate) struct Budget {
     bytes_max: u64,
@@ -26,9 +45,9 @@ impl Budget {
         Budget { bytes_max, state: Mutex::default(), changed: Notify::new() }
     }
 
-    /// Waits for room for `bytes`, and takes it. One request may exceed the whole budget, alone. Fails when the fold
+    /// Waits for room for `bytes`, and takes it until what is returned is dropped, or [kept](Taken::keep) for good. One request may exceed the whole budget, alone. Fails when the fold
     /// is [blocked](Budget::block).
-    pub(crate) async fn take(&self, bytes: u64) -> Result<()> {
+    pub(crate) async fn take(&self, bytes: u64) -> Result<Taken<'_>> {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
@@ -40,7 +59,7 @@ impl Budget {
                 }
                 if state.used == 0 || state.used + bytes <= self.bytes_max {
                     state.used += bytes;
-                    return Ok(());
+                    return Ok(Taken { budget: self, bytes });
                 }
                 if let Some(error) = &state.blocked {
                     return Err(error.clone());

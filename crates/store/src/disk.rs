@@ -4,6 +4,7 @@
 //! with the layers up to the one that ends with it. The fold keeps this: it moves the oldest layer into the commit under one lock.
 
 use crate::overlay::{Blocks, Layer, Part, resolve};
+use crate::planted;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -217,6 +218,10 @@ impl State {
     ) -> Result<(Entry, Vec<Blocks>)> {
         let frozen = || self.frozen.iter().rev().map(|layer| &**layer);
         let View::Snapshot(id) = view else {
+            if planted::is("oldest-layer-wins") {
+                let layers = self.frozen.iter().map(|layer| &**layer).chain([&self.active]);
+                return Ok((self.commit.root, resolve(layers, blocks, found)));
+            }
             let layers = std::iter::once(&self.active).chain(frozen());
             return Ok((self.commit.root, resolve(layers, blocks, found)));
         };
@@ -225,7 +230,8 @@ impl State {
         match snapshot.commit {
             Some(commit) => Ok((commit.root, vec![blocks])),
             None => {
-                let layers = frozen().skip_while(|layer| layer.ends_with != Some(id));
+                let layers = frozen()
+                    .skip_while(|layer| layer.ends_with != Some(id) && !planted::is("snapshot-reads-on"));
                 Ok((self.commit.root, resolve(layers, blocks, found)))
             }
         }

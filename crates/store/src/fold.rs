@@ -9,6 +9,7 @@ use crate::arena::ArenaSlice;
 use crate::disk::{Disk, State};
 use crate::map::{Run, Update};
 use crate::overlay::{Layer, Source};
+use crate::planted;
 use crate::segments::Packer;
 use crate::store::Store;
 use std::collections::VecDeque;
@@ -78,7 +79,9 @@ async fn fold_parts(store: &Store, mut parts: Vec<Part>) -> Result<()> {
     let last_lsn =
         parts.iter().flat_map(|p| &p.layers).map(|l| l.last_lsn).max().expect("no part without a layer");
     store.journal.hand_over().await?;
-    store.journal.make_durable(last_lsn + 1).await?;
+    if !planted::is("fold-before-durable") {
+        store.journal.make_durable(last_lsn + 1).await?;
+    }
     let data = Packer::new(store.segments.clone(), SegmentKind::Data);
     let nodes = Packer::new(store.segments.clone(), SegmentKind::Map);
     if let Err(error) = pack_and_map(store, &data, &nodes, &mut parts).await {
@@ -135,6 +138,9 @@ async fn pack_data(store: &Store, packer: &Packer, parts: &mut [Part]) -> Result
     while let Some(done) = waiting.pop_front() {
         place_all(packer, done, parts).await?;
     }
+    if planted::is("head-before-data") {
+        return Ok(());
+    }
     packer.finish().await
 }
 
@@ -164,10 +170,13 @@ fn jobs(parts: &mut [Part]) -> Vec<Vec<Piece>> {
         for (layer, (content, runs)) in part.layers.iter().zip(&mut part.runs).enumerate() {
             for (blocks, source) in content.all() {
                 let Source::Data(data) = source else {
-                    runs.push(Run { blocks, first: Entry::HOLE });
+                    if !planted::is("zeros-not-mapped") {
+                        runs.push(Run { blocks, first: Entry::HOLE });
+                    }
                     continue;
                 };
                 bytes += data.len();
+                let layer = if planted::is("merged-across-mark") { 0 } else { layer };
                 let place = Place { part: at, layer };
                 job.push(Piece {
                     place,
@@ -196,7 +205,9 @@ fn pack(job: &[Piece]) -> (Vec<Packed>, Vec<u8>) {
             packing.block(piece, piece.block + at as u64, content);
         }
     }
-    packing.end_group();
+    if !planted::is("last-frame-lost") {
+        packing.end_group();
+    }
     (packing.out, packing.buffer)
 }
 
@@ -275,6 +286,9 @@ async fn write_maps(store: &Store, packer: &Packer, parts: &mut [Part]) -> Resul
             }
             packer.throttle().await?;
         }
+        if planted::is("head-before-nodes") {
+            continue;
+        }
         // The next layer's update reads these nodes, and may not find them in the cache.
         packer.finish().await?;
     }
@@ -293,6 +307,7 @@ async fn commit(store: &Store, part: &Part) -> Result<()> {
     }
     let newest = *part.commits.last().expect("a commit for each layer");
     let last_lsn = part.layers.iter().map(|layer| layer.last_lsn).max().unwrap_or(0);
+    let last_lsn = if planted::is("folded-too-high") { store.journal.next_lsn() - 1 } else { last_lsn };
     let marked = || {
         let ends = part.layers.iter().zip(&part.commits);
         ends.filter_map(|(layer, commit)| layer.ends_with.map(|id| (id, *commit)))

@@ -17,6 +17,7 @@ mod gate;
 mod journal;
 mod map;
 mod overlay;
+pub mod planted;
 mod read;
 mod recovery;
 mod segments;

@@ -5,6 +5,7 @@
 //! commits skips what they share.
 
 use crate::overlay::Blocks;
+use crate::planted;
 use crate::segments::{Packer, Segments};
 use futures::future::{BoxFuture, try_join_all};
 use std::sync::Arc;
@@ -39,6 +40,9 @@ impl Run {
         }
         let ahead = block - self.blocks.start;
         let mut entry = self.first;
+        if planted::is("one-slot-per-frame") {
+            return entry;
+        }
         entry.address += ahead;
         let hint = entry.hint;
         let index = hint.index() + ahead as usize;
@@ -280,6 +284,9 @@ fn diff_below<'a>(
         }
         let (left, right) = (node_or_empty(segments, &a).await?, node_or_empty(segments, &b).await?);
         for (at, (x, y)) in left.entries.iter().zip(right.entries.iter()).enumerate() {
+            if at >= NODE_WAYS / 2 && planted::is("diff-one-child") {
+                break;
+            }
             let block = base + at as u64 * span(level);
             if level > 0 {
                 diff_below(segments, *x, *y, level - 1, block, limit, out).await?;

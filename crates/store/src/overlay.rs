@@ -4,6 +4,7 @@
 //! beginning of a fold, freezes it; nothing is ever merged across a frozen layer's end, so that a snapshot holds what it held.
 
 use crate::arena::ArenaSlice;
+use crate::planted;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use stonefold_types::BLOCK_BYTES;
@@ -164,7 +165,7 @@ pub(crate) fn resolve<'a>(
         for range in open {
             let mut at = range.start;
             for (blocks, lsn, part) in layer.over(&range) {
-                if blocks.start > at {
+                if blocks.start > at && !planted::is("resolve-drops-gap") {
                     rest.push(at..blocks.start);
                 }
                 at = blocks.end;

@@ -9,6 +9,7 @@ use crate::arena::ArenaSlice;
 use crate::disk::Disk;
 use crate::journal::Journal;
 use crate::overlay::Source;
+use crate::planted;
 use crate::segments::Segments;
 use crate::store::{Options, Store};
 use std::collections::{BTreeMap, HashMap};
@@ -112,6 +113,9 @@ async fn read_journals(engine: &dyn Engine) -> Result<Vec<(JournalId, Vec<bytes:
     let first_lsn =
         |chunks: &[bytes::Bytes]| chunks.first().and_then(|c| records(c).ok()).map_or(0, |(lsn, _)| lsn);
     journals.sort_by_key(|(_, chunks)| first_lsn(chunks));
+    if planted::is("journals-reversed") {
+        journals.reverse();
+    }
     Ok(journals)
 }
 
@@ -131,6 +135,7 @@ impl Replay {
     fn new(disks: impl Iterator<Item = Arc<Disk>>) -> Self {
         let disks: HashMap<_, _> = disks.map(|disk| (disk.id, disk)).collect();
         let folded = disks.values().map(|disk| disk.state.lock().folded_lsn).max().unwrap_or(0);
+        let folded = if planted::is("lsn-restarts") { 0 } else { folded };
         Replay { disks, next_lsn: folded + 1, applied: 0 }
     }
 
@@ -163,6 +168,7 @@ fn apply(disk: &Disk, lsn: u64, change: Change<'_>) {
             state.active.insert(block..block + blocks, lsn, Source::Zero);
             state.active.note(lsn, EXTENT_HEADER as u64);
         }
+        Change::Mark { .. } if planted::is("marks-not-replayed") => {}
         Change::Mark { snapshot, created, size_bytes, name } => {
             state.apply_mark(snapshot, lsn, name, created, size_bytes);
         }

@@ -104,11 +104,7 @@ impl Segments {
         let (first, last) = (entries[0], entries[entries.len() - 1]);
         let start = first.hint.offset();
         let len = (last.hint.offset() - start) as usize + last.hint.length();
-        let raw = match self.read(first.segment(), start, len).await {
-            Ok(raw) => raw,
-            Err(error) if error.kind() == Kind::NotFound => return Err(error.with_kind(Kind::Corrupt)),
-            Err(error) => return Err(error),
-        };
+        let raw = self.read(first.segment(), start, len).await?;
         let mut contents: Vec<Bytes> = Vec::with_capacity(entries.len());
         let mut previous: Option<u64> = None;
         for entry in &entries {
@@ -133,7 +129,12 @@ impl Segments {
     async fn read(&self, segment: SegmentId, offset: u64, len: usize) -> Result<Bytes> {
         self.counters.reads.fetch_add(1, Ordering::Relaxed);
         self.counters.read_bytes.fetch_add(len as u64, Ordering::Relaxed);
-        self.engine.get_range(&key(segment), offset, len).await
+        let lost = |error: Error| match error.kind() {
+            // What a map names must be there.
+            Kind::NotFound => error.with_kind(Kind::Corrupt),
+            _ => error,
+        };
+        self.engine.get_range(&key(segment), offset, len).await.map_err(lost)
     }
 
     /// Reads a frame whose hint did not hold: asks the segment's own index where it lies.

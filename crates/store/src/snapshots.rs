@@ -7,6 +7,7 @@
 use crate::disk::{Disk, Snapshot, State, View};
 use crate::map;
 use crate::overlay::Blocks;
+use crate::planted;
 use crate::store::{DiskInfo, Store, check_idle};
 use std::sync::Arc;
 use stonefold_env::WallNanos;
@@ -70,7 +71,11 @@ impl Store {
             let change = Change::Mark { snapshot, created, size_bytes, name: name.clone() };
             Record { disk: disk.id, change }.encode(&mut encoded);
         }
-        let appended = self.journal.append_records(&encoded, disks.len() as u32)?;
+        let count = if planted::is("group-torn") { 1 } else { disks.len() as u32 };
+        if planted::is("group-torn") {
+            encoded.truncate(encoded.len() / disks.len());
+        }
+        let appended = self.journal.append_records(&encoded, count)?;
         for (at, state) in states.iter_mut().enumerate() {
             let (id, size_bytes) = (state.next_snapshot_id, state.size_bytes);
             state.apply_mark(id, appended.lsn + at as u64, name.clone(), created, size_bytes);
@@ -101,7 +106,10 @@ impl Store {
             let id = snapshot.id;
             let mut encoded = Vec::new();
             Record { disk: disk.id, change: Change::Unmark { snapshot: id } }.encode(&mut encoded);
-            let appended = self.journal.append_records(&encoded, 1)?;
+            let appended = match planted::is("unmark-not-journaled") {
+                true => self.journal.append_records(&[], 0)?,
+                false => self.journal.append_records(&encoded, 1)?,
+            };
             state.apply_unmark(id, appended.lsn);
             appended
         };
@@ -114,6 +122,7 @@ impl Store {
         let snapshot = self.materialised(&disk, &from.snapshot).await?;
         let settings = disk.state.lock().settings.clone();
         let commit = snapshot.commit.expect("it is materialised");
+        let commit = if planted::is("clone-of-now") { disk.state.lock().commit } else { commit };
         self.add_disk(new, snapshot.size_bytes, settings, Some(from.clone()), commit).await
     }
 

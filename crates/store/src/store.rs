@@ -5,6 +5,7 @@ use crate::budget::Budget;
 use crate::disk::{Disk, State, View};
 use crate::fold;
 use crate::journal::Journal;
+use crate::planted;
 use crate::recovery;
 use crate::segments::Segments;
 use parking_lot::Mutex;
@@ -257,11 +258,15 @@ impl Store {
         for disk in self.all_disks() {
             needed_from = needed_from.min(disk.state.lock().first_unfolded_lsn().unwrap_or(u64::MAX));
         }
+        if planted::is("trimmed-too-far") {
+            needed_from = self.journal.next_lsn();
+        }
         self.journal.trim(needed_from).await?;
         let gone: Vec<JournalId> = {
             let mut retired = self.retired.lock();
-            let gone = retired.iter().filter(|(_, end)| *end <= needed_from).map(|(id, _)| *id).collect();
-            retired.retain(|(_, end)| *end > needed_from);
+            let done = |end: u64| end <= needed_from || planted::is("retired-too-early");
+            let gone = retired.iter().filter(|(_, end)| done(*end)).map(|(id, _)| *id).collect();
+            retired.retain(|(_, end)| !done(*end));
             gone
         };
         for id in gone {

@@ -1,0 +1,67 @@
+//! Bugs that can be planted, to see that the tests find them.
+//!
+//! With the feature `planted` a test chooses one by name for its thread; without it every question is answered
+//! "no" at compile time and nothing of this is left. A bug is one wrong decision at one place; [`BUGS`] names them all.
+
+/// Every bug there is, and what it breaks.
+pub const BUGS: &[(&str, &str)] = &[
+    ("sync-skipped", "a flush is answered without the journal having been made durable"),
+    ("flush-at-once", "a flush is answered without asking for anything"),
+    ("fua-ignored", "a FUA write is acknowledged like any other"),
+    ("handed-early", "a write is acknowledged before the journal has it"),
+    ("sync-covers-later", "what was appended during a sync counts as synced"),
+    ("fold-before-durable", "records are folded that are not durable in the journal"),
+    ("head-before-data", "a head names data that is still being put"),
+    ("head-before-nodes", "a head names map nodes that are still being put"),
+    ("merged-across-mark", "a snapshot gets writes that came after it"),
+    ("trimmed-too-far", "the journal forgets what is not folded"),
+    ("retired-too-early", "the journal of an earlier session is removed before it is folded"),
+    ("folded-too-high", "a head claims records that came while it was being folded"),
+    ("zeros-not-mapped", "the fold forgets that blocks became zeros"),
+    ("last-frame-lost", "the fold forgets the last frame of a job"),
+    ("one-slot-per-frame", "every block of a frame is mapped to its first"),
+    ("oldest-layer-wins", "a read prefers the older of two layers"),
+    ("partial-write-unchecked", "a partial write undoes what came to the same block meanwhile"),
+    ("snapshot-reads-on", "a pending snapshot shows what came after it"),
+    ("marks-not-replayed", "a snapshot that was not folded is gone after a crash"),
+    ("unmark-not-journaled", "a removed snapshot comes back after a crash"),
+    ("journals-reversed", "journals are replayed newest first"),
+    ("lsn-restarts", "a new session numbers its records from the beginning again"),
+    ("group-torn", "only the first disk of a group snapshot is marked in the journal"),
+    ("clone-of-now", "a clone begins as the disk's present, not as the snapshot"),
+    ("diff-one-child", "a comparison looks only at the first half of each node"),
+    ("resolve-drops-gap", "a read takes the gap between two extents for zeros"),
+];
+
+#[cfg(feature = "planted")]
+mod chosen {
+    use std::cell::Cell;
+
+    thread_local! {
+        static CHOSEN: Cell<Option<&'static str>> = const { Cell::new(None) };
+    }
+
+    /// Plants a bug for this thread, or none.
+    pub fn plant(bug: Option<&'static str>) {
+        assert!(
+            bug.is_none_or(|bug| super::BUGS.iter().any(|(name, _)| *name == bug)),
+            "{bug:?} is no bug of ours"
+        );
+        CHOSEN.set(bug);
+    }
+
+    pub(crate) fn is(bug: &str) -> bool {
+        CHOSEN.get() == Some(bug)
+    }
+}
+
+#[cfg(feature = "planted")]
+pub use chosen::plant;
+
+#[cfg(feature = "planted")]
+pub(crate) use chosen::is;
+
+#[cfg(not(feature = "planted"))]
+pub(crate) const fn is(_bug: &str) -> bool {
+    false
+}

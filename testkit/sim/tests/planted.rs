@@ -1,0 +1,27 @@
+//! Goal: the worlds find bugs. Method: each planted bug in turn; some seed must fail. A bug that no seed finds is a hole in
+//! the net, and fails this test.
+#![cfg(feature = "planted")]
+
+use stonefold_sim::run_seed;
+use stonefold_store::planted::{BUGS, plant};
+
+/// Seeds tried before a bug counts as not found.
+const SEEDS_MAX: u64 = 3000;
+
+#[test]
+fn every_planted_bug_is_found() {
+    std::panic::set_hook(Box::new(|_| {}));
+    let missed: Vec<&str> = BUGS.iter().map(|(bug, _)| *bug).filter(|bug| !is_found(bug)).collect();
+    let _ = std::panic::take_hook();
+    assert!(missed.is_empty(), "no seed of {SEEDS_MAX} finds {missed:?}");
+}
+
+fn is_found(bug: &'static str) -> bool {
+    plant(Some(bug));
+    let found = (1..=SEEDS_MAX).find_map(|seed| run_seed(seed, false).err().map(|what| (seed, what)));
+    plant(None);
+    if let Some((_, what)) = &found {
+        println!("{bug}: {}", what.lines().next().unwrap_or_default());
+    }
+    found.is_some()
+}
