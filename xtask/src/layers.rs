@@ -29,7 +29,7 @@ const FORBIDDEN: &[(&str, &str, &str)] = &[
 ];
 
 /// Reads `cargo metadata` and fails on the first crate that reaches upwards or sideways.
-pub fn check() -> Result<()> {
+pub(crate) fn check() -> Result<()> {
     let output = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()))
         .args(["metadata", "--format-version=1", "--no-deps"])
         .output()

@@ -23,7 +23,7 @@ fn run<T>(work: impl Future<Output = T>) -> T {
 
 async fn open(engine: &Arc<MemoryEngine>) -> Arc<Store> {
     let env = Env::new(SystemWorld::new(tokio::runtime::Handle::current(), 1).unwrap());
-    let options = Options { cache_bytes: 1 << 20, journal_bytes_max: 1 << 20, ..Options::default() };
+    let options = Options { cache_bytes: 1 << 20, journal_bytes_max: 1 << 20 };
     Store::open(env, engine.clone() as Arc<dyn Engine>, options).await.unwrap()
 }
 
@@ -221,7 +221,7 @@ impl Pair {
             Act::Snapshot { disk } => {
                 let snapshot = self.fresh("s");
                 let (name, model) = &mut self.disks[disk % count];
-                self.store.snapshot(&[name.clone()], Some(snapshot.clone())).await.unwrap();
+                self.store.snapshot(std::slice::from_ref(name), Some(snapshot.clone())).await.unwrap();
                 self.snapshots.push((format!("{name}@{snapshot}"), model.now().clone()));
             }
             Act::Unsnapshot { pick } if !self.snapshots.is_empty() => {

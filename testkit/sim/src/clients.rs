@@ -100,7 +100,7 @@ impl Client {
 
     async fn write(&self, attachment: &Attachment, base: u64, bytes: u64) -> Done {
         let (offset, len) = self.range(bytes);
-        let (tag, fua, zeros) = self.throw(|dice| (dice.next(), dice.one_in(8), dice.one_in(12)));
+        let (tag, fua, zeros) = self.throw(|dice| (dice.number(), dice.one_in(8), dice.one_in(12)));
         let mut data: Vec<u8> = (0..len / 8).flat_map(|i| (tag ^ (i / 64)).to_le_bytes()).collect();
         if zeros {
             data.fill(0);
@@ -177,7 +177,7 @@ impl Client {
 
     /// Snapshots the client's disk, or all disks at one instant.
     async fn snapshot(&self, disk: &Name) -> Done {
-        let name = Name::new(&format!("s{:x}", self.throw(Dice::next))).expect("digits make a name");
+        let name = Name::new(&format!("s{:x}", self.throw(Dice::number))).expect("digits make a name");
         let disks = match self.throw(|dice| dice.one_in(3)) {
             true => self
                 .store
@@ -262,7 +262,7 @@ impl Client {
     /// Clones a snapshot, checks that the clone is the same, writes to it, checks that nothing else changed.
     async fn clone_one(&self, disk: &Name) -> Done {
         let Some(name) = self.choose_snapshot(disk) else { return Ok(()) };
-        let clone = Name::new(&format!("c{:x}", self.throw(Dice::next))).expect("digits make a name");
+        let clone = Name::new(&format!("c{:x}", self.throw(Dice::number))).expect("digits make a name");
         let parsed: SnapshotName = name.parse().expect("it is a snapshot's name");
         match self.store.clone_snapshot(&parsed, &clone).await {
             Ok(_) => {}

@@ -116,7 +116,7 @@ impl Pool {
 
     /// What is on the medium when the next life begins.
     fn crash(&mut self, lost_power: bool) {
-        let dice = self.world.with_dice(|dice| Dice::new(dice.next()));
+        let dice = self.world.with_dice(|dice| Dice::new(dice.number()));
         let dice = Mutex::new(dice);
         let mut choose = |n: usize| if lost_power { dice.lock().below(n as u64) as usize } else { 0 };
         self.engine = self.engine.after_crash(&mut choose);
@@ -134,7 +134,7 @@ async fn one_life(
     plan: Plan,
     stormy: bool,
 ) -> Result<(), Stop> {
-    let options = Options { cache_bytes: 1 << 18, journal_bytes_max: 1 << 18, ..Options::default() };
+    let options = Options { cache_bytes: 1 << 18, journal_bytes_max: 1 << 18 };
     let opened = Store::open(world.env(), Arc::new(weather.clone()), options).await;
     let store = opened.map_err(|error| match error.kind() {
         Kind::Io if stormy => Stop::Weather(error),

@@ -200,7 +200,7 @@ impl stonefold_env::World for World {
     fn random(&self, bytes: &mut [u8]) {
         let mut state = self.0.state.lock();
         for chunk in bytes.chunks_mut(8) {
-            let word = state.dice.next().to_le_bytes();
+            let word = state.dice.number().to_le_bytes();
             chunk.copy_from_slice(&word[..chunk.len()]);
         }
     }
