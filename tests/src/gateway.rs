@@ -1,0 +1,326 @@
+//! A running `stonefold serve`, in a folder of its own: started, killed, started again, asked by the command line.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use stonefold_guest::process::{self, Finished};
+use stonefold_guest::time::Stopwatch;
+use tempfile::TempDir;
+
+use crate::binary::stonefold;
+use crate::nbd::Connection;
+
+/// From start to `ready`. The goal is 2 s; here other tests run beside.
+const READY_MAX: Duration = Duration::from_secs(30);
+/// A command of the command line.
+const COMMAND_MAX: Duration = Duration::from_secs(60);
+/// An orderly stop, which folds everything.
+const STOP_MAX: Duration = Duration::from_secs(60);
+/// Lines of the log that a failure shows.
+const TAIL_LINES: usize = 25;
+
+/// Runs a test in a new place; when it fails, the place is kept and the error says where.
+///
+/// # Panics
+/// When the test fails.
+pub fn in_a_place(test: impl FnOnce(&Place) -> Result<()>) {
+    let place = Place::new().expect("a folder for the test");
+    if let Err(error) = test(&place) {
+        panic!("{error:#}");
+    }
+}
+
+/// Where a server lives: its pool, its sockets, its log.
+pub struct Place {
+    folder: Option<TempDir>,
+    root: PathBuf,
+    pool: PathBuf,
+}
+
+impl Place {
+    /// A new folder; it stays when the test fails.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn new() -> Result<Self> {
+        let folder = tempfile::Builder::new().prefix("stonefold-e2e-").tempdir()?;
+        let root = folder.path().to_owned();
+        Ok(Place { pool: root.join("pool"), folder: Some(folder), root })
+    }
+
+    /// The same with the pool elsewhere.
+    #[must_use]
+    pub fn with_pool(mut self, pool: &Path) -> Self {
+        self.pool = pool.to_owned();
+        self
+    }
+
+    /// The pool's directory.
+    pub fn pool(&self) -> &Path {
+        &self.pool
+    }
+
+    /// A path in the folder.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.root.join(name)
+    }
+
+    /// The same as text.
+    pub fn text(&self, name: &str) -> String {
+        self.path(name).to_string_lossy().into_owned()
+    }
+
+    /// The NBD socket.
+    pub fn nbd(&self) -> PathBuf {
+        self.path("nbd.sock")
+    }
+
+    /// What NBD clients are told.
+    pub fn uri(&self, export: &str) -> String {
+        format!("nbd+unix:///{export}?socket={}", self.text("nbd.sock"))
+    }
+
+    fn api(&self) -> String {
+        format!("unix://{}", self.text("api.sock"))
+    }
+
+    /// A command that serves this place.
+    ///
+    /// # Errors
+    /// When there is no binary.
+    pub fn serve(&self, arguments: &[&str]) -> Result<Command> {
+        let mut command = process::tied_to_us(stonefold()?, "KILL");
+        command
+            .arg("serve")
+            .arg("--pool")
+            .arg(format!("file://{}", self.pool.display()))
+            .arg("--nbd")
+            .arg(format!("unix://{}", self.text("nbd.sock")))
+            .arg("--api")
+            .arg(self.api())
+            .args(arguments)
+            .env_remove("RUST_LOG")
+            .env_remove("STONEFOLD_API");
+        Ok(command)
+    }
+
+    /// Starts a server that is not ready yet.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn begin(&self, arguments: &[&str]) -> Result<Starting> {
+        let log = OpenOptions::new().create(true).append(true).open(self.path("server.log"))?;
+        let since = Stopwatch::start();
+        let mut child =
+            self.serve(arguments)?.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).spawn()?;
+        let said = listen(child.stdout.take().context("its output is a pipe")?)?;
+        Ok(Starting { child: Some(child), said, since, log: self.path("server.log") })
+    }
+
+    /// Starts a server and waits until it is ready.
+    ///
+    /// # Errors
+    /// When it does not get ready in time.
+    pub fn start(&self, arguments: &[&str]) -> Result<Gateway> {
+        self.begin(arguments)?.ready()
+    }
+
+    /// Serves, and gives up at once as it must: what it said, and its exit status.
+    ///
+    /// # Errors
+    /// When it gets ready, or takes too long.
+    pub fn refused(&self, arguments: &[&str]) -> Result<(String, i32)> {
+        let finished = process::run(&mut self.serve(arguments)?, READY_MAX)?;
+        ensure!(!finished.stdout.contains("ready"), "it got ready: {}", finished.stdout);
+        Ok((finished.stderr, finished.status.code().context("it was killed")?))
+    }
+
+    /// Runs the command line against this place's server.
+    ///
+    /// # Errors
+    /// When it cannot be run or takes too long; a failure of the command is no error here.
+    pub fn run(&self, line: &str) -> Result<Finished> {
+        let mut command = Command::new(stonefold()?);
+        command.args(line.split_whitespace()).env("STONEFOLD_API", self.api());
+        process::run(&mut command, COMMAND_MAX)
+    }
+
+    /// Runs what must succeed; gives what it printed.
+    ///
+    /// # Errors
+    /// When it fails, with what it said and the server's last words.
+    pub fn ok(&self, line: &str) -> Result<String> {
+        let done = self.run(line)?;
+        ensure!(done.status.success(), "stonefold {line}: {}\n{}", done.stderr, self.last_words());
+        Ok(done.stdout)
+    }
+
+    /// Runs what must succeed and print JSON.
+    ///
+    /// # Errors
+    /// As [`Place::ok`].
+    pub fn json(&self, line: &str) -> Result<serde_json::Value> {
+        Ok(serde_json::from_str(&self.ok(&format!("{line} --json"))?)?)
+    }
+
+    /// Runs what must fail with this status and print nothing; gives what it complained of.
+    ///
+    /// # Errors
+    /// When it does otherwise.
+    pub fn fails(&self, line: &str, status: i32) -> Result<String> {
+        let done = self.run(line)?;
+        let code = done.status.code();
+        ensure!(
+            code == Some(status),
+            "stonefold {line} ended with {code:?}, not {status}: {}{}",
+            done.stdout,
+            done.stderr
+        );
+        ensure!(done.stdout.is_empty(), "stonefold {line} failed, and yet printed: {}", done.stdout);
+        Ok(done.stderr)
+    }
+
+    /// Opens an export.
+    ///
+    /// # Errors
+    /// When that fails, with the server's last words.
+    pub fn connect(&self, export: &str) -> Result<Connection> {
+        Connection::open(&self.nbd(), export).map_err(|error| self.explain(error))
+    }
+
+    /// Adds the server's last words to an error.
+    pub fn explain(&self, error: impl Into<anyhow::Error>) -> anyhow::Error {
+        anyhow!("{:#}\n{}", error.into(), self.last_words())
+    }
+
+    /// The end of the server's log.
+    pub fn last_words(&self) -> String {
+        last_words(&self.path("server.log"))
+    }
+
+    /// All that servers here have logged.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.path("server.log")).unwrap_or_default()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(folder) = self.folder.take().filter(|_| std::thread::panicking()) {
+            eprintln!("the pool and the log are kept in {}", folder.keep().display());
+        }
+    }
+}
+
+/// A server that was started and has not said `ready`.
+pub struct Starting {
+    /// Taken when it becomes a gateway.
+    child: Option<Child>,
+    said: Receiver<String>,
+    since: Stopwatch,
+    log: PathBuf,
+}
+
+impl Starting {
+    /// Waits until it is ready.
+    ///
+    /// # Errors
+    /// When it ends or takes too long; it is then killed.
+    pub fn ready(mut self) -> Result<Gateway> {
+        let line = self.said.recv_timeout(READY_MAX);
+        let ready_after = self.since.elapsed();
+        match line {
+            Ok(line) if line.starts_with("ready ") => {}
+            Ok(line) => bail!("the server said {line:?}, not that it is ready\n{}", last_words(&self.log)),
+            Err(RecvTimeoutError::Timeout) => {
+                bail!("the server was not ready in {} s\n{}", READY_MAX.as_secs(), last_words(&self.log))
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                bail!("the server ended before it was ready\n{}", last_words(&self.log))
+            }
+        }
+        let child = self.child.take().context("it was started")?;
+        Ok(Gateway { child, ready_after, log: self.log.clone() })
+    }
+
+    /// SIGKILL, though it may be in the middle of its recovery.
+    pub fn kill(self) {}
+}
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// A running server; killed when it goes out of scope.
+pub struct Gateway {
+    child: Child,
+    /// From start to `ready`.
+    pub ready_after: Duration,
+    log: PathBuf,
+}
+
+impl Gateway {
+    /// SIGKILL, and waits until it is gone: its lock is, and the kernel has what it handed over.
+    pub fn kill(self) {}
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Whether it runs still.
+    pub fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Asks it to stop.
+    ///
+    /// # Errors
+    /// When it does not in time, or not well.
+    pub fn stop(mut self) -> Result<()> {
+        rustix::process::kill_process(
+            rustix::process::Pid::from_child(&self.child),
+            rustix::process::Signal::TERM,
+        )?;
+        let status = process::wait(&mut self.child, STOP_MAX)
+            .with_context(|| format!("the server does not stop\n{}", last_words(&self.log)))?;
+        ensure!(status.success(), "the server ended with {status}\n{}", last_words(&self.log));
+        Ok(())
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Lines of its output, as they come; the pipe is emptied until it closes.
+fn listen(output: std::process::ChildStdout) -> Result<Receiver<String>> {
+    let (tell, told) = mpsc::channel();
+    std::thread::Builder::new().name("server-output".into()).spawn(move || {
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            // Nobody listens after `ready`.
+            let _ = tell.send(line);
+        }
+    })?;
+    Ok(told)
+}
+
+fn last_words(log: &Path) -> String {
+    let text = File::open(log).and_then(std::io::read_to_string).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    let tail = lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n    ");
+    format!("the server's last words:\n    {tail}\nits whole log: {}", log.display())
+}

@@ -1,0 +1,27 @@
+//! End to end: the real binary on real files, with real clients, killed for real.
+//!
+//! *Promises*: every wait has a time-out and fails with the server's last words; what a test starts is gone when the
+//! test is, by its process id; a failed run keeps its pool and prints how to run it again. *Never*: looks inside the
+//! server, or says "correct" by any measure but the reference model's. *Owns*: the servers it starts, each in a folder of
+//! its own. *May be used by*: the tests beside it.
+//!
+//! | module | for |
+//! |---|---|
+//! | [`gateway`] | a running `stonefold serve`: start, kill, restart, ask by the command line |
+//! | [`binary`] | which binary that is |
+//! | [`nbd`] | a client that keeps many requests in flight |
+//! | [`story`], [`judge`] | what was done to the disks, and whether what is found after a crash may be |
+//! | [`load`], [`keeper`] | clients that write, and one that snapshots and clones, while the server is killed |
+//! | [`tools`] | foreign programs; [`mounts`]: file systems and loop devices, for root |
+//! | [`chance`] | randomness from a seed |
+
+pub mod binary;
+pub mod chance;
+pub mod gateway;
+pub mod judge;
+pub mod keeper;
+pub mod load;
+pub mod mounts;
+pub mod nbd;
+pub mod story;
+pub mod tools;

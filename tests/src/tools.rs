@@ -1,0 +1,101 @@
+//! Foreign programs, with a time-out, and their packages' names for whoever lacks one.
+
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use stonefold_guest::process;
+use stonefold_guest::time::Deadline;
+
+/// The longest that any of them may take on a busy machine.
+const TOOL_MAX: Duration = Duration::from_secs(120);
+/// Until a program that runs beside the test can be used.
+const BESIDE_MAX: Duration = Duration::from_secs(30);
+
+/// Which package has a program.
+fn package(program: &str) -> &'static str {
+    match program {
+        "qemu-img" | "qemu-io" | "qemu-nbd" => "qemu-utils",
+        "nbdinfo" | "nbdcopy" | "nbdfuse" => "libnbd-bin",
+        "nbdkit" => "nbdkit",
+        "fio" => "fio",
+        "mkfs.ext4" | "e2fsck" => "e2fsprogs",
+        "mkfs.xfs" | "xfs_repair" => "xfsprogs",
+        "fusermount3" => "fuse3",
+        _ => "that has it",
+    }
+}
+
+fn called(program: &str, arguments: &[&str]) -> String {
+    format!("{program} {}", arguments.join(" "))
+}
+
+/// Runs a program, whatever comes of it: its exit status and all that it said.
+///
+/// # Errors
+/// When it cannot be run or takes too long.
+pub fn attempt(program: &str, arguments: &[&str]) -> Result<(Option<i32>, String)> {
+    let done = process::run(Command::new(program).args(arguments), TOOL_MAX).with_context(|| {
+        format!("{program} does not run through; if it is missing, install the package {}", package(program))
+    })?;
+    Ok((done.status.code(), done.stdout + &done.stderr))
+}
+
+/// Runs a program that must succeed; gives all that it said.
+///
+/// # Errors
+/// When it fails, with all that it said.
+pub fn run(program: &str, arguments: &[&str]) -> Result<String> {
+    let (status, said) = attempt(program, arguments)?;
+    ensure!(status == Some(0), "{} ended with {status:?}:\n{said}", called(program, arguments));
+    Ok(said)
+}
+
+/// A program that runs beside the test and ends with it.
+pub struct Beside {
+    child: Child,
+    called: String,
+}
+
+impl Beside {
+    /// Starts it and waits until it can be used.
+    ///
+    /// # Errors
+    /// When it cannot be started, ends, or takes too long.
+    pub fn start(program: &str, arguments: &[&str], mut usable: impl FnMut() -> bool) -> Result<Self> {
+        let child = process::tied_to_us(program, "KILL")
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .with_context(|| format!("starting {program}; is the package {} there?", package(program)))?;
+        let mut beside = Beside { child, called: called(program, arguments) };
+        let deadline = Deadline::after(BESIDE_MAX);
+        while !usable() {
+            if let Some(status) = beside.child.try_wait()? {
+                bail!("{} ended with {status} before it could be used", beside.called);
+            }
+            ensure!(!deadline.passed(), "{} could not be used in time", beside.called);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(beside)
+    }
+
+    /// Waits until it has ended by itself.
+    ///
+    /// # Errors
+    /// When it has not in time.
+    pub fn ended(mut self) -> Result<()> {
+        process::wait(&mut self.child, BESIDE_MAX).map(drop).with_context(|| self.called.clone())
+    }
+
+    /// SIGKILL.
+    pub fn kill(self) {}
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
