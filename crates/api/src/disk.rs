@@ -21,6 +21,8 @@ pub struct Disk {
     /// How what is written from now on is compressed: `none`, `lz4` or `zstd:1` to `zstd:19`.
     #[schema(value_type = String, examples("lz4"))]
     pub compression: Compression,
+    /// Whether what is written from now on is stored only once in the pool.
+    pub dedupe: bool,
     /// When it was made.
     pub created: Time,
     /// Clients connected now.
@@ -72,6 +74,9 @@ pub struct DiskCreate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, examples("zstd:3"))]
     pub compression: Option<Compression>,
+    /// Whether equal blocks are stored only once in the pool. Left out: yes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dedupe: Option<bool>,
 }
 
 /// Settings to change; what is left out stays.
@@ -86,6 +91,9 @@ pub struct DiskSet {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, examples("none"))]
     pub compression: Option<Compression>,
+    /// Whether what is written from now on is stored only once in the pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dedupe: Option<bool>,
 }
 
 /// A new size for a disk.

@@ -2,7 +2,7 @@
 //!
 //! Body, version 1, in order:
 //! ```text
-//! disk id 8 · name text · created 8 · size 8 · durability 1 · compression 1+1
+//! disk id 8 · name text · created 8 · size 8 · durability 1 · compression 1+1 · dedupe 1
 //! origin: 1, then name text · snapshot text when 1
 //! folded lsn 8 · root entry 16 · mapped blocks 8 · next snapshot id 8
 //! snapshots: count 4, each: id 8 · name text · created 8 · size 8 · root entry 16 · mapped blocks 8
@@ -127,6 +127,7 @@ fn put_settings(body: &mut Vec<u8>, settings: &DiskSettings) {
     };
     body.u8(codec);
     body.u8(level);
+    body.u8(settings.dedupe.into());
 }
 
 fn settings(reader: &mut Reader<'_>) -> Result<DiskSettings> {
@@ -141,7 +142,8 @@ fn settings(reader: &mut Reader<'_>) -> Result<DiskSettings> {
         (2, level) => Compression::Zstd(level),
         (other, _) => return Err(reader.malformed(&format!("compression {other}"))),
     };
-    Ok(DiskSettings { durability, compression })
+    let dedupe = reader.u8()? != 0;
+    Ok(DiskSettings { durability, compression, dedupe })
 }
 
 fn origin(reader: &mut Reader<'_>) -> Result<Option<SnapshotName>> {
@@ -193,7 +195,11 @@ mod tests {
             name: name("web"),
             created: 2,
             size_bytes: 3 << 20,
-            settings: DiskSettings { durability: Durability::Ack, compression: Compression::Zstd(4) },
+            settings: DiskSettings {
+                durability: Durability::Ack,
+                compression: Compression::Zstd(4),
+                dedupe: false,
+            },
             origin: Some(SnapshotName { disk: name("golden"), snapshot: name("v1") }),
             folded_lsn: 99,
             commit,

@@ -9,6 +9,7 @@
 //! |---|---|---|
 //! | [`chunk`], [`record`] | one group commit of the journal, and what is in it | a journal |
 //! | [`entry`] | the address of a block | map leaves, heads |
+//! | [`fingerprint`] | what a block is known by | a segment's end |
 //! | [`frame`] | contiguous blocks compressed and checksummed together | a segment |
 //! | [`node`] | one node of a map | a frame of a segment |
 //! | [`segment`] | many frames and their index | object `segment/…` |
@@ -17,6 +18,7 @@
 pub mod chunk;
 pub mod document;
 pub mod entry;
+pub mod fingerprint;
 pub mod frame;
 pub mod head;
 pub mod node;

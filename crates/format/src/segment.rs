@@ -1,20 +1,24 @@
 //! A segment: an immutable object of many frames and their index.
 //!
 //! ```text
-//! +-----------+---------+---------+-----+-----------------+-----------+
-//! | header 64 | frame 0 | frame 1 | …   | index           | footer 64 |
-//! +-----------+---------+---------+-----+-----------------+-----------+
+//! +-----------+---------+---------+---+-------+--------------+---------+-----------+
+//! | header 64 | frame 0 | frame 1 | … | index | fingerprints | samples | footer 64 |
+//! +-----------+---------+---------+---+-------+--------------+---------+-----------+
 //! header = check 8 · magic 8 · segment id 8 · generation 1 · kind 1 · 0 (6) · seed 32
 //! index  = per frame: first slot 4 · offset 4 · length 4 · blocks 1 · 0 (3) · owner 8 · place 8
-//! footer = check 8 · magic 8 · segment id 8 · index offset 8 · index bytes 8 · frames 4 · slots 4 · index check 8 · 0 (8)
+//! fingerprints = per slot 16, or nothing
+//! samples      = per sample: slot 4 · fingerprint 16
+//! footer = check 8 · magic 8 · segment id 8 · index offset 8 · frames 4 · slots 4 · fingerprints 4 · samples 4 · index check 8 · samples check 8
 //! ```
-//! Checks cover everything behind them in their own part; the index has its own, in the footer, which lies last so that one read of an
-//! object's tail finds everything. `kind`: 0 data, 1 map nodes. `owner` and `place` say for whom the frame was
+//! Checks cover everything behind them in their own part; index and fingerprints together, and the samples, have theirs in
+//! the footer. That lies last, behind the samples, so that one read of an object's tail finds both: rebuilding the
+//! dedupe index after a start reads no more of a segment than that. `kind`: 0 data, 1 map nodes. `owner` and `place` say for whom the frame was
 //! first written (disk id and first block; for a map node its level in the top byte), so that a lost map can be rebuilt.
 //! `seed` is fresh randomness per physical form, from which keys are derived when the pool is encrypted.
 //! Slots number the blocks of the segment in the order of the frames.
 
 use crate::entry::{SEGMENT_BYTES_MAX, SLOTS_MAX, SegmentId};
+use crate::fingerprint::{FINGERPRINT_BYTES, Fingerprint};
 use crate::frame;
 use crate::wire::{Reader, Writer};
 use stonefold_types::{AlignedBuf, Error, Kind, Result};
@@ -26,6 +30,10 @@ pub const SEGMENT_HEADER: usize = 64;
 pub const SEGMENT_FOOTER: usize = 64;
 /// Bytes of one frame's index record.
 pub const INDEX_RECORD: usize = 32;
+/// Bytes of one sample.
+pub const SAMPLE_RECORD: usize = 4 + FINGERPRINT_BYTES;
+/// Reading this much of a segment's tail, in bytes, nearly always finds all its samples.
+pub const SEGMENT_TAIL: usize = 16 << 10;
 
 const HEADER_MAGIC: [u8; 8] = *b"SFSEGMT1";
 const FOOTER_MAGIC: [u8; 8] = *b"SFSEGEND";
@@ -65,6 +73,7 @@ pub struct SegmentBuilder {
     buffer: AlignedBuf,
     filled: usize,
     index: Vec<IndexRecord>,
+    fingerprints: Vec<Fingerprint>,
     slots: u32,
 }
 
@@ -76,7 +85,8 @@ impl SegmentBuilder {
         assert!(capacity <= SEGMENT_BYTES_MAX);
         let mut buffer = AlignedBuf::zeroed(capacity);
         buffer.set_len(buffer.capacity());
-        SegmentBuilder { id, kind, seed, buffer, filled: SEGMENT_HEADER, index: Vec::new(), slots: 0 }
+        let (index, fingerprints) = (Vec::new(), Vec::new());
+        SegmentBuilder { id, kind, seed, buffer, filled: SEGMENT_HEADER, index, fingerprints, slots: 0 }
     }
 
     /// Its number.
@@ -91,13 +101,26 @@ impl SegmentBuilder {
 
     /// Whether a frame of `length` bytes and `blocks` blocks still fits.
     pub fn has_room(&self, length: usize, blocks: usize) -> bool {
-        let tail = (self.index.len() + 1) * INDEX_RECORD + SEGMENT_FOOTER;
+        // Were every block a sample, there would still be room.
+        let slots = self.slots as usize + blocks;
+        let per_slot = FINGERPRINT_BYTES + SAMPLE_RECORD;
+        let tail = (self.index.len() + 1) * INDEX_RECORD + slots * per_slot + SEGMENT_FOOTER;
         self.filled + length + tail <= self.buffer.capacity() && self.slots + blocks as u32 <= SLOTS_MAX
     }
 
-    /// Adds an encoded frame, which becomes bound to its address, and returns its first slot and byte offset.
-    pub fn push(&mut self, encoded: &[u8], blocks: usize, owner: u64, place: u64) -> (u32, usize) {
+    /// Adds an encoded frame, which becomes bound to its address, and returns its first slot and byte offset. Either
+    /// every block of a segment has a fingerprint, or none.
+    pub fn push(
+        &mut self,
+        encoded: &[u8],
+        blocks: usize,
+        fingerprints: &[Fingerprint],
+        owner: u64,
+        place: u64,
+    ) -> (u32, usize) {
         assert!(self.has_room(encoded.len(), blocks), "segment {} is full", self.id);
+        assert!(fingerprints.len() == blocks || (fingerprints.is_empty() && self.fingerprints.is_empty()));
+        self.fingerprints.extend_from_slice(fingerprints);
         let (offset, first_slot) = (self.filled, self.slots);
         let end = offset + encoded.len();
         self.buffer[offset..end].copy_from_slice(encoded);
@@ -117,13 +140,17 @@ impl SegmentBuilder {
 
     /// Writes header, index and footer and returns the whole object.
     pub fn finish(mut self) -> AlignedBuf {
-        let index = encode_index(&self.index);
-        let footer = self.encode_footer(&index);
+        let mut index = encode_index(&self.index);
+        self.fingerprints.iter().for_each(|fingerprint| index.put(&fingerprint.encode()));
+        let samples = encode_samples(&self.fingerprints);
+        let footer = self.encode_footer(&index, &samples);
         let header = self.encode_header();
         self.buffer[..SEGMENT_HEADER].copy_from_slice(&header);
-        let end = self.filled + index.len() + SEGMENT_FOOTER;
-        self.buffer[self.filled..self.filled + index.len()].copy_from_slice(&index);
-        self.buffer[end - SEGMENT_FOOTER..end].copy_from_slice(&footer);
+        let mut end = self.filled;
+        for part in [index, samples, footer] {
+            self.buffer[end..end + part.len()].copy_from_slice(&part);
+            end += part.len();
+        }
         self.buffer.set_len(end);
         self.buffer
     }
@@ -137,18 +164,29 @@ impl SegmentBuilder {
         checked(rest)
     }
 
-    fn encode_footer(&self, index: &[u8]) -> Vec<u8> {
+    fn encode_footer(&self, index: &[u8], samples: &[u8]) -> Vec<u8> {
         let mut rest = Vec::with_capacity(SEGMENT_FOOTER);
         rest.put(&FOOTER_MAGIC);
         rest.u64(self.id.0);
         rest.u64(self.filled as u64);
-        rest.u64(index.len() as u64);
         rest.u32(self.index.len() as u32);
         rest.u32(self.slots);
+        rest.u32(self.fingerprints.len() as u32);
+        rest.u32((samples.len() / SAMPLE_RECORD) as u32);
         rest.u64(xxh3_64(index));
-        rest.u64(0);
+        rest.u64(xxh3_64(samples));
         checked(rest)
     }
+}
+
+/// The samples among the fingerprints of slots 0, 1, ….
+fn encode_samples(fingerprints: &[Fingerprint]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (slot, fingerprint) in fingerprints.iter().enumerate().filter(|(_, f)| f.is_sample()) {
+        bytes.u32(slot as u32);
+        bytes.put(&fingerprint.encode());
+    }
+    bytes
 }
 
 fn checked(rest: Vec<u8>) -> Vec<u8> {
@@ -171,22 +209,28 @@ fn encode_index(records: &[IndexRecord]) -> Vec<u8> {
 /// What a segment says of itself at its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Footer {
+    id: SegmentId,
     /// Where the index lies in the object.
     pub index_offset: u64,
-    /// How long it is.
-    pub index_bytes: usize,
     /// Frames.
     pub frames: u32,
     /// Blocks.
     pub slots: u32,
+    /// As many as blocks, or none.
+    pub fingerprints: u32,
+    /// Fingerprints that are samples.
+    pub samples: u32,
     index_check: u64,
+    samples_check: u64,
 }
 
 impl Footer {
-    /// Reads and verifies the last [`SEGMENT_FOOTER`] bytes of segment `id`.
-    pub fn decode(bytes: &[u8], id: SegmentId) -> Result<Footer> {
+    /// Reads and verifies the footer at the end of `tail`, the last bytes of segment `id`.
+    pub fn decode(tail: &[u8], id: SegmentId) -> Result<Footer> {
         let wrong = |why: &str| Error::new(Kind::Corrupt, format!("the footer of segment {id} {why}"));
-        if bytes.len() != SEGMENT_FOOTER || xxh3_64(&bytes[8..]).to_le_bytes() != bytes[..8] {
+        let bytes = tail.len().checked_sub(SEGMENT_FOOTER).map(|at| &tail[at..]);
+        let bytes = bytes.ok_or_else(|| wrong("is cut short"))?;
+        if xxh3_64(&bytes[8..]).to_le_bytes() != bytes[..8] {
             return Err(wrong("fails its checksum"));
         }
         let mut reader = Reader::new(&bytes[8..], "a segment's footer");
@@ -194,38 +238,68 @@ impl Footer {
             return Err(wrong("belongs elsewhere"));
         }
         let footer = Footer {
+            id,
             index_offset: reader.u64()?,
-            index_bytes: reader.u64()? as usize,
             frames: reader.u32()?,
             slots: reader.u32()?,
+            fingerprints: reader.u32()?,
+            samples: reader.u32()?,
             index_check: reader.u64()?,
+            samples_check: reader.u64()?,
         };
-        if footer.index_bytes != footer.frames as usize * INDEX_RECORD
-            || footer.index_bytes > SEGMENT_BYTES_MAX
-        {
-            return Err(wrong("contradicts itself"));
-        }
-        Ok(footer)
+        let whole = footer.fingerprints == 0 || footer.fingerprints == footer.slots;
+        let few = footer.slots <= SLOTS_MAX
+            && footer.frames <= footer.slots
+            && footer.samples <= footer.fingerprints;
+        if whole && few { Ok(footer) } else { Err(wrong("contradicts itself")) }
     }
 
-    /// Reads and verifies the index.
-    pub fn decode_index(&self, bytes: &[u8], id: SegmentId) -> Result<Vec<IndexRecord>> {
-        if bytes.len() != self.index_bytes || xxh3_64(bytes) != self.index_check {
-            return Err(Error::new(Kind::Corrupt, format!("the index of segment {id} fails its checksum")));
+    /// Bytes of the index and the fingerprints behind it.
+    pub fn index_bytes(&self) -> usize {
+        self.frames as usize * INDEX_RECORD + self.fingerprints as usize * FINGERPRINT_BYTES
+    }
+
+    /// Bytes of samples and footer at the end of the object.
+    pub fn tail_bytes(&self) -> usize {
+        self.samples as usize * SAMPLE_RECORD + SEGMENT_FOOTER
+    }
+
+    /// Reads and verifies the samples: slots and their fingerprints. `tail` ends with the object and holds at least
+    /// [`Footer::tail_bytes`].
+    pub fn decode_samples(&self, tail: &[u8]) -> Result<Vec<(u32, Fingerprint)>> {
+        let wrong =
+            || Error::new(Kind::Corrupt, format!("the samples of segment {} fail their checksum", self.id));
+        let start = tail.len().checked_sub(self.tail_bytes()).ok_or_else(wrong)?;
+        let bytes = &tail[start..tail.len() - SEGMENT_FOOTER];
+        if xxh3_64(bytes) != self.samples_check {
+            return Err(wrong());
+        }
+        let mut reader = Reader::new(bytes, "a segment's samples");
+        (0..self.samples).map(|_| Ok((reader.u32()?, Fingerprint::decode(&reader.id()?)))).collect()
+    }
+
+    /// Reads and verifies the index and the fingerprints.
+    pub fn decode_index(&self, bytes: &[u8]) -> Result<(Vec<IndexRecord>, Vec<Fingerprint>)> {
+        if bytes.len() != self.index_bytes() || xxh3_64(bytes) != self.index_check {
+            return Err(Error::new(
+                Kind::Corrupt,
+                format!("the index of segment {} fails its checksum", self.id),
+            ));
         }
         let mut reader = Reader::new(bytes, "a segment's index");
-        (0..self.frames)
-            .map(|_| {
-                Ok(IndexRecord {
-                    first_slot: reader.u32()?,
-                    offset: reader.u32()?,
-                    length: reader.u32()?,
-                    blocks: reader.bytes(4)?[0],
-                    owner: reader.u64()?,
-                    place: reader.u64()?,
-                })
-            })
-            .collect()
+        let mut records = Vec::with_capacity(self.frames as usize);
+        for _ in 0..self.frames {
+            records.push(IndexRecord {
+                first_slot: reader.u32()?,
+                offset: reader.u32()?,
+                length: reader.u32()?,
+                blocks: reader.bytes(4)?[0],
+                owner: reader.u64()?,
+                place: reader.u64()?,
+            });
+        }
+        let fingerprints = (0..self.fingerprints).map(|_| Ok(Fingerprint::decode(&reader.id()?)));
+        Ok((records, fingerprints.collect::<Result<_>>()?))
     }
 }
 
@@ -241,7 +315,10 @@ mod tests {
         for (at, blocks) in [1, 8, 3].into_iter().enumerate() {
             let mut encoded = Vec::new();
             frame::encode(&vec![at as u8 + 1; blocks * BLOCK_BYTES], Compression::Lz4, &mut encoded);
-            let (slot, offset) = builder.push(&encoded, blocks, 42, at as u64 * 100);
+            let fingerprint =
+                |block: usize| Fingerprint { low: 32 * (at * 8 + block) as u64, high: at as u64 };
+            let fingerprints: Vec<_> = (0..blocks).map(fingerprint).collect();
+            let (slot, offset) = builder.push(&encoded, blocks, &fingerprints, 42, at as u64 * 100);
             placed.push((slot, offset, encoded.len()));
         }
         (id, builder.finish(), placed)
@@ -250,10 +327,12 @@ mod tests {
     #[test]
     fn frames_are_found_by_hint_and_by_index() {
         let (id, object, placed) = a_segment();
-        let footer = Footer::decode(&object[object.len() - SEGMENT_FOOTER..], id).unwrap();
-        assert_eq!((footer.frames, footer.slots), (3, 12));
+        let footer = Footer::decode(&object, id).unwrap();
+        assert_eq!((footer.frames, footer.slots, footer.fingerprints, footer.samples), (3, 12, 12, 7));
         let at = footer.index_offset as usize;
-        let index = footer.decode_index(&object[at..at + footer.index_bytes], id).unwrap();
+        let (index, fingerprints) = footer.decode_index(&object[at..at + footer.index_bytes()]).unwrap();
+        let samples = footer.decode_samples(&object[object.len() - footer.tail_bytes()..]).unwrap();
+        assert!(samples.iter().all(|(slot, fingerprint)| fingerprints[*slot as usize] == *fingerprint));
         for (record, (slot, offset, length)) in index.iter().zip(&placed) {
             assert_eq!(
                 (record.first_slot, record.offset as usize, record.length as usize),
@@ -275,7 +354,7 @@ mod tests {
             frame::encode(&[1; BLOCK_BYTES], Compression::Lz4, &mut encoded);
             encoded.resize(length, 7);
             while builder.has_room(encoded.len(), 1) {
-                builder.push(&encoded, 1, 0, 0);
+                builder.push(&encoded, 1, &[Fingerprint { low: 0, high: 0 }], 0, 0);
             }
             let object = builder.finish();
             assert!(
@@ -295,9 +374,13 @@ mod tests {
             assert!(Footer::decode(&damaged[footer_at..], id).is_err(), "byte {at}");
         }
         let footer = Footer::decode(&object[footer_at..], id).unwrap();
-        let mut index = object[footer.index_offset as usize..footer_at].to_vec();
+        let at = footer.index_offset as usize;
+        let mut index = object[at..at + footer.index_bytes()].to_vec();
         index[5] ^= 1;
-        assert!(footer.decode_index(&index, id).is_err());
+        assert!(footer.decode_index(&index).is_err());
+        let mut tail = object[object.len() - footer.tail_bytes()..].to_vec();
+        tail[7] ^= 1;
+        assert!(footer.decode_samples(&tail).is_err());
         assert!(Footer::decode(&object[footer_at..], SegmentId(9)).is_err(), "another segment");
     }
 }

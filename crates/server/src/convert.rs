@@ -14,6 +14,7 @@ pub(crate) fn disk(info: DiskInfo, doors: &[Door]) -> Disk {
         mapped_bytes: info.mapped_bytes,
         durability: info.settings.durability,
         compression: info.settings.compression,
+        dedupe: info.settings.dedupe,
         created: Time::from_nanos(info.created),
         clients: info.clients as u64,
         snapshots: info.snapshots as u64,

@@ -32,7 +32,7 @@ fn snapshot(text: &str) -> SnapshotName {
 }
 
 fn disk(text: &str) -> DiskCreate {
-    DiskCreate { name: name(text), size_bytes: 1 << 30, durability: None, compression: None }
+    DiskCreate { name: name(text), size_bytes: 1 << 30, durability: None, compression: None, dedupe: None }
 }
 
 /// Sends bytes as they are and returns the answer's head and body.
@@ -53,7 +53,7 @@ fn a_disk_lives_from_create_to_rm() {
     assert_eq!(made.uris, [format!("{}/web", running.ready().nbd[0])]);
     assert!(made.created >= client.server().unwrap().started && made.created > Time(0));
 
-    let change = DiskSet { compression: Some(Compression::Zstd(3)), durability: None };
+    let change = DiskSet { compression: Some(Compression::Zstd(3)), dedupe: Some(false), durability: None };
     let set = client.set_disk(&name("web"), &change).unwrap();
     assert_eq!((set.compression, set.durability), (Compression::Zstd(3), Durability::Flush));
 

@@ -5,21 +5,23 @@
 //! the journal behind them (P3: put first, refer after). Only journal-durable records are folded, so that no head is
 //! ever ahead of a journal. A round that fails changes nothing but for objects that nothing names; it is tried again.
 
-use crate::arena::ArenaSlice;
+use crate::dedupe::{Dedupe, Fresh};
 use crate::disk::{Disk, State};
 use crate::map::{Run, Update};
 use crate::overlay::{Layer, Source};
+use crate::pack::{self, Content, Packed, Piece, Seen};
 use crate::planted;
 use crate::segments::Packer;
 use crate::store::Store;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use stonefold_format::entry::{Entry, FRAME_BLOCKS_MAX};
-use stonefold_format::frame;
+use stonefold_env::Env;
+use stonefold_format::entry::Entry;
+use stonefold_format::fingerprint::Fingerprint;
 use stonefold_format::head::{Commit, Head};
 use stonefold_format::segment::SegmentKind;
-use stonefold_types::{BLOCK_BYTES, Compression, Error, Kind, Result};
+use stonefold_types::{DiskSettings, Error, Kind, Result};
 
 /// Data handed to a worker at one time, in bytes: a few milliseconds of compressing.
 const JOB_BYTES: usize = 1 << 20;
@@ -40,32 +42,6 @@ struct Part {
     failed: Option<Error>,
 }
 
-/// Where the runs of a piece of work belong.
-#[derive(Clone, Copy)]
-struct Place {
-    part: usize,
-    layer: usize,
-}
-
-/// Blocks to be looked at together.
-struct Piece {
-    place: Place,
-    owner: u64,
-    block: u64,
-    data: ArenaSlice,
-    compression: Compression,
-}
-
-/// What a worker made of consecutive blocks.
-struct Packed {
-    place: Place,
-    owner: u64,
-    block: u64,
-    blocks: u64,
-    /// The frame's bytes in the job's buffer; none for zeros.
-    frame: Option<std::ops::Range<usize>>,
-}
-
 /// Folds everything appended before the call, on all disks or on one. A disk that cannot be folded holds up no other;
 /// its error is returned once the others are done.
 pub(crate) async fn round(store: &Store, only: Option<&Arc<Disk>>) -> Result<()> {
@@ -84,11 +60,17 @@ async fn fold_parts(store: &Store, mut parts: Vec<Part>) -> Result<()> {
     }
     let data = Packer::new(store.segments.clone(), SegmentKind::Data);
     let nodes = Packer::new(store.segments.clone(), SegmentKind::Map);
-    if let Err(error) = pack_and_map(store, &data, &nodes, &mut parts).await {
+    let fresh = Arc::new(Fresh::default());
+    if let Err(error) = pack_and_map(store, &data, &nodes, &fresh, &mut parts).await {
+        if planted::is("dedupe-trusts-failed") {
+            store.dedupe.adopt(&fresh, &data.lengths());
+        }
         data.abandon().await;
         nodes.abandon().await;
         return Err(error);
     }
+    // From here on nothing is taken back, so that others may lean on what was packed.
+    store.dedupe.adopt(&fresh, &data.lengths());
     let mut done = Vec::new();
     for group in parts.chunks(HEADS_ABREAST) {
         // Each to its end, whatever becomes of the others: a swap broken off leaves a head in doubt.
@@ -98,8 +80,14 @@ async fn fold_parts(store: &Store, mut parts: Vec<Part>) -> Result<()> {
     done.into_iter().collect()
 }
 
-async fn pack_and_map(store: &Store, data: &Packer, nodes: &Packer, parts: &mut [Part]) -> Result<()> {
-    pack_data(store, data, parts).await?;
+async fn pack_and_map(
+    store: &Store,
+    data: &Packer,
+    nodes: &Packer,
+    fresh: &Arc<Fresh>,
+    parts: &mut [Part],
+) -> Result<()> {
+    pack_data(store, data, fresh, parts).await?;
     write_maps(store, nodes, parts).await
 }
 
@@ -120,23 +108,24 @@ fn collect(store: &Store, only: Option<&Arc<Disk>>) -> Vec<Part> {
 }
 
 /// Packs the data of all layers and notes the runs; everything is durable on return.
-async fn pack_data(store: &Store, packer: &Packer, parts: &mut [Part]) -> Result<()> {
+async fn pack_data(store: &Store, packer: &Packer, fresh: &Arc<Fresh>, parts: &mut [Part]) -> Result<()> {
     let mut waiting = VecDeque::new();
-    for job in jobs(parts) {
+    let (jobs, places) = jobs(parts);
+    for job in jobs {
         if waiting.len() == JOBS_MAX {
             let done = waiting.pop_front().expect("the queue is full");
-            place_all(packer, done, parts).await?;
+            place_all(store, packer, fresh, done, parts, &places).await?;
         }
         let (tell, told) = tokio::sync::oneshot::channel();
-        let env = store.env.clone();
+        let work = process(store.env.clone(), store.dedupe.clone(), fresh.clone(), job);
         store.env.spawn("pack", async move {
             // The round may have failed meanwhile; then nobody wants the result.
-            let _ = tell.send(env.offload(move || pack(&job)).await);
+            let _ = tell.send(work.await);
         });
         waiting.push_back(told);
     }
     while let Some(done) = waiting.pop_front() {
-        place_all(packer, done, parts).await?;
+        place_all(store, packer, fresh, done, parts, &places).await?;
     }
     if planted::is("head-before-data") {
         return Ok(());
@@ -144,30 +133,106 @@ async fn pack_data(store: &Store, packer: &Packer, parts: &mut [Part]) -> Result
     packer.finish().await
 }
 
-type Done = tokio::sync::oneshot::Receiver<(Vec<Packed>, Vec<u8>)>;
+/// A job that was looked at, judged and packed.
+struct Processed {
+    seen: Vec<Seen>,
+    packed: Vec<Packed>,
+    buffer: Vec<u8>,
+}
 
-async fn place_all(packer: &Packer, done: Done, parts: &mut [Part]) -> Result<()> {
+/// The stages of a job; see [`crate::pack`].
+async fn process(env: Env, dedupe: Arc<Dedupe>, fresh: Arc<Fresh>, job: Vec<Piece>) -> Processed {
+    let key = dedupe.key();
+    let (job, seen) = env
+        .offload(move || {
+            let seen = pack::look(&job, &key);
+            (job, seen)
+        })
+        .await;
+    let content = |seen: &Seen| match seen {
+        Seen::Content(fingerprint) => Some(*fingerprint),
+        Seen::Zero => None,
+    };
+    let fingerprints: Vec<Fingerprint> = seen.iter().filter_map(content).collect();
+    let mut places = dedupe.find(&fingerprints, &fresh).await.into_iter();
+    let found: Vec<Option<Entry>> =
+        seen.iter().map(|seen| content(seen).and_then(|_| places.next().flatten())).collect();
+    env.offload(move || {
+        let verdicts = pack::judge(&job, &seen, &found);
+        let (packed, buffer) = pack::pack(&job, &verdicts);
+        Processed { seen, packed, buffer }
+    })
+    .await
+}
+
+type Done = tokio::sync::oneshot::Receiver<Processed>;
+
+async fn place_all(
+    store: &Store,
+    packer: &Packer,
+    fresh: &Fresh,
+    done: Done,
+    parts: &mut [Part],
+    places: &[(usize, usize)],
+) -> Result<()> {
     packer.throttle().await?;
-    let (packed, buffer) = done.await.map_err(|_| crate::closed())?;
+    let Processed { seen, packed, buffer } = done.await.map_err(|_| crate::closed())?;
+    let mut found = 0;
     for piece in packed {
-        let first = match piece.frame {
-            None => Entry::HOLE,
-            Some(range) => packer.push(&buffer[range], piece.blocks as usize, piece.owner, piece.block),
+        let first = match &piece.content {
+            Content::Zero => Entry::HOLE,
+            Content::Known(entry) => {
+                found += 1;
+                *entry
+            }
+            Content::Again => {
+                found += 1;
+                let Seen::Content(fingerprint) = seen[piece.index] else {
+                    unreachable!("zeros are not repeats")
+                };
+                let mut entry = fresh.entry(&fingerprint).expect("a repeat follows what it repeats");
+                if planted::is("repeat-misplaced") && entry.slot() > 0 && entry.hint.index() > 0 {
+                    entry.address -= 1;
+                    entry.hint.0 -= 1 << 45;
+                }
+                entry
+            }
+            Content::Frame(range) => place_frame(packer, fresh, &piece, &seen, &buffer[range.clone()]),
         };
-        let run = Run { blocks: piece.block..piece.block + piece.blocks, first };
-        parts[piece.place.part].runs[piece.place.layer].push(run);
+        let (part, layer) = places[piece.place];
+        parts[part].runs[layer].push(Run { blocks: piece.block..piece.block + piece.blocks, first });
     }
+    store.dedupe.count(seen.len() as u64, found);
     Ok(())
 }
 
-/// Cuts the data of all layers into jobs; runs of zeros are noted at once.
-fn jobs(parts: &mut [Part]) -> Vec<Vec<Piece>> {
-    let mut jobs = Vec::new();
-    let mut job = Vec::new();
-    let mut bytes = 0;
+/// Packs a frame, and lets the rest of the round know its blocks.
+fn place_frame(packer: &Packer, fresh: &Fresh, piece: &Packed, seen: &[Seen], encoded: &[u8]) -> Entry {
+    let blocks = piece.blocks as usize;
+    let fingerprint = |seen: &Seen| match seen {
+        Seen::Content(fingerprint) => *fingerprint,
+        Seen::Zero => unreachable!("zeros are not put into frames"),
+    };
+    let fingerprints: Vec<Fingerprint> =
+        seen[piece.index..piece.index + blocks].iter().map(fingerprint).collect();
+    let first = packer.push(encoded, blocks, &fingerprints, piece.owner, piece.block);
+    let run = Run { blocks: piece.block..piece.block + piece.blocks, first };
+    for (block, fingerprint) in run.blocks.clone().zip(fingerprints) {
+        fresh.add(fingerprint, run.entry(block));
+    }
+    first
+}
+
+/// Cuts the data of all layers into jobs, whose places are numbers into the list returned beside them: part and layer. Runs of
+/// zeros are noted at once.
+fn jobs(parts: &mut [Part]) -> (Vec<Vec<Piece>>, Vec<(usize, usize)>) {
+    let (mut jobs, mut job, mut bytes) = (Vec::new(), Vec::new(), 0);
+    let mut places = Vec::new();
     for (at, part) in parts.iter_mut().enumerate() {
-        let compression = part.disk.state.lock().settings.compression;
+        let DiskSettings { compression, dedupe, .. } = part.disk.state.lock().settings.clone();
         for (layer, (content, runs)) in part.layers.iter().zip(&mut part.runs).enumerate() {
+            places.push((at, if planted::is("merged-across-mark") { 0 } else { layer }));
+            let place = places.len() - 1;
             for (blocks, source) in content.all() {
                 let Source::Data(data) = source else {
                     if !planted::is("zeros-not-mapped") {
@@ -176,15 +241,8 @@ fn jobs(parts: &mut [Part]) -> Vec<Vec<Piece>> {
                     continue;
                 };
                 bytes += data.len();
-                let layer = if planted::is("merged-across-mark") { 0 } else { layer };
-                let place = Place { part: at, layer };
-                job.push(Piece {
-                    place,
-                    owner: part.disk.id,
-                    block: blocks.start,
-                    data: data.clone(),
-                    compression,
-                });
+                let (owner, block) = (part.disk.id, blocks.start);
+                job.push(Piece { place, owner, block, data: data.clone(), compression, dedupe });
                 if bytes >= JOB_BYTES {
                     jobs.push(std::mem::take(&mut job));
                     bytes = 0;
@@ -194,80 +252,7 @@ fn jobs(parts: &mut [Part]) -> Vec<Vec<Piece>> {
     }
     jobs.push(job);
     jobs.retain(|job| !job.is_empty());
-    jobs
-}
-
-/// Finds zeros, groups neighbours into frames, compresses. Runs on a worker.
-fn pack(job: &[Piece]) -> (Vec<Packed>, Vec<u8>) {
-    let mut packing = Packing { out: Vec::new(), buffer: Vec::new(), group: Vec::new(), first: None };
-    for piece in job {
-        for (at, content) in piece.data.chunks_exact(BLOCK_BYTES).enumerate() {
-            packing.block(piece, piece.block + at as u64, content);
-        }
-    }
-    if !planted::is("last-frame-lost") {
-        packing.end_group();
-    }
-    (packing.out, packing.buffer)
-}
-
-struct Packing<'a> {
-    out: Vec<Packed>,
-    buffer: Vec<u8>,
-    /// Contents of the frame being gathered.
-    group: Vec<u8>,
-    /// Its first piece and block.
-    first: Option<(&'a Piece, u64)>,
-}
-
-impl<'a> Packing<'a> {
-    fn block(&mut self, piece: &'a Piece, block: u64, content: &[u8]) {
-        if is_zero(content) {
-            self.end_group();
-            self.push(piece, block, 1, None);
-            return;
-        }
-        if let Some((first, at)) = self.first {
-            let next = at + (self.group.len() / BLOCK_BYTES) as u64;
-            let same = first.owner == piece.owner && first.place.layer == piece.place.layer;
-            // Frames begin at multiples of their largest size, so that neighbours written later make whole ones again.
-            if !same || next != block || block % FRAME_BLOCKS_MAX as u64 == 0 {
-                self.end_group();
-            }
-        }
-        self.first.get_or_insert((piece, block));
-        self.group.extend_from_slice(content);
-    }
-
-    fn end_group(&mut self) {
-        let Some((piece, block)) = self.first.take() else { return };
-        let start = self.buffer.len();
-        frame::encode(&self.group, piece.compression, &mut self.buffer);
-        let blocks = (self.group.len() / BLOCK_BYTES) as u64;
-        self.push(piece, block, blocks, Some(start..self.buffer.len()));
-        self.group.clear();
-    }
-
-    fn push(&mut self, piece: &Piece, block: u64, blocks: u64, frame: Option<std::ops::Range<usize>>) {
-        if let (None, Some(last)) = (&frame, self.out.last_mut()) {
-            let follows = last.owner == piece.owner && last.block + last.blocks == block;
-            if last.frame.is_none() && follows && last.place.layer == piece.place.layer {
-                last.blocks += blocks;
-                return;
-            }
-        }
-        self.out.push(Packed { place: piece.place, owner: piece.owner, block, blocks, frame });
-    }
-}
-
-/// Whether every byte is zero; written so that the compiler uses wide registers.
-fn is_zero(block: &[u8]) -> bool {
-    let (before, words, after) = {
-        // SAFETY: any bytes are valid as `u128`.
-        unsafe { block.align_to::<u128>() }
-    };
-    before.iter().chain(after).all(|b| *b == 0)
-        && words.chunks(16).all(|chunk| chunk.iter().fold(0, |all, word| all | word) == 0)
+    (jobs, places)
 }
 
 /// Writes the map nodes of every layer; everything is durable on return. A disk whose map cannot be read is left out.
@@ -340,20 +325,4 @@ async fn commit(store: &Store, part: &Part) -> Result<()> {
     store.change_head(&part.disk, draft, adopt).await?;
     store.budget.give(part.layers.iter().map(|layer| layer.budget_bytes).sum());
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn zeros_are_seen_wherever_the_block_lies() {
-        let bytes = vec![0u8; BLOCK_BYTES + 1];
-        assert!(is_zero(&bytes[1..]));
-        for at in [0, 1, 15, 16, 17, 2048, BLOCK_BYTES - 1] {
-            let mut block = bytes[1..].to_vec();
-            block[at] = 1;
-            assert!(!is_zero(&block), "byte {at}");
-        }
-    }
 }

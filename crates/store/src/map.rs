@@ -34,7 +34,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    fn entry(&self, block: u64) -> Entry {
+    pub(crate) fn entry(&self, block: u64) -> Entry {
         if self.first.is_hole() {
             return Entry::HOLE;
         }

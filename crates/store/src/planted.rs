@@ -30,6 +30,8 @@ pub const BUGS: &[(&str, &str)] = &[
     ("group-torn", "only the first disk of a group snapshot is marked in the journal"),
     ("clone-of-now", "a clone begins as the disk's present, not as the snapshot"),
     ("diff-one-child", "a comparison looks only at the first half of each node"),
+    ("dedupe-trusts-failed", "dedupe leans on blocks of a round that failed"),
+    ("repeat-misplaced", "a repeated block is mapped to the block before the one it repeats"),
     ("resolve-drops-gap", "a read takes the gap between two extents for zeros"),
 ];
 

@@ -6,6 +6,7 @@
 //! where the replay ended, and its journal is begun before anything is served.
 
 use crate::arena::ArenaSlice;
+use crate::dedupe::Dedupe;
 use crate::disk::Disk;
 use crate::journal::Journal;
 use crate::overlay::Source;
@@ -17,6 +18,7 @@ use std::sync::Arc;
 use stonefold_engine::{Engine, JournalId, Key, Version};
 use stonefold_env::Env;
 use stonefold_format::chunk::{CHUNK_HEADER, ChunkHeader};
+use stonefold_format::fingerprint::FingerprintKey;
 use stonefold_format::head::Head;
 use stonefold_format::pool::Pool;
 use stonefold_format::record::{self, Change, EXTENT_HEADER};
@@ -24,11 +26,13 @@ use stonefold_types::{BLOCK_BYTES, Error, Kind, Name, Result};
 
 /// Heads read at one time.
 const HEADS_ABREAST: usize = 32;
+/// One part in this many of the cache is for fingerprints.
+const DEDUPE_CACHE_PART: u64 = 8;
 /// Keys asked for at one time.
 const LIST_LIMIT: usize = 1000;
 
 pub(crate) async fn open(env: Env, engine: Arc<dyn Engine>, options: Options) -> Result<Arc<Store>> {
-    let session = begin_session(&env, &*engine).await?;
+    let pool = begin_session(&env, &*engine).await?;
     let disks = load_disks(&*engine).await?;
     let mut replay = Replay::new(disks.values().cloned());
     let mut retired = Vec::new();
@@ -41,13 +45,21 @@ pub(crate) async fn open(env: Env, engine: Arc<dyn Engine>, options: Options) ->
     let journal_id = JournalId(env.random());
     let engine_journal = engine.journal_create(journal_id).await?;
     let journal = Journal::start(&env, engine_journal, journal_id.0, replay.next_lsn);
-    let segments = Segments::new(env.clone(), engine.clone(), session, options.cache_bytes);
-    tracing::info!(session, disks = disks.len(), replayed_records = replay.applied, "the pool is open");
-    Ok(Store::new(env, engine, options, segments, (journal, journal_id), disks, retired))
+    let dedupe_bytes = options.cache_bytes / DEDUPE_CACHE_PART;
+    let segments =
+        Segments::new(env.clone(), engine.clone(), pool.sessions, options.cache_bytes - dedupe_bytes);
+    let dedupe = Dedupe::new(engine.clone(), FingerprintKey::derive(&pool.id), dedupe_bytes);
+    tracing::info!(
+        session = pool.sessions,
+        disks = disks.len(),
+        replayed_records = replay.applied,
+        "the pool is open"
+    );
+    Ok(Store::new(env, engine, options, (segments, dedupe), (journal, journal_id), disks, retired))
 }
 
 /// Takes the next session number, making the pool when there is none.
-async fn begin_session(env: &Env, engine: &dyn Engine) -> Result<u32> {
+async fn begin_session(env: &Env, engine: &dyn Engine) -> Result<Pool> {
     let key = Key::new("pool");
     let (mut pool, version) = match engine.get(&key).await {
         Ok((bytes, version)) => (Pool::decode(&bytes)?, version),
@@ -59,7 +71,7 @@ async fn begin_session(env: &Env, engine: &dyn Engine) -> Result<u32> {
         .put_if(&key, pool.encode().into(), &version)
         .await
         .map_err(|e| e.context("beginning a session"))?;
-    Ok(pool.sessions)
+    Ok(pool)
 }
 
 async fn make_pool(env: &Env, engine: &dyn Engine, key: &Key) -> Result<(Pool, Version)> {

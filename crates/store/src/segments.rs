@@ -13,9 +13,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use stonefold_engine::{Engine, Key};
 use stonefold_env::Env;
 use stonefold_format::entry::{Entry, Hint, SegmentId};
+use stonefold_format::fingerprint::Fingerprint;
 use stonefold_format::frame;
 use stonefold_format::node::Node;
-use stonefold_format::segment::{Footer, IndexRecord, SEGMENT_FOOTER, SegmentBuilder, SegmentKind};
+use stonefold_format::segment::{Footer, IndexRecord, SegmentBuilder, SegmentKind};
 use stonefold_types::{BLOCK_BYTES, Error, Kind, Result};
 
 /// Frames of a segment together take about this many bytes. Larger ones amortise the put and its syncs; smaller
@@ -55,6 +56,12 @@ const NODE_CACHE_PART: u64 = 4;
 /// The key of a segment.
 pub(crate) fn key(id: SegmentId) -> Key {
     Key::new(format!("segment/{id}"))
+}
+
+/// The number in a segment's key.
+pub(crate) fn id_of(key: &Key) -> Option<SegmentId> {
+    let id = key.as_str().strip_prefix("segment/")?;
+    u64::from_str_radix(id, 16).ok().map(SegmentId)
 }
 
 impl Segments {
@@ -149,13 +156,10 @@ impl Segments {
     async fn index_record(&self, entry: &Entry) -> Result<IndexRecord> {
         let id = entry.segment();
         let (object, _) = self.engine.get(&key(id)).await?;
-        let footer_at = object.len().checked_sub(SEGMENT_FOOTER);
-        let footer_at =
-            footer_at.ok_or_else(|| Error::new(Kind::Corrupt, format!("segment {id} is cut short")))?;
-        let footer = Footer::decode(&object[footer_at..], id)?;
+        let footer = Footer::decode(&object, id)?;
         let start = footer.index_offset as usize;
-        let index = object.get(start..start + footer.index_bytes).unwrap_or_default();
-        let records = footer.decode_index(index, id)?;
+        let index = object.get(start..start + footer.index_bytes()).unwrap_or_default();
+        let (records, _) = footer.decode_index(index)?;
         let slot = entry.slot();
         let holds = |r: &&IndexRecord| (r.first_slot..r.first_slot + u32::from(r.blocks)).contains(&slot);
         let absent = || Error::new(Kind::Corrupt, format!("segment {id} has no slot {slot}"));
@@ -237,6 +241,8 @@ struct Packing {
     builder: Option<SegmentBuilder>,
     /// Every segment begun.
     begun: Vec<SegmentId>,
+    /// Lengths of those that were put, in bytes.
+    lengths: Arc<Mutex<Vec<(SegmentId, u64)>>>,
     puts: VecDeque<Arc<Gate>>,
 }
 
@@ -247,11 +253,19 @@ impl Packer {
 
     /// Adds an encoded frame of `blocks` blocks; returns the entry of its first block. The frame can be read once
     /// [`Packer::finish`] has returned.
-    pub(crate) fn push(&self, encoded: &[u8], blocks: usize, owner: u64, place: u64) -> Entry {
+    pub(crate) fn push(
+        &self,
+        encoded: &[u8],
+        blocks: usize,
+        fingerprints: &[Fingerprint],
+        owner: u64,
+        place: u64,
+    ) -> Entry {
         let mut state = self.state.lock();
         if state.builder.as_ref().is_some_and(|builder| !builder.has_room(encoded.len(), blocks)) {
             let full = state.builder.take();
-            state.puts.extend(full.map(|builder| self.put(builder)));
+            let lengths = state.lengths.clone();
+            state.puts.extend(full.map(|builder| self.put(builder, lengths)));
         }
         let Packing { builder, begun, .. } = &mut *state;
         let builder = builder.get_or_insert_with(|| {
@@ -259,24 +273,26 @@ impl Packer {
             begun.push(builder.id());
             builder
         });
-        let (slot, offset) = builder.push(encoded, blocks, owner, place);
+        let (slot, offset) = builder.push(encoded, blocks, fingerprints, owner, place);
         Entry::new(builder.id(), slot, Hint::new(offset, encoded.len(), 0, 0))
     }
 
     /// Adds a map node. It can be read from the cache at once.
     pub(crate) fn push_node(&self, node: Node, encoded: &[u8], owner: u64, place: u64) -> Entry {
-        let entry = self.push(encoded, 1, owner, place);
+        let entry = self.push(encoded, 1, &[], owner, place);
         self.segments.keep_node(&entry, Arc::new(node));
         entry
     }
 
-    fn put(&self, builder: SegmentBuilder) -> Arc<Gate> {
+    fn put(&self, builder: SegmentBuilder, lengths: Arc<Mutex<Vec<(SegmentId, u64)>>>) -> Arc<Gate> {
         let gate = Arc::new(Gate::default());
         let (segments, done) = (self.segments.clone(), gate.clone());
         self.segments.env.spawn("segment put", async move {
-            let key = key(builder.id());
+            let id = builder.id();
+            let key = key(id);
             let object = builder.finish().freeze();
             segments.counters.puts.fetch_add(1, Ordering::Relaxed);
+            lengths.lock().push((id, object.len() as u64));
             segments.counters.put_bytes.fetch_add(object.len() as u64, Ordering::Relaxed);
             done.open(segments.engine.put_new(&key, object).await.map(|_| ()));
         });
@@ -295,6 +311,11 @@ impl Packer {
                 None => return Ok(()),
             }
         }
+    }
+
+    /// Segments put so far and their lengths in bytes.
+    pub(crate) fn lengths(&self) -> Vec<(SegmentId, u64)> {
+        self.state.lock().lengths.lock().clone()
     }
 
     /// Takes back every segment: nothing that is stored names them.
@@ -320,7 +341,8 @@ impl Packer {
         let puts = {
             let mut state = self.state.lock();
             let last = state.builder.take();
-            state.puts.extend(last.map(|builder| self.put(builder)));
+            let lengths = state.lengths.clone();
+            state.puts.extend(last.map(|builder| self.put(builder, lengths)));
             std::mem::take(&mut state.puts)
         };
         for put in puts {

@@ -2,6 +2,7 @@
 
 use crate::attachment::Attachment;
 use crate::budget::Budget;
+use crate::dedupe::Dedupe;
 use crate::disk::{Disk, State, View};
 use crate::fold;
 use crate::journal::Journal;
@@ -54,6 +55,7 @@ pub struct Store {
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) options: Options,
     pub(crate) segments: Arc<Segments>,
+    pub(crate) dedupe: Arc<Dedupe>,
     pub(crate) journal: Arc<Journal>,
     pub(crate) journal_id: JournalId,
     pub(crate) budget: Budget,
@@ -133,6 +135,12 @@ impl Store {
     pub async fn open(env: Env, engine: Arc<dyn Engine>, options: Options) -> Result<Arc<Self>> {
         let store = recovery::open(env, engine, options).await?;
         store.env.spawn("fold", store.clone().fold_rounds());
+        let dedupe = store.dedupe.clone();
+        store.env.spawn("dedupe index", async move {
+            if let Err(error) = dedupe.read_samples().await {
+                tracing::warn!("dedupe will find fewer duplicates until the next start: {error}");
+            }
+        });
         Ok(store)
     }
 
@@ -140,7 +148,7 @@ impl Store {
         env: Env,
         engine: Arc<dyn Engine>,
         options: Options,
-        segments: Arc<Segments>,
+        (segments, dedupe): (Arc<Segments>, Arc<Dedupe>),
         journal: (Arc<Journal>, JournalId),
         disks: BTreeMap<Name, Arc<Disk>>,
         retired: Vec<(JournalId, u64)>,
@@ -155,6 +163,7 @@ impl Store {
             env,
             engine,
             segments,
+            dedupe,
             journal: journal.0,
             journal_id: journal.1,
             budget,
@@ -552,6 +561,13 @@ impl Store {
             ("segment_reads", "Reads from segments", get(&segments.reads)),
             ("segment_bytes_read", "Bytes read from segments", get(&segments.read_bytes)),
             ("stale_hints", "Reads that had to ask a segment's index", get(&segments.stale_hints)),
+            ("dedupe_sought_blocks", "Blocks folded, zeros included", get(&self.dedupe.sought_blocks)),
+            ("dedupe_found_blocks", "Blocks that were stored already", get(&self.dedupe.found_blocks)),
+            (
+                "dedupe_samples",
+                "Fingerprints in memory that stand for their neighbourhoods",
+                self.dedupe.samples(),
+            ),
             ("cache_hits", "Blocks found in the cache", hits),
             ("cache_misses", "Blocks not found in the cache", misses),
         ]

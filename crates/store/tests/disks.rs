@@ -334,3 +334,68 @@ fn a_damaged_disk_holds_up_no_other() {
         assert_eq!(contents(&sound).await[..1 << 19], vec![5; 1 << 19]);
     });
 }
+
+fn random_bytes(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed | 1;
+    let mut word = || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 32) as u32
+    };
+    (0..len / 4).flat_map(|_| word().to_le_bytes()).collect()
+}
+
+fn counter(status: &stonefold_store::PoolStatus, name: &str) -> u64 {
+    status.counters.iter().find(|(counter, _, _)| *counter == name).unwrap().2
+}
+
+/// Goal: what the pool has already is not stored again, also after a restart, when only samples are in memory.
+#[test]
+fn a_second_copy_costs_next_to_nothing() {
+    run(async {
+        let engine = Arc::new(MemoryEngine::default());
+        let used = async |store: &Store| store.status().await.unwrap().used_bytes;
+        let data = random_bytes(7, 2 << 20);
+        let store = open(&engine).await;
+        for disk in ["a", "b", "c", "off"] {
+            create(&store, disk).await;
+        }
+        let settings = DiskSettings { dedupe: false, ..DiskSettings::default() };
+        store.set_disk(&name("off"), settings).await.unwrap();
+        attach(&store, "a").write(0, &data, false).await.unwrap();
+        store.close().await.unwrap();
+
+        let store = open(&engine).await;
+        let once = used(&store).await;
+        // Shifted by a block, and written in another rhythm.
+        for (at, part) in data.chunks(3 * 4096 * 17).enumerate() {
+            attach(&store, "b").write(4096 + (at * 3 * 4096 * 17) as u64, part, false).await.unwrap();
+        }
+        store.close().await.unwrap();
+        let store = open(&engine).await;
+        let twice = used(&store).await;
+        assert!(twice < once + once / 5, "{once} bytes became {twice}");
+        attach(&store, "off").write(0, &data, false).await.unwrap();
+        store.snapshot(&[name("off")], Some(name("s"))).await.unwrap();
+        store.diff(&"off@s".parse().unwrap(), None).await.unwrap();
+        assert!(used(&store).await > twice + data.len() as u64, "switched off, it is stored again");
+
+        // Single blocks here and there, known since the last fold.
+        let before = counter(&store.status().await.unwrap(), "dedupe_found_blocks");
+        for at in 0..50 {
+            let block = &data[at * 5 * 4096..][..4096];
+            attach(&store, "c").write(at as u64 * 3 * 4096, block, false).await.unwrap();
+        }
+        store.snapshot(&[name("c")], Some(name("s"))).await.unwrap();
+        store.diff(&"c@s".parse().unwrap(), None).await.unwrap();
+        let found = counter(&store.status().await.unwrap(), "dedupe_found_blocks") - before;
+        assert_eq!(found, 50);
+        store.drop_cache();
+        assert_eq!(contents(&attach(&store, "b")).await[4096..4096 + data.len()], data[..]);
+        assert_eq!(contents(&attach(&store, "off")).await[..data.len()], data[..]);
+        for at in 0..50 {
+            let mut block = [0; 4096];
+            attach(&store, "c").read(at as u64 * 3 * 4096, &mut block).await.unwrap();
+            assert_eq!(block[..], data[at * 5 * 4096..][..4096]);
+        }
+    });
+}

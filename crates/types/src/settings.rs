@@ -104,12 +104,20 @@ impl fmt::Display for Compression {
 }
 
 /// What a disk is made with, and what can be changed of it while it lives.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskSettings {
     /// When its writes are acknowledged.
     pub durability: Durability,
     /// How what is written from now on is compressed.
     pub compression: Compression,
+    /// Whether what is written from now on is stored only once in the pool.
+    pub dedupe: bool,
+}
+
+impl Default for DiskSettings {
+    fn default() -> Self {
+        DiskSettings { durability: Durability::default(), compression: Compression::default(), dedupe: true }
+    }
 }
 
 #[cfg(test)]

@@ -79,6 +79,9 @@ pub(crate) struct Policy {
     /// How data is compressed: lz4, zstd, zstd:1 to zstd:19, or none [default: lz4]
     #[arg(long, value_name = "HOW")]
     compression: Option<Compression>,
+    /// Whether blocks that the pool has already are stored again: on (they are not) or off [default: on]
+    #[arg(long, value_name = "on|off", value_parser = on_or_off)]
+    dedupe: Option<bool>,
 }
 
 /// What can be changed of a disk: at least one of it
@@ -91,6 +94,9 @@ pub(crate) struct Change {
     /// How what is written from now on is compressed: lz4, zstd, zstd:1 to zstd:19, or none
     #[arg(long, value_name = "HOW")]
     compression: Option<Compression>,
+    /// Whether blocks written from now on that the pool has already are stored again: on (they are not) or off
+    #[arg(long, value_name = "on|off", value_parser = on_or_off)]
+    dedupe: Option<bool>,
 }
 
 impl Disk {
@@ -108,9 +114,23 @@ impl Disk {
     }
 }
 
+fn on_or_off(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(format!("'{text}' is neither on nor off")),
+    }
+}
+
 /// The request to make a disk.
 fn wanted(name: Name, size_bytes: u64, policy: &Policy) -> DiskCreate {
-    DiskCreate { name, size_bytes, durability: policy.durability, compression: policy.compression }
+    DiskCreate {
+        name,
+        size_bytes,
+        durability: policy.durability,
+        compression: policy.compression,
+        dedupe: policy.dedupe,
+    }
 }
 
 fn create(context: &Context, name: Name, size: Size, policy: &Policy) -> Result<(), Failure> {
@@ -156,6 +176,7 @@ fn show_text(disk: &Info) -> String {
         ("data", Size(disk.mapped_bytes).to_string()),
         ("durability", disk.durability.to_string()),
         ("compression", disk.compression.to_string()),
+        ("dedupe", if disk.dedupe { "on" } else { "off" }.to_owned()),
         ("made (UTC)", disk.created.to_seconds_text()),
         ("clone of", disk.origin.clone().unwrap_or_default()),
         ("snapshots", disk.snapshots.to_string()),
@@ -165,7 +186,8 @@ fn show_text(disk: &Info) -> String {
 }
 
 fn set(context: &Context, name: &Name, change: &Change) -> Result<(), Failure> {
-    let change = DiskSet { durability: change.durability, compression: change.compression };
+    let change =
+        DiskSet { durability: change.durability, compression: change.compression, dedupe: change.dedupe };
     let disk = context.client()?.set_disk(name, &change)?;
     context.answer(&disk, || show_text(&disk))
 }

@@ -25,6 +25,7 @@ pub(super) async fn create(app: Shared, Body(asked): Body<DiskCreate>) -> Answer
     let settings = DiskSettings {
         durability: asked.durability.unwrap_or(app.durability),
         compression: asked.compression.unwrap_or_default(),
+        dedupe: asked.dedupe.unwrap_or(true),
     };
     let made = app
         .gate
@@ -39,6 +40,7 @@ pub(super) async fn set(app: Shared, disk: DiskPath, Body(asked): Body<DiskSet>)
         let settings = DiskSettings {
             durability: asked.durability.unwrap_or(now.durability),
             compression: asked.compression.unwrap_or(now.compression),
+            dedupe: asked.dedupe.unwrap_or(now.dedupe),
         };
         store.set_disk(&disk.0, settings).await
     });

@@ -1,0 +1,250 @@
+//! Finding blocks that are stored already.
+//!
+//! *Promises*: never names a block that is not durable or whose round may yet fail; takes no more memory than its
+//! bounds, whatever the pool holds. *Never*: is needed: it is soft state, and a duplicate it misses is stored twice.
+//!
+//! Memory holds one fingerprint in 64 of the whole pool, the *samples*. A duplicate run of any length soon meets
+//! one; then the index of the segment it points into, the *neighbourhood*, is loaded into a bounded cache, where the
+//! rest of the run is found. What was folded lately is there already. After a start the samples are read from the segments'
+//! tails in the background; until then fewer duplicates are found.
+
+use crate::cache::{AddressHasher, Cache};
+use crate::segments;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use stonefold_engine::{Engine, Key, Listed};
+use stonefold_format::entry::{Entry, Hint, SegmentId};
+use stonefold_format::fingerprint::{Fingerprint, FingerprintKey, SAMPLE_ONE_IN};
+use stonefold_format::segment::{Footer, SEGMENT_TAIL};
+use stonefold_types::{Error, Kind, Result};
+
+/// Samples kept, at most: some 40 bytes each, and one stands for 64 blocks, so that 1 TiB fits. Beyond it, every
+/// other one is let go.
+const SAMPLES_MAX: usize = 4 << 20;
+/// Segments whose tails are read at one time after a start.
+const TAILS_ABREAST: usize = 16;
+/// Keys asked for at one time; large, because an engine may look at every name for every page.
+const LIST_LIMIT: usize = 100_000;
+
+type Table<V> = HashMap<u64, V, BuildHasherDefault<AddressHasher>>;
+
+/// A block by its fingerprint. The low half is the key it is kept under.
+#[derive(Clone, Copy)]
+struct Known {
+    high: u64,
+    entry: Entry,
+}
+
+/// Blocks that a round of the fold has packed: known to that round at once, and to all when it has succeeded.
+#[derive(Default)]
+pub(crate) struct Fresh(Mutex<Vec<(Fingerprint, Entry)>>, Mutex<Table<Known>>);
+
+/// See the module.
+pub(crate) struct Dedupe {
+    engine: Arc<dyn Engine>,
+    key: FingerprintKey,
+    samples: Mutex<Samples>,
+    known: Cache<Known>,
+    /// Segments whose neighbourhoods were loaded lately.
+    loaded: Cache<()>,
+    /// Blocks that were not stored again.
+    pub(crate) found_blocks: AtomicU64,
+    /// Blocks that were looked for.
+    pub(crate) sought_blocks: AtomicU64,
+}
+
+#[derive(Default)]
+struct Samples {
+    /// From the low half of a fingerprint to the address of a block that has it.
+    places: Table<u64>,
+    /// Lengths of segment objects, in bytes: where their tails are.
+    lengths: Table<u64>,
+    /// Only samples divisible by 2 to this are kept.
+    thinned: u32,
+}
+
+/// Weight of a neighbour in the cache, in bytes.
+const KNOWN_BYTES: u64 = size_of::<Known>() as u64;
+
+impl Dedupe {
+    /// `memory_bytes` bounds the neighbourhoods.
+    pub(crate) fn new(engine: Arc<dyn Engine>, key: FingerprintKey, memory_bytes: u64) -> Arc<Self> {
+        Arc::new(Dedupe {
+            engine,
+            key,
+            samples: Mutex::default(),
+            known: Cache::new(memory_bytes),
+            loaded: Cache::new(memory_bytes / 64),
+            found_blocks: AtomicU64::new(0),
+            sought_blocks: AtomicU64::new(0),
+        })
+    }
+
+    /// What fingerprints are made with.
+    pub(crate) fn key(&self) -> FingerprintKey {
+        self.key.clone()
+    }
+
+    pub(crate) fn samples(&self) -> u64 {
+        self.samples.lock().places.len() as u64
+    }
+
+    /// Where blocks with these fingerprints, which lie together, are stored.
+    pub(crate) async fn find(&self, fingerprints: &[Fingerprint], fresh: &Fresh) -> Vec<Option<Entry>> {
+        for sample in fingerprints.iter().filter(|fingerprint| fingerprint.is_sample()) {
+            if self.lookup(sample, fresh).is_none() {
+                self.load_around(sample).await;
+            }
+        }
+        fingerprints.iter().map(|fingerprint| self.lookup(fingerprint, fresh)).collect()
+    }
+
+    fn lookup(&self, fingerprint: &Fingerprint, fresh: &Fresh) -> Option<Entry> {
+        let known = fresh.lookup(fingerprint).or_else(|| self.known.get(fingerprint.low))?;
+        (known.high == fingerprint.high).then_some(known.entry)
+    }
+
+    /// Loads the neighbourhood of a sample that is stored somewhere.
+    async fn load_around(&self, sample: &Fingerprint) {
+        let (segment, length) = {
+            let samples = self.samples.lock();
+            let Some(address) = samples.places.get(&sample.low) else { return };
+            let segment = SegmentId(address >> 20);
+            let Some(length) = samples.lengths.get(&segment.0) else { return };
+            (segment, *length)
+        };
+        if self.loaded.get(segment.0).is_some() {
+            return;
+        }
+        if let Err(error) = self.load(segment, length).await {
+            // Soft state: the block is stored once more, and whoever reads that segment is told.
+            tracing::warn!("the index of segment {segment} cannot be used for dedupe: {error}");
+        }
+        self.loaded.insert(segment.0, (), 0);
+    }
+
+    async fn load(&self, segment: SegmentId, length: u64) -> Result<()> {
+        let key = segments::key(segment);
+        let tail_bytes = (SEGMENT_TAIL as u64).min(length);
+        let tail = self.engine.get_range(&key, length - tail_bytes, tail_bytes as usize).await?;
+        let footer = Footer::decode(&tail, segment)?;
+        let index = self.engine.get_range(&key, footer.index_offset, footer.index_bytes()).await?;
+        let (records, fingerprints) = footer.decode_index(&index)?;
+        for record in records {
+            for at in 0..usize::from(record.blocks) {
+                let slot = record.first_slot + at as u32;
+                let hint = Hint::new(record.offset as usize, record.length as usize, at, 0);
+                if let Some(fingerprint) = fingerprints.get(slot as usize) {
+                    self.keep(fingerprint, Entry::new(segment, slot, hint));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn keep(&self, fingerprint: &Fingerprint, entry: Entry) {
+        self.known.insert(fingerprint.low, Known { high: fingerprint.high, entry }, KNOWN_BYTES);
+    }
+
+    /// Takes over what a round has packed, now that it can no longer be taken back. `lengths` are those of the
+    /// segments it put.
+    pub(crate) fn adopt(&self, fresh: &Fresh, lengths: &[(SegmentId, u64)]) {
+        let packed = std::mem::take(&mut *fresh.0.lock());
+        let mut samples = self.samples.lock();
+        samples.lengths.extend(lengths.iter().map(|(segment, length)| (segment.0, *length)));
+        for (fingerprint, entry) in packed {
+            samples.add(&fingerprint, entry.address);
+            self.keep(&fingerprint, entry);
+        }
+    }
+
+    /// Reads the samples of every data segment: the background work after a start.
+    pub(crate) async fn read_samples(&self) -> Result<()> {
+        let mut after: Option<Key> = None;
+        loop {
+            let listed = self.engine.list("segment/", after.as_ref(), LIST_LIMIT).await?;
+            let Some(last) = listed.last() else { return Ok(()) };
+            after = Some(last.key.clone());
+            for group in listed.chunks(TAILS_ABREAST) {
+                for read in futures::future::join_all(group.iter().map(|one| self.read_tail(one))).await {
+                    if let Err(error) = read {
+                        tracing::warn!("dedupe will not know a segment: {error}");
+                    }
+                }
+            }
+        }
+    }
+
+    async fn read_tail(&self, listed: &Listed) -> Result<()> {
+        let stranger = || Error::new(Kind::Invalid, format!("'{}' is no segment's name", listed.key));
+        let segment = segments::id_of(&listed.key).ok_or_else(stranger)?;
+        if self.samples.lock().lengths.contains_key(&segment.0) {
+            return Ok(());
+        }
+        let read = |bytes: u64| {
+            let bytes = bytes.min(listed.bytes);
+            self.engine.get_range(&listed.key, listed.bytes - bytes, bytes as usize)
+        };
+        let mut tail = read(SEGMENT_TAIL as u64).await?;
+        let footer = Footer::decode(&tail, segment)?;
+        if footer.tail_bytes() > tail.len() {
+            tail = read(footer.tail_bytes() as u64).await?;
+        }
+        let found = footer.decode_samples(&tail)?;
+        let mut samples = self.samples.lock();
+        samples.lengths.insert(segment.0, listed.bytes);
+        found
+            .iter()
+            .for_each(|(slot, fingerprint)| samples.add(fingerprint, segment.0 << 20 | u64::from(*slot)));
+        Ok(())
+    }
+}
+
+impl Samples {
+    fn add(&mut self, fingerprint: &Fingerprint, address: u64) {
+        if fingerprint.is_sample() && self.keeps(fingerprint.low) {
+            self.places.insert(fingerprint.low, address);
+        }
+        while self.places.len() > SAMPLES_MAX {
+            self.thinned += 1;
+            let thinned = self.thinned;
+            self.places.retain(|low, _| keeps(*low, thinned));
+        }
+    }
+
+    fn keeps(&self, low: u64) -> bool {
+        keeps(low, self.thinned)
+    }
+}
+
+fn keeps(low: u64, thinned: u32) -> bool {
+    (low / SAMPLE_ONE_IN) % (1 << thinned) == 0
+}
+
+impl Fresh {
+    fn lookup(&self, fingerprint: &Fingerprint) -> Option<Known> {
+        self.1.lock().get(&fingerprint.low).copied()
+    }
+
+    /// Where the round has packed a block with this fingerprint.
+    pub(crate) fn entry(&self, fingerprint: &Fingerprint) -> Option<Entry> {
+        self.lookup(fingerprint).filter(|known| known.high == fingerprint.high).map(|known| known.entry)
+    }
+
+    /// Notes a block that was packed.
+    pub(crate) fn add(&self, fingerprint: Fingerprint, entry: Entry) {
+        self.0.lock().push((fingerprint, entry));
+        self.1.lock().insert(fingerprint.low, Known { high: fingerprint.high, entry });
+    }
+}
+
+impl Dedupe {
+    /// Counts what a job looked for, and what of it was not stored again.
+    pub(crate) fn count(&self, sought: u64, found: u64) {
+        self.sought_blocks.fetch_add(sought, Ordering::Relaxed);
+        self.found_blocks.fetch_add(found, Ordering::Relaxed);
+    }
+}
