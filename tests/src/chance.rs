@@ -24,18 +24,18 @@ impl Chance {
 
     /// Another stream that begins here.
     pub fn fork(&mut self) -> Self {
-        Chance(self.next())
+        Chance(self.number())
     }
 
     /// The next number.
-    pub fn next(&mut self) -> u64 {
+    pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mix(self.0)
     }
 
     /// Below `end`.
     pub fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
+        self.number() % end
     }
 
     /// From `from` to `to`, both included.

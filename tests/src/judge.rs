@@ -171,10 +171,10 @@ pub fn in_order<'a>(judged: impl Iterator<Item = (&'a Entry, Verdict)>) -> Resul
     for (entry, verdict) in judged {
         match verdict {
             Verdict::In if newest.is_none_or(|other| entry.begun > other.begun) => newest = Some(entry),
-            Verdict::Out if entry.acked().is_some() => {
-                if missing.is_none_or(|other| entry.acked() < other.acked()) {
-                    missing = Some(entry);
-                }
+            Verdict::Out
+                if entry.acked().is_some() && missing.is_none_or(|other| entry.acked() < other.acked()) =>
+            {
+                missing = Some(entry);
             }
             _ => {}
         }

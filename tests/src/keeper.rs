@@ -183,7 +183,7 @@ impl Keeper<'_> {
         let clone = story.clones.get_mut(name).and_then(|clone| clone.holds.as_mut());
         for (at, bytes) in clone.into_iter().flatten() {
             let offset = self.chance.below(bytes.len() as u64 / 512 - 16) * 512;
-            let data: Vec<u8> = std::iter::repeat_with(|| self.chance.next() as u8).take(8192).collect();
+            let data: Vec<u8> = std::iter::repeat_with(|| self.chance.number() as u8).take(8192).collect();
             connection.write(bases[*at] + offset, &data)?;
             bytes[offset as usize..offset as usize + data.len()].copy_from_slice(&data);
         }

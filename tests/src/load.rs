@@ -442,7 +442,7 @@ fn zeroing(base: u64, offset: u64, len: u64) -> Vec<Step> {
 
 /// Bytes of which every 16 are unlike any others; half of each compresses well in half of the cases.
 fn data(chance: &mut Chance, len: usize) -> Vec<u8> {
-    let mark = chance.next();
+    let mark = chance.number();
     let compressible = chance.percent(50);
     let mut bytes = Vec::with_capacity(len);
     for cell in 0..(len / 16) as u64 {

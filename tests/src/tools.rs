@@ -67,6 +67,8 @@ impl Beside {
             .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
+            // What it says of a server that is killed under it is no news; run it by hand to hear more.
+            .stderr(Stdio::null())
             .spawn()
             .with_context(|| format!("starting {program}; is the package {} there?", package(program)))?;
         let mut beside = Beside { child, called: called(program, arguments) };
