@@ -57,7 +57,6 @@ fn what_is_not_there_or_cannot_be_is_refused_by_name() {
             ("snapshot rm none@monday".into(), 1, &["none"]),
             ("clone web@tuesday new".into(), 1, &["web@tuesday"]),
             ("clone web@monday web".into(), 1, &["web", "exists already"]),
-            ("rollback web@tuesday".into(), 1, &["web@tuesday"]),
             ("disk rm web".into(), 1, &["web", "snapshot"]),
             ("disk create new --size 0".into(), 1, &["size"]),
             ("disk create new --size 4097".into(), 1, &["4K"]),
