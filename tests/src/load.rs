@@ -25,6 +25,8 @@ const BLOCK: u64 = 4096;
 const PART: u64 = 256 << 10;
 /// A write up to this length takes effect in one step wherever it lies.
 const WHOLE_BYTES_MAX: u64 = 64 << 10;
+/// Kinds of data that clients write again and again.
+const KINDS: u64 = 6;
 /// How long a client tries to reach a server that is being started.
 const RECONNECT_MAX: Duration = Duration::from_secs(60);
 /// How often it tries.
@@ -440,13 +442,14 @@ fn zeroing(base: u64, offset: u64, len: u64) -> Vec<Step> {
         .collect()
 }
 
-/// Bytes of which every 16 are unlike any others; half of each compresses well in half of the cases.
+/// Bytes of which every 16 are unlike any others, unless they are of the few kinds that come again and again and are there
+/// to be deduplicated. Half of each compresses well in half of the cases.
 fn data(chance: &mut Chance, len: usize) -> Vec<u8> {
-    let mark = chance.number();
+    let mark = if chance.percent(30) { mix(1 + chance.below(KINDS)) } else { chance.number() };
     let compressible = chance.percent(50);
     let mut bytes = Vec::with_capacity(len);
     for cell in 0..(len / 16) as u64 {
-        bytes.extend_from_slice(&(mark + cell).to_le_bytes());
+        bytes.extend_from_slice(&mark.wrapping_add(cell).to_le_bytes());
         bytes.extend_from_slice(&if compressible { mark } else { mix(mark ^ cell) }.to_le_bytes());
     }
     bytes
