@@ -47,4 +47,22 @@ impl Replay {
     pub(crate) fn end(&mut self) {
         self.ended = true;
     }
+
+    /// Looks at what lies behind the end: a sound chunk of this journal that vouches for the one that is missing shows
+    /// that the medium has taken it, not a crash, and that what was made durable would be lost.
+    pub(crate) fn check_beyond(&self, bytes: &[u8]) -> Result<()> {
+        let missing = self.next_seq.unwrap_or(0);
+        let header = ChunkHeader::verify(bytes).ok().filter(|h| h.incarnation == self.id.0);
+        match header {
+            Some(beyond) if beyond.durable_below > missing => {
+                let what = format!(
+                    "chunk {missing} of journal {} is damaged, and writes that were flushed lie in it and behind it",
+                    self.id
+                );
+                Err(Error::new(Kind::Corrupt, what)
+                    .remedy("restore the journal's files from another copy; nothing was changed"))
+            }
+            _ => Ok(()),
+        }
+    }
 }

@@ -153,6 +153,7 @@ pub trait Journal: Send + Sync {
 #[async_trait]
 pub trait JournalReader: Send {
     /// The next chunk, whole and with a valid header checksum, from the oldest that was kept. `None` at the first
-    /// that is missing, torn or of another incarnation: what lies beyond was never durable.
+    /// that is missing, torn or of another incarnation: what lies beyond was never durable. Fails with `Corrupt` when a
+    /// chunk beyond says that it was.
     async fn next(&mut self) -> Result<Option<Bytes>>;
 }

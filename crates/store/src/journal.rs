@@ -47,6 +47,10 @@ pub(crate) struct Journal {
     handed_below: AtomicU64,
     /// Every record with a lower number is durable.
     durable_below: AtomicU64,
+    /// Chunks handed over.
+    handed_chunks: AtomicU64,
+    /// Chunks known to be durable, told in each new one.
+    durable_chunks: AtomicU64,
     closed: AtomicBool,
     pub(crate) counters: Counters,
 }
@@ -104,6 +108,8 @@ impl Journal {
             sync_wanted: AtomicBool::new(false),
             handed_below: AtomicU64::new(first_lsn),
             durable_below: AtomicU64::new(first_lsn),
+            handed_chunks: AtomicU64::new(0),
+            durable_chunks: AtomicU64::new(0),
             closed: AtomicBool::new(false),
             counters: Counters::default(),
         });
@@ -231,7 +237,10 @@ impl Journal {
             }
             let result = self.engine.append(bytes).await;
             match &result {
-                Ok(()) => self.handed_below.store(end, Ordering::Release),
+                Ok(()) => {
+                    self.handed_chunks.store(seq + 1, Ordering::Release);
+                    self.handed_below.store(end, Ordering::Release);
+                }
                 Err(error) => {
                     tracing::error!(
                         "the journal failed; nothing more is acknowledged until a restart: {error}"
@@ -259,7 +268,13 @@ impl Journal {
     }
 
     fn seal(&self, chunk: Chunk, seq: u64) -> Bytes {
-        let header = chunk::seal(chunk.arena.payload(), self.incarnation, seq, chunk.records);
+        let header = chunk::seal(
+            chunk.arena.payload(),
+            self.incarnation,
+            seq,
+            chunk.records,
+            self.durable_chunks.load(Ordering::Acquire),
+        );
         let padded = chunk.arena.len().next_multiple_of(CHUNK_ALIGN);
         chunk.arena.finish(&header, padded)
     }
@@ -281,7 +296,7 @@ impl Journal {
                 std::mem::take(&mut *next)
             };
             let failed = self.queue.lock().failed.clone();
-            let target = self.handed_below();
+            let (target, chunks) = (self.handed_below(), self.handed_chunks.load(Ordering::Acquire));
             let result = match failed {
                 Some(error) => Err(error),
                 None if planted::is("sync-skipped") => Ok(()),
@@ -290,7 +305,10 @@ impl Journal {
             let target = if planted::is("sync-covers-later") { self.handed_below() } else { target };
             self.counters.syncs.fetch_add(1, Ordering::Relaxed);
             match &result {
-                Ok(()) => self.durable_below.store(target, Ordering::Release),
+                Ok(()) => {
+                    self.durable_below.store(target, Ordering::Release);
+                    self.durable_chunks.store(chunks, Ordering::Release);
+                }
                 Err(error) => self.fail(error),
             }
             gate.open(result);

@@ -103,6 +103,24 @@ impl FileReader {
         Ok((chunk.len() == header.padded_len()).then_some(chunk))
     }
 
+    /// Looks at every chunk behind the end, wherever in the files it begins.
+    async fn check_beyond(&mut self) -> Result<()> {
+        while !self.files.is_empty() {
+            while !self.read(1).await?.is_empty() {
+                let found = self.candidate().await?;
+                if let Some(chunk) = &found {
+                    self.replay.check_beyond(chunk)?;
+                }
+                // What looks like a chunk may be a torn one that hides others.
+                self.at += AlignedBuf::ALIGN as u64;
+            }
+            self.files.pop_front();
+            self.at = 0;
+            self.window = (0, Bytes::new());
+        }
+        Ok(())
+    }
+
     /// The chunk at the present place if it is the next one.
     async fn accept(&mut self) -> Result<Option<Bytes>> {
         let accepted = self.candidate().await?.and_then(|chunk| self.replay.accept(chunk));
@@ -126,9 +144,10 @@ impl JournalReader for FileReader {
             }
         }
         // The end is final: what lies beyond was never durable.
-        self.files.clear();
         self.replay.end();
-        Ok(None)
+        let checked = self.check_beyond().await;
+        self.files.clear();
+        checked.map(|()| None)
     }
 }
 

@@ -184,6 +184,39 @@ async fn a_torn_journal_ends_before_the_tear() {
     }
 }
 
+/// Past bug: a chunk that had rotted was taken for the end, and what had been flushed behind it was lost in silence.
+#[tokio::test]
+async fn a_journal_that_lost_what_was_durable_is_refused() {
+    let dir = tempdir();
+    let engine =
+        open(&Options { journal_file_bytes_max: 64 << 10, ..Options::new(dir.path()) }).await.unwrap();
+    // Each chunk vouches for all but the last two before it.
+    for (round, rotten, told) in
+        [(0u8, 0u64, true), (1, 5, true), (2, 36, true), (3, 38, false), (4, 39, false)]
+    {
+        let id = JournalId([round + 1; 16]);
+        let journal = engine.journal_create(id).await.unwrap();
+        for seq in 0..40u64 {
+            let chunk = chunk::encode_after(id.0, seq, 1, seq.saturating_sub(2), &[seq as u8; 6000]);
+            journal.append(chunk.freeze()).await.unwrap();
+        }
+        drop(journal);
+        let path = engine.member.layout.journal(id).join(format!("{:08}", rotten / 8));
+        let file = fs::OpenOptions::new().write(true).open(path).unwrap();
+        file.write_all_at(b"rot", rotten % 8 * 8192 + 5000).unwrap();
+        let mut reader = engine.journal_open(id).await.unwrap();
+        for _ in 0..rotten {
+            assert!(reader.next().await.unwrap().is_some());
+        }
+        match reader.next().await {
+            Ok(end) => assert!(end.is_none() && !told, "chunk {rotten}"),
+            Err(error) => assert!(told && error.kind() == Kind::Corrupt, "chunk {rotten}: {error}"),
+        }
+        drop(reader);
+        engine.journal_remove(id).await.unwrap();
+    }
+}
+
 /// A journal that is trimmed as it grows goes round in the same files.
 #[tokio::test]
 async fn trimmed_files_are_used_again() {

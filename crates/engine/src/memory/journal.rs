@@ -130,6 +130,9 @@ impl JournalReader for MemoryReader {
         let next = self.chunks.pop_front().and_then(|chunk| self.replay.accept(chunk));
         if next.is_none() {
             self.replay.end();
+            for beyond in std::mem::take(&mut self.chunks) {
+                self.replay.check_beyond(&beyond)?;
+            }
         }
         Ok(next)
     }
