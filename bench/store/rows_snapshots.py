@@ -1,0 +1,161 @@
+"""Rows about snapshots and clones. No peer: each is held against the same server without them, or a fixed bound."""
+
+import time
+
+import load
+from arms import Connection, Stonefold
+from figures import goal, good, judged, per_second, quantile, row
+from rows_traffic import prewrite
+
+# Twenty a second: far more than a user takes, few enough that the load stays the load.
+INTERVAL_SECONDS = 0.05
+SNAPSHOTS = 1000
+CLONES = 1000
+CLONES_DEEP = 100
+
+
+def run(lab):
+    lab.say("a fresh pool for snapshots and clones")
+    stonefold = Stonefold(lab, "stonefold-snapshots")
+    lab.keep = [stonefold]
+    stonefold.create("disk")
+    prewrite(lab, stonefold)
+    lab.row("snapshots-under-load", lambda: under_load(lab, stonefold))
+    lab.row("clones", lambda: thousand_clones(lab, stonefold))
+    lab.row("reads-behind-snapshots", lambda: reads_behind(lab, stonefold))
+    stonefold.close()
+
+
+def heavy(lab, arm, seconds):
+    return load.Load(lab, arm, "randwrite", "4k", 32, seconds=seconds, fsync=256)
+
+
+def under_load(lab, stonefold):
+    created, removed, fresh = [], [], iter(range(10**9))
+
+    def alone():
+        return heavy(lab, stonefold, lab.seconds * 2).result()
+
+    def creating():
+        names = []
+        kept = beside(lab, stonefold, lambda api: create_one(api, names, fresh), created)
+        lab.snapshots = names
+        return kept
+
+    def removing():
+        return beside(lab, stonefold, lambda api: remove_one(api, lab.snapshots), removed)
+
+    def rated(job):
+        def measure():
+            kept = job()
+            kept["rate"] = kept["write"]["iops"]
+            kept["p99_ms"] = load.p99_ms(kept, "write")
+            stonefold.settle()
+            return kept
+
+        return measure
+
+    measured = lab.alternate(
+        {"stonefold": rated(alone), "creating snapshots": rated(creating), "removing them": rated(removing)}
+    )
+    lab.raw("snapshots-under-load", {"create_ms": created, "remove_ms": removed})
+    goals = []
+    for what, times in (("create", created), ("remove", removed)):
+        if times:
+            told = judged([quantile(times, 99)], 10.0, True, f"ms p99 to {what}")
+            told["figure"] += f", {quantile(times, 50):.2f} p50, {max(times):.2f} at most, of {len(times)}"
+            goals.append(told)
+    for arm in ("creating snapshots", "removing them"):
+        pairs = [pair for pair in zip(measured[arm], measured["stonefold"]) if good(pair) == list(pair)]
+        rates = [with_it["rate"] / without["rate"] for with_it, without in pairs]
+        tails = [with_it["p99_ms"] / without["p99_ms"] for with_it, without in pairs]
+        goals.append(judged(rates, 0.9, False, f"× throughput, {arm}"))
+        goals.append(judged(tails, 1.5, True, f"× p99 of writes, {arm}"))
+    note = f"one each {INTERVAL_SECONDS * 1000:.0f} ms; over the API on a kept connection"
+    return row("snapshots under 4K random writes, depth 32, fsync each 256", measured, per_second, goals, note)
+
+
+def create_one(api, names, fresh):
+    name = f"s{next(fresh)}"
+    api.ask("POST", "/v1/snapshots", {"disks": ["disk"], "name": name})
+    names.append(name)
+
+
+def remove_one(api, names):
+    if not names:
+        return False
+    api.ask("DELETE", f"/v1/disks/disk/snapshots/{names.pop()}")
+    return True
+
+
+def beside(lab, stonefold, act, times_ms):
+    """Acts at fixed instants while the load runs; a late one is measured from when it was due."""
+    job = heavy(lab, stonefold, lab.seconds * 2)
+    api = Connection(stonefold.api_socket)
+    time.sleep(0.5)
+    due = time.monotonic()
+    while job.running():
+        time.sleep(max(0.0, due - time.monotonic()))
+        if act(api) is False:
+            break
+        times_ms.append((time.monotonic() - due) * 1000)
+        due += INTERVAL_SECONDS
+    api.close()
+    return job.result()
+
+
+def thousand_clones(lab, stonefold):
+    stonefold.settle()
+    stonefold.snapshot("disk", "golden")
+    stonefold.settle()
+    before = stonefold.status()["used_bytes"]
+    api, started = Connection(stonefold.api_socket), time.monotonic()
+    for number in range(CLONES):
+        api.ask("POST", "/v1/disks/disk/snapshots/golden/clone", {"name": f"clone-{number}"})
+    seconds = time.monotonic() - started
+    stonefold.settle()
+    each = (stonefold.status()["used_bytes"] - before) / CLONES / 1024
+    lab.raw("clones", {"seconds": seconds, "used_bytes_before": before, "kib_each": each})
+    started = time.monotonic()
+    for number in range(CLONES):
+        api.ask("DELETE", f"/v1/disks/clone-{number}")
+    removing = time.monotonic() - started
+    api.close()
+    goals = [judged([seconds], 5.0, True, "s in all"), judged([each], 64.0, True, "KiB of pool each")]
+    note = f"over the API on a kept connection; removing them again took {removing:.1f} s"
+    return {"title": f"{CLONES:,} clones of one snapshot", "arms": {}, "goals": goals, "note": note}
+
+
+def reads_behind(lab, stonefold):
+    """Three disks of the same content: as it was, with snapshots taken under writes, and at the end of a chain."""
+    region = min(lab.size, lab.cache // 4)
+    lab.say(f"{SNAPSHOTS:,} snapshots under writes, then a clone of a clone, {CLONES_DEEP} deep")
+    api = Connection(stonefold.api_socket)
+    base = "/v1/disks/disk/snapshots/golden/clone"
+    for disk in ("plain", "behind", "deep-0"):
+        api.ask("POST", base, {"name": disk})
+    writes = load.Load(lab, stonefold, "randwrite", "4k", 1, disk="behind", seconds=600, rate_iops=1000, region=region)
+    for number in range(SNAPSHOTS):
+        api.ask("POST", "/v1/snapshots", {"disks": ["behind"], "name": f"s{number}"})
+        time.sleep(0.002)
+    writes.stop()
+    for depth in range(CLONES_DEEP):
+        api.ask("POST", "/v1/snapshots", {"disks": [f"deep-{depth}"], "name": "s"})
+        api.ask("POST", f"/v1/disks/deep-{depth}/snapshots/s/clone", {"name": f"deep-{depth + 1}"})
+    api.close()
+    stonefold.settle("behind")
+
+    def job(disk):
+        def measure():
+            load.run(lab, stonefold, "read", "1M", 8, disk=disk, region=region)
+            return load.run(lab, stonefold, "randread", "4k", 32, disk=disk, region=region, seconds=lab.seconds)
+
+        return measure
+
+    deep = f"clone ×{CLONES_DEEP}"
+    measured = lab.alternate({"without": job("plain"), "1,000 snapshots": job("behind"), deep: job(f"deep-{CLONES_DEEP}")})
+    goals = []
+    for arm in ("1,000 snapshots", deep):
+        pairs = [pair for pair in zip(measured[arm], measured["without"]) if good(pair) == list(pair)]
+        goals.append(judged([ours["rate"] / theirs["rate"] for ours, theirs in pairs], 0.95, False, f"× without, {arm}"))
+    return row("4K random read, depth 32, in cache, behind snapshots", measured, per_second, goals)
