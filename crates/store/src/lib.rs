@@ -13,8 +13,10 @@ mod budget;
 mod cache;
 mod dedupe;
 mod disk;
+mod disks;
 mod fold;
 mod gate;
+mod heads;
 mod journal;
 mod map;
 mod overlay;
@@ -24,11 +26,13 @@ mod read;
 mod recovery;
 mod segments;
 mod snapshots;
+mod status;
 mod store;
 
 pub use attachment::{Attachment, Extent, Flushed};
 pub use snapshots::SnapshotInfo;
-pub use store::{DiskInfo, Options, PoolStatus, Store};
+pub use status::{DiskInfo, PoolStatus};
+pub use store::{Options, Store};
 
 use stonefold_types::{Error, Kind};
 

@@ -5,10 +5,12 @@
 //! now.
 
 use crate::disk::{Disk, Snapshot, State, View};
+use crate::disks::check_idle;
 use crate::map;
 use crate::overlay::Blocks;
 use crate::planted;
-use crate::store::{DiskInfo, Store, check_idle};
+use crate::status::DiskInfo;
+use crate::store::Store;
 use std::sync::Arc;
 use stonefold_env::WallNanos;
 use stonefold_format::head::Commit;

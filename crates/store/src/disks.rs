@@ -1,0 +1,196 @@
+//! Making, changing, removing and attaching disks.
+
+use crate::attachment::Attachment;
+use crate::disk::{Disk, State, View};
+use crate::heads::head_key;
+use crate::overlay::Source;
+use crate::status::{DiskInfo, describe};
+use crate::store::Store;
+use std::sync::Arc;
+use stonefold_format::head::{Commit, Head};
+use stonefold_format::record::{Change, Record};
+use stonefold_types::{
+    BLOCK_BYTES, DISK_BYTES_MAX, DiskSettings, Error, ExportName, Kind, Name, Result, Size, SnapshotName,
+};
+
+impl Store {
+    /// Makes a disk of zeros.
+    pub async fn create_disk(
+        &self,
+        name: &Name,
+        size_bytes: u64,
+        settings: DiskSettings,
+    ) -> Result<DiskInfo> {
+        check_size(size_bytes)?;
+        self.add_disk(name, size_bytes, settings, None, Commit::default()).await
+    }
+
+    pub(crate) async fn add_disk(
+        &self,
+        name: &Name,
+        size_bytes: u64,
+        settings: DiskSettings,
+        origin: Option<SnapshotName>,
+        commit: Commit,
+    ) -> Result<DiskInfo> {
+        self.check_open()?;
+        let head = Head {
+            id: u64::from_le_bytes(self.env.random()),
+            name: name.clone(),
+            created: self.env.wall(),
+            size_bytes,
+            settings,
+            origin,
+            // Records before its birth are not its own.
+            folded_lsn: self.journal.next_lsn() - 1,
+            commit,
+            next_snapshot_id: 1,
+            snapshots: Vec::new(),
+        };
+        let (key, bytes) = (head_key(name), head.encode());
+        let version = match self.engine.put_new(&key, bytes.clone().into()).await {
+            Ok(version) => version,
+            Err(error) if error.kind() == Kind::AlreadyExists => {
+                let what = format!("disk '{name}' exists already");
+                return Err(Error::new(Kind::AlreadyExists, what)
+                    .remedy("choose another name, or remove that disk first"));
+            }
+            // An error does not say whether it happened: what is stored does.
+            Err(error) => match self.engine.get(&key).await {
+                Ok((found, version)) if found == bytes => version,
+                _ => return Err(error.context(format!("creating disk '{name}'"))),
+            },
+        };
+        let disk = Disk::from_head(head, version);
+        self.disks.lock().insert(name.clone(), disk.clone());
+        Ok(describe(&disk))
+    }
+
+    /// All disks, by name.
+    pub fn disks(&self) -> Vec<DiskInfo> {
+        self.all_disks().iter().map(|disk| describe(disk)).collect()
+    }
+
+    /// One disk.
+    pub fn disk(&self, name: &Name) -> Result<DiskInfo> {
+        self.find(name).map(|disk| describe(&disk))
+    }
+
+    /// Replaces a disk's settings; they hold for what is written from now on.
+    pub async fn set_disk(&self, name: &Name, settings: DiskSettings) -> Result<DiskInfo> {
+        let disk = self.find(name)?;
+        let chosen = settings.clone();
+        self.change_head(&disk, |head, _| head.settings = chosen, |state| state.settings = settings).await?;
+        Ok(describe(&disk))
+    }
+
+    /// Changes a disk's size. What a smaller size cuts off is gone. Clients see the new size when they next connect.
+    pub async fn resize_disk(&self, name: &Name, size_bytes: u64) -> Result<DiskInfo> {
+        check_size(size_bytes)?;
+        let disk = self.find(name)?;
+        let appended = {
+            let mut state = disk.state.lock();
+            state.check_not_barred()?;
+            let block_bytes = BLOCK_BYTES as u64;
+            let lost = size_bytes / block_bytes..state.size_bytes.div_ceil(block_bytes);
+            let mut encoded = Vec::new();
+            let shrinks = !lost.is_empty();
+            if shrinks {
+                let change = Change::Zero { block: lost.start, blocks: lost.end - lost.start };
+                Record { disk: disk.id, change }.encode(&mut encoded);
+            }
+            Record { disk: disk.id, change: Change::Resize { size_bytes } }.encode(&mut encoded);
+            let count = 1 + u32::from(shrinks);
+            let appended = self.journal.append_records(&encoded, count)?;
+            if shrinks {
+                state.active.insert(lost, appended.lsn, Source::Zero);
+            }
+            state.active.note(appended.lsn, 0);
+            state.active.note(appended.lsn + u64::from(count) - 1, 0);
+            state.active.size_bytes = Some(size_bytes);
+            state.size_bytes = size_bytes;
+            appended
+        };
+        self.durably(appended).await?;
+        Ok(describe(&disk))
+    }
+
+    /// Removes a disk. Refused while clients are attached or it has snapshots; clones of it live on.
+    pub async fn remove_disk(&self, name: &Name) -> Result<()> {
+        let disk = self.find(name)?;
+        // After any round that is under way, so that none writes the head anew.
+        let _alone = self.folding.lock().await;
+        {
+            let mut state = disk.state.lock();
+            check_idle(&disk.name, &state)?;
+            if !state.snapshots.is_empty() {
+                let what = format!("disk '{name}' has {} snapshots", state.snapshots.len());
+                return Err(Error::new(Kind::Busy, what).remedy("remove its snapshots first"));
+            }
+            state.barred = Some(Error::new(Kind::NotFound, format!("disk '{name}' has been removed")));
+        }
+        if let Err(error) = self.engine.delete(&head_key(name)).await {
+            // An error does not say whether it happened: what is stored does. While nobody knows, the disk stays
+            // barred, so that nothing is written to a disk that may be gone; removing it again is allowed.
+            match self.engine.get(&head_key(name)).await {
+                Err(gone) if gone.kind() == Kind::NotFound => {}
+                Ok(_) => {
+                    disk.state.lock().barred = None;
+                    return Err(error.context(format!("removing disk '{name}'")));
+                }
+                Err(_) => {
+                    let what = format!("disk '{name}' may have been removed: {}", error.what());
+                    disk.state.lock().barred = Some(Error::new(Kind::Busy, what).remedy("remove it again"));
+                    return Err(error.context(format!("removing disk '{name}'")));
+                }
+            }
+        }
+        self.disks.lock().remove(name);
+        let mut state = disk.state.lock();
+        state.freeze(None);
+        self.budget.give(state.frozen.drain(..).map(|layer| layer.budget_bytes).sum());
+        Ok(())
+    }
+
+    /// Attaches a client to a disk, writable, or to a snapshot, read-only.
+    pub fn attach(self: &Arc<Self>, export: &ExportName) -> Result<Attachment> {
+        let disk = self.find(export.disk())?;
+        let mut state = disk.state.lock();
+        state.check_not_barred()?;
+        let view = match export {
+            ExportName::Disk(_) => {
+                state.clients += 1;
+                View::Now
+            }
+            ExportName::Snapshot(name) => {
+                let id = state.snapshot_named(&name.disk, &name.snapshot)?.id;
+                let snapshot =
+                    state.snapshots.iter_mut().find(|s| s.id == id).expect("found by name just now");
+                snapshot.readers += 1;
+                View::Snapshot(id)
+            }
+        };
+        let size_bytes = state.size_of(view);
+        drop(state);
+        Ok(Attachment::new(self.clone(), disk, view, export.clone(), size_bytes))
+    }
+}
+
+/// Fails with `Busy` while a client is attached to the disk or to one of its snapshots.
+pub(crate) fn check_idle(name: &Name, state: &State) -> Result<()> {
+    let clients = state.clients + state.snapshots.iter().map(|s| s.readers).sum::<usize>();
+    if clients == 0 {
+        return Ok(());
+    }
+    let what = format!("disk '{name}' is in use by {clients} client{}", if clients == 1 { "" } else { "s" });
+    Err(Error::new(Kind::Busy, what).remedy("disconnect them first"))
+}
+
+fn check_size(size_bytes: u64) -> Result<()> {
+    if size_bytes > 0 && size_bytes <= DISK_BYTES_MAX && size_bytes % BLOCK_BYTES as u64 == 0 {
+        return Ok(());
+    }
+    let what = format!("{size_bytes} bytes is no size for a disk");
+    Err(Error::new(Kind::Invalid, what)
+        .remedy(format!("choose a multiple of 4K, from 4K to {}", Size(DISK_BYTES_MAX))))
+}

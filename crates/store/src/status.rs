@@ -1,0 +1,139 @@
+//! What is told of a pool and its disks.
+
+use crate::disk::Disk;
+use crate::store::Store;
+use std::sync::atomic::{AtomicU64, Ordering};
+use stonefold_env::WallNanos;
+use stonefold_types::{BLOCK_BYTES, DiskSettings, Name, Result, SnapshotName};
+
+/// What is known of a disk.
+#[derive(Clone, Debug)]
+pub struct DiskInfo {
+    /// Unique in the pool.
+    pub name: Name,
+    /// In bytes.
+    pub size_bytes: u64,
+    /// As chosen.
+    pub settings: DiskSettings,
+    /// Nanoseconds since 1970.
+    pub created: WallNanos,
+    /// Attached clients that can write.
+    pub clients: usize,
+    /// The snapshot it was cloned from; that may be gone.
+    pub origin: Option<SnapshotName>,
+    /// How many it has.
+    pub snapshots: usize,
+    /// Bytes of blocks mapped, unfolded writes left out.
+    pub mapped_bytes: u64,
+    /// Since the start: reads, bytes read, writes, bytes written, flushes.
+    pub traffic: [u64; 5],
+}
+
+/// The state of the pool.
+#[derive(Clone, Debug)]
+pub struct PoolStatus {
+    /// The URL and how it is reached.
+    pub engine: String,
+    /// How many.
+    pub disks: usize,
+    /// How many, on all disks.
+    pub snapshots: usize,
+    /// The sum of the disks' sizes.
+    pub provisioned_bytes: u64,
+    /// What the place can hold.
+    pub total_bytes: u64,
+    /// What it can still hold.
+    pub free_bytes: u64,
+    /// What the pool occupies there.
+    pub used_bytes: u64,
+    /// Acknowledged, not yet folded.
+    pub journal_bytes: u64,
+    /// Held by the caches.
+    pub cache_bytes: u64,
+    /// The bound of the caches.
+    pub cache_bytes_max: u64,
+    /// Counters since the start, for metrics: name, help, value.
+    pub counters: Vec<(&'static str, &'static str, u64)>,
+}
+
+impl Store {
+    /// Empties the caches: the next reads are cold.
+    pub fn drop_cache(&self) {
+        self.segments.drop_caches();
+    }
+
+    /// A new bound for the caches, in bytes, kept to at once.
+    pub fn resize_cache(&self, bytes: u64) {
+        self.segments.resize_caches(bytes);
+    }
+
+    /// The state of the pool.
+    pub async fn status(&self) -> Result<PoolStatus> {
+        self.check_open()?;
+        let room = self.engine.room().await?;
+        let disks = self.disks();
+        let (cache_bytes, cache_bytes_max) = self.segments.cache_bytes();
+        Ok(PoolStatus {
+            engine: self.engine.describe(),
+            disks: disks.len(),
+            snapshots: disks.iter().map(|disk| disk.snapshots).sum(),
+            provisioned_bytes: disks.iter().map(|disk| disk.size_bytes).sum(),
+            total_bytes: room.total_bytes,
+            free_bytes: room.free_bytes,
+            used_bytes: room.used_bytes,
+            journal_bytes: self.budget.used(),
+            cache_bytes,
+            cache_bytes_max,
+            counters: self.read_counters(),
+        })
+    }
+
+    fn read_counters(&self) -> Vec<(&'static str, &'static str, u64)> {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let (journal, segments) = (&self.journal.counters, &self.segments.counters);
+        let (hits, misses) = self.segments.cache_hits_misses();
+        vec![
+            ("journal_chunks", "Chunks appended to the journal", get(&journal.chunks)),
+            ("journal_bytes_written", "Bytes appended to the journal", get(&journal.chunk_bytes)),
+            ("journal_syncs", "Times the journal was made durable", get(&journal.syncs)),
+            ("fold_rounds", "Rounds of the fold", get(&self.counters.rounds)),
+            (
+                "fold_failures",
+                "Rounds of the fold that failed and were tried again",
+                get(&self.counters.failed_rounds),
+            ),
+            ("segment_puts", "Segments put", get(&segments.puts)),
+            ("segment_bytes_put", "Bytes of segments put", get(&segments.put_bytes)),
+            ("segment_reads", "Reads from segments", get(&segments.reads)),
+            ("segment_bytes_read", "Bytes read from segments", get(&segments.read_bytes)),
+            ("stale_hints", "Reads that had to ask a segment's index", get(&segments.stale_hints)),
+            ("dedupe_sought_blocks", "Blocks folded, zeros included", get(&self.dedupe.sought_blocks)),
+            ("dedupe_found_blocks", "Blocks that were stored already", get(&self.dedupe.found_blocks)),
+            (
+                "dedupe_samples",
+                "Fingerprints in memory that stand for their neighbourhoods",
+                self.dedupe.samples(),
+            ),
+            ("cache_hits", "Blocks found in the cache", hits),
+            ("cache_misses", "Blocks not found in the cache", misses),
+        ]
+    }
+}
+
+pub(crate) fn describe(disk: &Disk) -> DiskInfo {
+    let state = disk.state.lock();
+    let counters = &disk.counters;
+    let traffic =
+        [&counters.reads, &counters.read_bytes, &counters.writes, &counters.write_bytes, &counters.flushes];
+    DiskInfo {
+        name: disk.name.clone(),
+        size_bytes: state.size_bytes,
+        settings: state.settings.clone(),
+        created: disk.created,
+        clients: state.clients,
+        origin: disk.origin.clone(),
+        snapshots: state.snapshots.len(),
+        mapped_bytes: state.commit.mapped_blocks * BLOCK_BYTES as u64,
+        traffic: traffic.map(|counter| counter.load(Ordering::Relaxed)),
+    }
+}
