@@ -107,11 +107,20 @@ impl<'a> Crashes<'a> {
         }
         self.world.server.fetch_add(1, SeqCst);
         self.start()?;
+        // Again, while clients are coming back and before what was replayed is folded: so there are several journals.
+        while stay && self.chance.percent(40) {
+            std::thread::sleep(self.chance.millis(0, 60));
+            self.gateway.take().context("a server runs")?.kill();
+            self.killed_early += 1;
+            self.world.server.fetch_add(1, SeqCst);
+            self.start()?;
+        }
         self.keeper().settle()?;
         if stay {
             self.stayed += 1;
             // A client may find out only now that its server had died; until all have, it is excused.
-            self.keeper().wait_for_clients(server + 1, SETTLE_MAX)?;
+            let server = self.world.server.load(SeqCst);
+            self.keeper().wait_for_clients(server, SETTLE_MAX)?;
             self.world.killing.store(false, SeqCst);
         } else {
             self.world.killing.store(false, SeqCst);
@@ -122,14 +131,17 @@ impl<'a> Crashes<'a> {
 
     /// Snapshots and clones beside the load, until the kill.
     fn load_and_kill(&mut self) -> Result<()> {
-        let load = self.chance.millis(20, 600);
+        // Without a keeper, who has things folded, and not for long: so journals of several deaths add up.
+        let quick = self.chance.percent(40);
+        let load = if quick { self.chance.millis(5, 100) } else { self.chance.millis(20, 600) };
         let mut keeper = self.keeper();
         let mut gateway = self.gateway.take().context("a server runs")?;
         let world = Arc::clone(&self.world);
         self.made = std::thread::scope(|scope| {
-            let keeping = std::thread::Builder::new()
-                .name("keeper".into())
-                .spawn_scoped(scope, move || keeper.keep().map(|()| keeper.made))?;
+            let keeping =
+                std::thread::Builder::new().name("keeper".into()).spawn_scoped(scope, move || {
+                    if quick { Ok(keeper.made) } else { keeper.keep().map(|()| keeper.made) }
+                })?;
             std::thread::sleep(load);
             let alive = gateway.is_running();
             world.killing.store(true, SeqCst);
@@ -142,7 +154,7 @@ impl<'a> Crashes<'a> {
 
     /// Starts the server, sometimes killing it once more before it is ready.
     fn start(&mut self) -> Result<()> {
-        let journal = ["8M", "16M", "64M"];
+        let journal = ["8M", "16M", "256M", "256M"];
         while self.chance.percent(15) && !self.ready.is_empty() {
             let starting = self.place.begin(&["--cache", "8M", "--journal", "16M"])?;
             std::thread::sleep(self.chance.millis(1, 60));
@@ -203,7 +215,7 @@ impl<'a> Crashes<'a> {
         self.ready.sort();
         let at = |part: usize| self.ready[(self.ready.len() - 1) * part / 100].as_millis();
         println!(
-            "{} starts, ready after {} ms (median; p90 {}, longest {}); {} more killed before they were ready; clients stayed {} times; \
+            "{} starts, ready after {} ms (median; p90 {}, longest {}); {} killed before they or their clients were ready; clients stayed {} times; \
              {} requests acknowledged, {} sent again; {} snapshots and clones",
             self.ready.len(),
             at(50),
