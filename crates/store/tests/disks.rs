@@ -354,7 +354,7 @@ fn a_second_copy_costs_next_to_nothing() {
     run(async {
         let engine = Arc::new(MemoryEngine::default());
         let used = async |store: &Store| store.status().await.unwrap().used_bytes;
-        let data = random_bytes(7, 2 << 20);
+        let data = random_bytes(7, 704 * 4096);
         let store = open(&engine).await;
         for disk in ["a", "b", "c", "off"] {
             create(&store, disk).await;
@@ -362,9 +362,15 @@ fn a_second_copy_costs_next_to_nothing() {
         let settings = DiskSettings { dedupe: false, ..DiskSettings::default() };
         store.set_disk(&name("off"), settings).await.unwrap();
         attach(&store, "a").write(0, &data, false).await.unwrap();
+        store.snapshot(&[name("a")], Some(name("s"))).await.unwrap();
+        store.diff(&"a@s".parse().unwrap(), None).await.unwrap();
+        let samples = counter(&store.status().await.unwrap(), "dedupe_samples");
         store.close().await.unwrap();
 
         let store = open(&engine).await;
+        while counter(&store.status().await.unwrap(), "dedupe_samples") < samples {
+            tokio::task::yield_now().await;
+        }
         let once = used(&store).await;
         // Shifted by a block, and written in another rhythm.
         for (at, part) in data.chunks(3 * 4096 * 17).enumerate() {
@@ -373,7 +379,8 @@ fn a_second_copy_costs_next_to_nothing() {
         store.close().await.unwrap();
         let store = open(&engine).await;
         let twice = used(&store).await;
-        assert!(twice < once + once / 5, "{once} bytes became {twice}");
+        // A job of 256 blocks has no sample once in 56 times, and is then stored again. All three once in 170,000.
+        assert!(twice < once + once * 4 / 5, "{once} bytes became {twice}");
         attach(&store, "off").write(0, &data, false).await.unwrap();
         store.snapshot(&[name("off")], Some(name("s"))).await.unwrap();
         store.diff(&"off@s".parse().unwrap(), None).await.unwrap();
