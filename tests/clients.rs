@@ -5,7 +5,7 @@
 //! stopped or killed, another client reads. *Past bug*: none yet.
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
@@ -15,6 +15,7 @@ use stonefold_e2e::chance::Chance;
 use stonefold_e2e::gateway::{Place, in_a_place};
 use stonefold_e2e::mounts::{Fuse, Loop, Mount, possible};
 use stonefold_e2e::tools::{Beside, attempt, run};
+use stonefold_guest::time::Deadline;
 
 /// Small caches and journals, so that folding and cold reads happen within a test.
 const SMALL: [&str; 4] = ["--cache", "8M", "--journal", "16M"];
@@ -231,6 +232,9 @@ fn xfs_is_whole_after_the_server_is_killed_under_it() {
     });
 }
 
+/// Files synced in each round before the server is killed.
+const FILES_BEFORE_KILL: u64 = 20;
+
 type Check = dyn Fn(&str) -> Result<(Option<i32>, String)>;
 
 /// Makes a file system, kills the server while files are written, and looks: the file system's own check finds
@@ -260,7 +264,14 @@ fn file_system_survives(kind: &str, make: &[&str], options: &str, check: &Check)
                 let writer = std::thread::Builder::new()
                     .name("writes-files".into())
                     .spawn_scoped(scope, || write_files(&mount.folder, &known, &stop))?;
-                std::thread::sleep(Duration::from_millis(1500));
+                // However slow the machine is: some files must be there, and the next one under way.
+                let patience = Deadline::after(Duration::from_secs(60));
+                while known.load(SeqCst) < synced + FILES_BEFORE_KILL
+                    && !writer.is_finished()
+                    && !patience.passed()
+                {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
                 gateway.kill();
                 stop.store(true, SeqCst);
                 writer.join().map_err(|_| anyhow!("the writer panicked"))?;
@@ -311,7 +322,11 @@ fn write_files(folder: &Path, synced: &AtomicU64, stop: &AtomicBool) {
         fs::rename(&fresh, &path)?;
         File::open(folder)?.sync_all()?;
         let beside = folder.join(format!("d{}", number % 5));
-        if number % 10 < 5 { fs::create_dir_all(&beside) } else { fs::remove_dir_all(&beside) }
+        if number % 10 < 5 {
+            return fs::create_dir_all(&beside);
+        }
+        // A kill in the middle of this very step may have left it done.
+        fs::remove_dir_all(&beside).or_else(|e| if e.kind() == ErrorKind::NotFound { Ok(()) } else { Err(e) })
     };
     while !stop.load(SeqCst) {
         let number = synced.load(SeqCst);

@@ -242,12 +242,9 @@ fn a_damaged_segment_is_an_error_with_a_name_and_never_other_data() {
     });
 }
 
-/// Whether a message names a segment, as its file is named or as a plain number.
+/// Whether a message names a segment as its file is named.
 fn names_one_of(message: &str, segments: &[PathBuf]) -> bool {
-    segments.iter().filter_map(|path| path.file_name()?.to_str()).any(|name| {
-        let number = u64::from_str_radix(name, 16).map(|number| number.to_string()).unwrap_or_default();
-        message.contains(name) || message.contains(&number)
-    })
+    segments.iter().filter_map(|path| path.file_name()?.to_str()).any(|name| message.contains(name))
 }
 
 /// Reads block by block: what comes is right; gives the blocks that do not come, with the server's words.

@@ -14,7 +14,7 @@
 use stonefold_types::{BLOCK_BYTES, Compression, Error, Kind, Result};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::entry::FRAME_BLOCKS_MAX;
+use crate::entry::{FRAME_BLOCKS_MAX, SegmentId};
 
 /// Bytes before the payload.
 pub const FRAME_HEADER: usize = 16;
@@ -98,9 +98,9 @@ impl FrameHeader {
 
 /// Verifies the frame at the front of `bytes` against its address and returns its content. Fails with `Corrupt`.
 pub fn decode(bytes: &[u8], address: u64) -> Result<Vec<u8>> {
-    let wrong = |why: &str| {
-        Error::new(Kind::Corrupt, format!("frame {}:{} {why}", address >> 20, address & 0xf_ffff))
-    };
+    let (segment, slot) = (SegmentId(address >> 20), address & 0xf_ffff);
+    let wrong =
+        |why: &str| Error::new(Kind::Corrupt, format!("the frame at slot {slot} of segment {segment} {why}"));
     let header = FrameHeader::peek(bytes).ok_or_else(|| wrong("has no valid header"))?;
     let frame = bytes.get(..header.length).ok_or_else(|| wrong("is cut short"))?;
     if xxh3_64_with_seed(&frame[8..], address).to_le_bytes() != frame[..8] {
