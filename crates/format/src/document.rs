@@ -23,6 +23,8 @@ pub enum DocumentKind {
     Pool = 1,
     /// A disk's head.
     Head = 2,
+    /// What is known of references to segments.
+    Accounts = 3,
 }
 
 /// Wraps a body.

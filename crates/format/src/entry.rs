@@ -4,15 +4,16 @@
 //!  bit 0         20                                 64
 //!      +----------+----------------------------------+
 //!      | slot     | segment                          |  address
-//!      +----------+-----------+-----+--------+-------+
-//!      | offset 26            | length 19| index 3 | generation 8 | 0 … |  hint
-//!      +----------------------------------------------------------------+
+//!      +----------+------+---------+---+------------+
+//!      | offset 22| length 12| index 3 | birth 27    |  hint
+//!      +--------------------------------------------+
 //! ```
 //! *Address*: the block is the `slot`-th of segment `segment`; this never changes (P4). Segment 0 does not exist:
-//! an all-zero entry is a hole. *Hint*: where its frame lay when it was mapped (byte `offset` and stored `length`
-//! within the segment object, `index` of the block in the frame, and the `generation` of the segment's physical
-//! form). A hint is never trusted: the frame found there must carry the checksum of the right address; if it does
-//! not, the segment's index is asked.
+//! an all-zero entry is a hole. *Hint*: where its frame lay when it was mapped (`offset` and stored `length`
+//! within the segment object, both in units of 16 bytes, and the `index` of the block in the frame). It is never
+//! trusted: the frame found there must carry the checksum of the right address; if it does not, the segment's index is
+//! asked. *Birth*: the disk's epoch in which the map began to hold this entry: one more than its newest snapshot's number
+//! then. Reclaim tells by it which snapshots hold what was overwritten ([`crate::ledger`]).
 
 use std::fmt;
 
@@ -22,20 +23,24 @@ pub const ENTRY_BYTES: usize = 16;
 pub const SLOTS_MAX: u32 = 1 << 20;
 /// A segment object is at most this long, in bytes.
 pub const SEGMENT_BYTES_MAX: usize = 1 << 26;
+/// Frames begin at multiples of this in their segment, in bytes.
+pub const FRAME_ALIGN: usize = 16;
 /// A frame is stored in fewer bytes than this.
-pub const FRAME_STORED_MAX: usize = 1 << 19;
+pub const FRAME_STORED_MAX: usize = 1 << 16;
+/// Epochs of a disk are numbered below this: one is used by each snapshot.
+pub const BIRTH_MAX: u64 = 1 << 27;
 /// Blocks in a frame, at most.
 pub const FRAME_BLOCKS_MAX: usize = 8;
 
-/// The number of a segment: never 0, never reused. Below 2^44.
+/// The number of a segment: never 0, never reused. Below 2^43.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SegmentId(pub u64);
 
 impl SegmentId {
-    /// The `count`-th segment of a session of the pool; both begin at 1 and 0. A pool lives through a million
+    /// The `count`-th segment of a session of the pool; both begin at 1 and 0. A pool lives through half a million
     /// sessions of sixteen million segments each.
     pub fn new(session: u32, count: u32) -> Self {
-        assert!((1..1 << 20).contains(&session) && count < 1 << 24, "session {session}, segment {count}");
+        assert!((1..1 << 19).contains(&session) && count < 1 << 24, "session {session}, segment {count}");
         SegmentId(u64::from(session) << 24 | u64::from(count))
     }
 }
@@ -60,30 +65,35 @@ pub struct Entry {
 pub struct Hint(pub u64);
 
 impl Hint {
-    /// Packs the place of a frame and of the block within it.
-    pub fn new(offset: usize, length: usize, index: usize, generation: u8) -> Self {
-        assert!(offset < SEGMENT_BYTES_MAX && length < FRAME_STORED_MAX && index < FRAME_BLOCKS_MAX);
-        Hint(offset as u64 | (length as u64) << 26 | (index as u64) << 45 | u64::from(generation) << 48)
+    /// Packs the place of a frame and of the block within it. `offset` is a multiple of [`FRAME_ALIGN`]; `length` is
+    /// rounded up to one. The birth is left open.
+    pub fn new(offset: usize, length: usize, index: usize) -> Self {
+        assert!(offset < SEGMENT_BYTES_MAX && offset % FRAME_ALIGN == 0, "offset {offset}");
+        assert!(length <= FRAME_STORED_MAX - FRAME_ALIGN && index < FRAME_BLOCKS_MAX);
+        let (offset, length) = (offset / FRAME_ALIGN, length.div_ceil(FRAME_ALIGN));
+        Hint(offset as u64 | (length as u64) << 22 | (index as u64) << 34)
     }
 
     /// Byte offset of the frame in the segment object.
     pub fn offset(self) -> u64 {
-        self.0 & ((1 << 26) - 1)
+        (self.0 & ((1 << 22) - 1)) * FRAME_ALIGN as u64
     }
 
-    /// Stored bytes of the frame, its header included.
+    /// Stored bytes of the frame, its header included, rounded up.
     pub fn length(self) -> usize {
-        (self.0 >> 26) as usize & (FRAME_STORED_MAX - 1)
+        ((self.0 >> 22) as usize & ((1 << 12) - 1)) * FRAME_ALIGN
     }
 
     /// Which of the frame's blocks.
     pub fn index(self) -> usize {
-        (self.0 >> 45) as usize & (FRAME_BLOCKS_MAX - 1)
+        (self.0 >> 34) as usize & (FRAME_BLOCKS_MAX - 1)
     }
 
-    /// Physical form of the segment it was seen in.
-    pub fn generation(self) -> u8 {
-        (self.0 >> 48) as u8
+    /// The same place, another block of the frame.
+    #[must_use]
+    pub fn with_index(self, index: usize) -> Self {
+        assert!(index < FRAME_BLOCKS_MAX);
+        Hint(self.0 & !(7 << 34) | (index as u64) << 34)
     }
 }
 
@@ -93,7 +103,7 @@ impl Entry {
 
     /// The block in `slot` of `segment`.
     pub fn new(segment: SegmentId, slot: u32, hint: Hint) -> Self {
-        assert!(slot < SLOTS_MAX && segment.0 < 1 << 44);
+        assert!(slot < SLOTS_MAX && segment.0 < 1 << 43);
         Entry { address: segment.0 << 20 | u64::from(slot), hint }
     }
 
@@ -110,6 +120,21 @@ impl Entry {
     /// Its place among the segment's blocks.
     pub fn slot(&self) -> u32 {
         self.address as u32 & (SLOTS_MAX - 1)
+    }
+
+    /// The epoch in which the map began to hold it.
+    pub fn birth(&self) -> u64 {
+        self.hint.0 >> 37
+    }
+
+    /// The same, born in `epoch`. A hole is never born.
+    #[must_use]
+    pub fn born(self, epoch: u64) -> Self {
+        assert!(epoch < BIRTH_MAX, "epoch {epoch}");
+        if self.is_hole() {
+            return self;
+        }
+        Entry { hint: Hint(self.hint.0 & ((1 << 37) - 1) | epoch << 37), ..self }
     }
 
     /// The address of the first block of its frame, if the hint holds: the identity of the frame.
@@ -149,15 +174,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn packs_and_unpacks(session in 1u32..1 << 20, count in 0u32..1 << 24, slot in 0u32..SLOTS_MAX,
-            offset in 0usize..SEGMENT_BYTES_MAX, length in 0usize..FRAME_STORED_MAX, index in 0usize..8, generation: u8) {
+        fn packs_and_unpacks(session in 1u32..1 << 19, count in 0u32..1 << 24, slot in 0u32..SLOTS_MAX,
+            offset in 0usize..SEGMENT_BYTES_MAX / FRAME_ALIGN, length in 0usize..FRAME_STORED_MAX / FRAME_ALIGN, index in 0usize..8, epoch in 0..BIRTH_MAX) {
             let segment = SegmentId::new(session, count);
-            let entry = Entry::new(segment, slot, Hint::new(offset, length, index, generation));
+            let (offset, length) = (offset * FRAME_ALIGN, length * FRAME_ALIGN);
+            let entry = Entry::new(segment, slot, Hint::new(offset, length, 0).with_index(index)).born(epoch);
             let back = Entry::decode(&entry.encode());
             prop_assert_eq!(back, entry);
-            prop_assert_eq!((back.segment(), back.slot()), (segment, slot));
+            prop_assert_eq!((back.segment(), back.slot(), back.birth()), (segment, slot, epoch));
             let hint = back.hint;
-            prop_assert_eq!((hint.offset() as usize, hint.length(), hint.index(), hint.generation()), (offset, length, index, generation));
+            prop_assert_eq!((hint.offset() as usize, hint.length(), hint.index()), (offset, length, index));
             prop_assert!(!back.is_hole());
         }
     }

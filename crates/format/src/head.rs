@@ -1,17 +1,28 @@
-//! A disk's head, object `head/NAME`: all that is mutable about a disk.
+//! A disk's head, object `head/NAME`: all that is mutable about a disk. Of a disk that was removed, until reclaim has
+//! given back what it held, object `gone/ID`.
 //!
 //! Body, version 1, in order:
 //! ```text
 //! disk id 8 · name text · created 8 · size 8 · durability 1 · compression 1+1 · dedupe 1
 //! origin: 1, then name text · snapshot text when 1
-//! folded lsn 8 · root entry 16 · mapped blocks 8 · next snapshot id 8
-//! snapshots: count 4, each: id 8 · name text · created 8 · size 8 · root entry 16 · mapped blocks 8
+//! base: 1, then disk id 8 · epoch 8 when 1
+//! folded lsn 8 · root entry 16 · mapped blocks 8 · next snapshot id 8 · reclaimed 8
+//! refs: changes · refs: deaths
+//! snapshots: count 4, each: id 8 · state 1 · name text · created 8 · size 8 · root entry 16 · mapped blocks 8 · refs: deaths
+//! refs = count 4, each: object 8 · offset 4 · length 4 · addresses 4
 //! ```
 //! `folded lsn`: the journal's records up to and including this number are in `root` and in the snapshots; a
 //! replay skips them. A root of a disk with nothing stored is a hole.
+//!
+//! *Epochs*: a disk's time is cut by its snapshots; the epoch that ends with a snapshot has its number. *Base*: the snapshot (disk
+//! and number) a clone began as; what was born in that epoch or before belongs to the other disk. *Changes*: sections of the
+//! [ledger](crate::ledger) that reclaim has not taken over. *Deaths*: sections about what died in the epochs after the snapshot before, up to this
+//! one, or up to now. *State* of a snapshot: 0 alive, 1 removed, and waiting for reclaim. *Reclaimed*: of a removed disk,
+//! blocks before this one were given back.
 
 use crate::document::{self, DocumentKind};
 use crate::entry::{ENTRY_BYTES, Entry};
+use crate::ledger::LedgerRef;
 use crate::wire::{Reader, Writer};
 use stonefold_types::{Compression, DiskSettings, Durability, Name, Result, SnapshotName};
 
@@ -32,14 +43,31 @@ pub struct Head {
     pub settings: DiskSettings,
     /// The snapshot it began as.
     pub origin: Option<SnapshotName>,
+    /// Of a clone: the snapshot it began as.
+    pub base: Option<Base>,
     /// Journal records up to this one are in the roots.
     pub folded_lsn: u64,
     /// The newest commit.
     pub commit: Commit,
-    /// The next snapshot's number.
+    /// The next snapshot's number, and the current epoch.
     pub next_snapshot_id: u64,
+    /// Of a removed disk: blocks before this one were given back.
+    pub reclaimed: u64,
+    /// What reclaim has not taken over yet, oldest first.
+    pub changes: Vec<LedgerRef>,
+    /// What died since the newest snapshot and is held by one.
+    pub deaths: Vec<LedgerRef>,
     /// Oldest first.
     pub snapshots: Vec<SnapshotRecord>,
+}
+
+/// The snapshot that a clone began as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Base {
+    /// The other disk's id.
+    pub disk: u64,
+    /// The snapshot's number; what was born later is the clone's own.
+    pub epoch: u64,
 }
 
 /// A map's root and what it maps.
@@ -56,6 +84,8 @@ pub struct Commit {
 pub struct SnapshotRecord {
     /// Unique in its disk, growing.
     pub id: u64,
+    /// Removed, and waiting for reclaim.
+    pub removed: bool,
     /// Unique in its disk.
     pub name: Name,
     /// Nanoseconds since 1970.
@@ -64,6 +94,8 @@ pub struct SnapshotRecord {
     pub size_bytes: u64,
     /// What it held.
     pub commit: Commit,
+    /// What died between the snapshot before it and this one, and is held by an earlier one.
+    pub deaths: Vec<LedgerRef>,
 }
 
 impl Head {
@@ -80,16 +112,26 @@ impl Head {
             body.text(origin.disk.as_str());
             body.text(origin.snapshot.as_str());
         }
+        body.u8(self.base.is_some().into());
+        if let Some(base) = &self.base {
+            body.u64(base.disk);
+            body.u64(base.epoch);
+        }
         body.u64(self.folded_lsn);
         put_commit(&mut body, &self.commit);
         body.u64(self.next_snapshot_id);
+        body.u64(self.reclaimed);
+        put_refs(&mut body, &self.changes);
+        put_refs(&mut body, &self.deaths);
         body.u32(self.snapshots.len() as u32);
         for snapshot in &self.snapshots {
             body.u64(snapshot.id);
+            body.u8(snapshot.removed.into());
             body.text(snapshot.name.as_str());
             body.u64(snapshot.created);
             body.u64(snapshot.size_bytes);
             put_commit(&mut body, &snapshot.commit);
+            put_refs(&mut body, &snapshot.deaths);
         }
         document::seal(DocumentKind::Head, VERSION, &body)
     }
@@ -105,9 +147,13 @@ impl Head {
             size_bytes: reader.u64()?,
             settings: settings(&mut reader)?,
             origin: origin(&mut reader)?,
+            base: base(&mut reader)?,
             folded_lsn: reader.u64()?,
             commit: commit(&mut reader)?,
             next_snapshot_id: reader.u64()?,
+            reclaimed: reader.u64()?,
+            changes: refs(&mut reader)?,
+            deaths: refs(&mut reader)?,
             snapshots: snapshots(&mut reader)?,
         };
         reader.end()?;
@@ -155,6 +201,33 @@ fn origin(reader: &mut Reader<'_>) -> Result<Option<SnapshotName>> {
     }
 }
 
+fn base(reader: &mut Reader<'_>) -> Result<Option<Base>> {
+    match reader.u8()? {
+        0 => Ok(None),
+        _ => Ok(Some(Base { disk: reader.u64()?, epoch: reader.u64()? })),
+    }
+}
+
+fn put_refs(body: &mut Vec<u8>, refs: &[LedgerRef]) {
+    body.u32(refs.len() as u32);
+    for at in refs {
+        body.u64(at.id);
+        body.u32(at.offset);
+        body.u32(at.length);
+        body.u32(at.addresses);
+    }
+}
+
+fn refs(reader: &mut Reader<'_>) -> Result<Vec<LedgerRef>> {
+    let count = reader.u32()?;
+    let mut refs = Vec::new();
+    for _ in 0..count {
+        let (id, offset, length, addresses) = (reader.u64()?, reader.u32()?, reader.u32()?, reader.u32()?);
+        refs.push(LedgerRef { id, offset, length, addresses });
+    }
+    Ok(refs)
+}
+
 fn put_commit(body: &mut Vec<u8>, commit: &Commit) {
     body.put(&commit.root.encode());
     body.u64(commit.mapped_blocks);
@@ -171,10 +244,12 @@ fn snapshots(reader: &mut Reader<'_>) -> Result<Vec<SnapshotRecord>> {
     for _ in 0..count {
         snapshots.push(SnapshotRecord {
             id: reader.u64()?,
+            removed: reader.u8()? != 0,
             name: Name::new(reader.text()?)?,
             created: reader.u64()?,
             size_bytes: reader.u64()?,
             commit: commit(reader)?,
+            deaths: refs(reader)?,
         });
     }
     Ok(snapshots)
@@ -188,8 +263,9 @@ mod tests {
     #[test]
     fn comes_back() {
         let commit =
-            Commit { root: Entry::new(SegmentId(5), 6, Hint::new(64, 900, 0, 0)), mapped_blocks: 17 };
+            Commit { root: Entry::new(SegmentId(5), 6, Hint::new(64, 900, 0)), mapped_blocks: 17 };
         let name = |text| Name::new(text).unwrap();
+        let at = |id| LedgerRef { id, offset: 1, length: 2, addresses: 3 };
         let head = Head {
             id: 1,
             name: name("web"),
@@ -201,15 +277,21 @@ mod tests {
                 dedupe: false,
             },
             origin: Some(SnapshotName { disk: name("golden"), snapshot: name("v1") }),
+            base: Some(Base { disk: 12, epoch: 3 }),
             folded_lsn: 99,
             commit,
             next_snapshot_id: 8,
+            reclaimed: 77,
+            changes: vec![at(1), at(2)],
+            deaths: vec![at(3)],
             snapshots: vec![SnapshotRecord {
                 id: 7,
+                removed: true,
                 name: name("mon"),
                 created: 4,
                 size_bytes: 1 << 20,
                 commit,
+                deaths: vec![at(4), at(5)],
             }],
         };
         assert_eq!(Head::decode(&head.encode()).unwrap(), head);

@@ -13,14 +13,18 @@
 //! | [`frame`] | contiguous blocks compressed and checksummed together | a segment |
 //! | [`node`] | one node of a map | a frame of a segment |
 //! | [`segment`] | many frames and their index | object `segment/…` |
-//! | [`document`], [`head`], [`pool`] | small mutable records | objects `head/…`, `pool` |
+//! | [`ledger`] | what a round of the fold added to maps and took from them | object `ledger/…` |
+//! | [`account`] | how often each block is referred to | objects `account/…`, `accounts` |
+//! | [`document`], [`head`], [`pool`] | small mutable records | objects `head/…`, `gone/…`, `pool` |
 
+pub mod account;
 pub mod chunk;
 pub mod document;
 pub mod entry;
 pub mod fingerprint;
 pub mod frame;
 pub mod head;
+pub mod ledger;
 pub mod node;
 pub mod pool;
 pub mod record;

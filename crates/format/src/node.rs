@@ -66,8 +66,8 @@ mod tests {
     fn comes_back() {
         let mut node = Node::default();
         assert!(node.is_empty());
-        node.entries[3] = Entry::new(SegmentId(9), 4, Hint::new(64, 5000, 2, 1));
-        node.entries[255] = Entry::new(SegmentId(1), 0, Hint::new(0, 1, 0, 0));
+        node.entries[3] = Entry::new(SegmentId(9), 4, Hint::new(64, 5000, 2)).born(9);
+        node.entries[255] = Entry::new(SegmentId(1), 0, Hint::new(0, 1, 0));
         assert_eq!(Node::decode(&node.encode()).unwrap(), node);
         assert!(Node::decode(&[0; 4095]).is_err());
     }

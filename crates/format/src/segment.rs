@@ -6,7 +6,7 @@
 //! +-----------+---------+---------+---+-------+--------------+---------+-----------+
 //! header = check 8 · magic 8 · segment id 8 · generation 1 · kind 1 · 0 (6) · seed 32
 //! index  = per frame: first slot 4 · offset 4 · length 4 · blocks 1 · 0 (3) · owner 8 · place 8
-//! fingerprints = per slot 16, or nothing
+//! fingerprints = per block 16, in the order of the frames, or nothing
 //! samples      = per sample: slot 4 · fingerprint 16
 //! footer = check 8 · magic 8 · segment id 8 · index offset 8 · frames 4 · slots 4 · fingerprints 4 · samples 4 · index check 8 · samples check 8
 //! ```
@@ -15,9 +15,12 @@
 //! dedupe index after a start reads no more of a segment than that. `kind`: 0 data, 1 map nodes. `owner` and `place` say for whom the frame was
 //! first written (disk id and first block; for a map node its level in the top byte), so that a lost map can be rebuilt.
 //! `seed` is fresh randomness per physical form, from which keys are derived when the pool is encrypted.
-//! Slots number the blocks of the segment in the order of the frames.
+//! Slots number the blocks of the segment in the order of the frames. Frames begin at multiples of 16 bytes.
+//!
+//! A segment can be written anew as its next *generation*, object `segment/ID.GENERATION`, without the frames, or the
+//! blocks of frames, that nothing refers to any more. Each block keeps its slot; a frame holds consecutive slots, always.
 
-use crate::entry::{SEGMENT_BYTES_MAX, SLOTS_MAX, SegmentId};
+use crate::entry::{FRAME_ALIGN, SEGMENT_BYTES_MAX, SLOTS_MAX, SegmentId};
 use crate::fingerprint::{FINGERPRINT_BYTES, Fingerprint};
 use crate::frame;
 use crate::wire::{Reader, Writer};
@@ -68,25 +71,50 @@ pub struct IndexRecord {
 /// Collects frames into a segment object.
 pub struct SegmentBuilder {
     id: SegmentId,
+    generation: u8,
     kind: SegmentKind,
     seed: [u8; 32],
     buffer: AlignedBuf,
     filled: usize,
     index: Vec<IndexRecord>,
     fingerprints: Vec<Fingerprint>,
+    /// Blocks held.
     slots: u32,
+    /// The next block gets this slot.
+    next_slot: u32,
 }
 
 impl SegmentBuilder {
     /// An empty segment that will hold `frames_bytes` of frames, or at least one frame.
     pub fn new(id: SegmentId, kind: SegmentKind, seed: [u8; 32], frames_bytes: usize) -> Self {
+        Self::next_generation(id, 0, kind, seed, frames_bytes)
+    }
+
+    /// The same for a later physical form of a segment.
+    pub fn next_generation(
+        id: SegmentId,
+        generation: u8,
+        kind: SegmentKind,
+        seed: [u8; 32],
+        frames_bytes: usize,
+    ) -> Self {
         // Frames of single incompressible blocks need the most index: 32 bytes for each 4 KiB.
         let capacity = SEGMENT_HEADER + frames_bytes + frames_bytes / 64 + 2 * AlignedBuf::ALIGN;
         assert!(capacity <= SEGMENT_BYTES_MAX);
         let mut buffer = AlignedBuf::zeroed(capacity);
         buffer.set_len(buffer.capacity());
-        let (index, fingerprints) = (Vec::new(), Vec::new());
-        SegmentBuilder { id, kind, seed, buffer, filled: SEGMENT_HEADER, index, fingerprints, slots: 0 }
+        SegmentBuilder {
+            id,
+            generation,
+            kind,
+            seed,
+            buffer,
+            filled: SEGMENT_HEADER,
+            index: Vec::new(),
+            fingerprints: Vec::new(),
+            slots: 0,
+            next_slot: 0,
+        }
     }
 
     /// Its number.
@@ -105,7 +133,14 @@ impl SegmentBuilder {
         let slots = self.slots as usize + blocks;
         let per_slot = FINGERPRINT_BYTES + SAMPLE_RECORD;
         let tail = (self.index.len() + 1) * INDEX_RECORD + slots * per_slot + SEGMENT_FOOTER;
-        self.filled + length + tail <= self.buffer.capacity() && self.slots + blocks as u32 <= SLOTS_MAX
+        let length = length.next_multiple_of(FRAME_ALIGN);
+        self.filled + length + tail <= self.buffer.capacity() && self.next_slot + blocks as u32 <= SLOTS_MAX
+    }
+
+    /// The next frame begins at this slot, which is not below any that is held: the slots between hold nothing.
+    pub fn skip_to(&mut self, slot: u32) {
+        assert!(slot >= self.next_slot && slot < SLOTS_MAX, "slot {slot} after {}", self.next_slot);
+        self.next_slot = slot;
     }
 
     /// Adds an encoded frame, which becomes bound to its address, and returns its first slot and byte offset. Either
@@ -121,7 +156,7 @@ impl SegmentBuilder {
         assert!(self.has_room(encoded.len(), blocks), "segment {} is full", self.id);
         assert!(fingerprints.len() == blocks || (fingerprints.is_empty() && self.fingerprints.is_empty()));
         self.fingerprints.extend_from_slice(fingerprints);
-        let (offset, first_slot) = (self.filled, self.slots);
+        let (offset, first_slot) = (self.filled, self.next_slot);
         let end = offset + encoded.len();
         self.buffer[offset..end].copy_from_slice(encoded);
         frame::place(&mut self.buffer[offset..end], self.id.0 << 20 | u64::from(first_slot));
@@ -133,8 +168,9 @@ impl SegmentBuilder {
             owner,
             place,
         });
-        self.filled = end;
+        self.filled = end.next_multiple_of(FRAME_ALIGN);
         self.slots += blocks as u32;
+        self.next_slot += blocks as u32;
         (first_slot, offset)
     }
 
@@ -142,7 +178,7 @@ impl SegmentBuilder {
     pub fn finish(mut self) -> AlignedBuf {
         let mut index = encode_index(&self.index);
         self.fingerprints.iter().for_each(|fingerprint| index.put(&fingerprint.encode()));
-        let samples = encode_samples(&self.fingerprints);
+        let samples = encode_samples(&self.index, &self.fingerprints);
         let footer = self.encode_footer(&index, &samples);
         let header = self.encode_header();
         self.buffer[..SEGMENT_HEADER].copy_from_slice(&header);
@@ -159,7 +195,7 @@ impl SegmentBuilder {
         let mut rest = Vec::with_capacity(SEGMENT_HEADER);
         rest.put(&HEADER_MAGIC);
         rest.u64(self.id.0);
-        rest.put(&[0, self.kind as u8, 0, 0, 0, 0, 0, 0]);
+        rest.put(&[self.generation, self.kind as u8, 0, 0, 0, 0, 0, 0]);
         rest.put(&self.seed);
         checked(rest)
     }
@@ -179,11 +215,12 @@ impl SegmentBuilder {
     }
 }
 
-/// The samples among the fingerprints of slots 0, 1, ….
-fn encode_samples(fingerprints: &[Fingerprint]) -> Vec<u8> {
+/// The samples among the fingerprints of the frames' blocks.
+fn encode_samples(records: &[IndexRecord], fingerprints: &[Fingerprint]) -> Vec<u8> {
     let mut bytes = Vec::new();
-    for (slot, fingerprint) in fingerprints.iter().enumerate().filter(|(_, f)| f.is_sample()) {
-        bytes.u32(slot as u32);
+    let slots = records.iter().flat_map(|r| r.first_slot..r.first_slot + u32::from(r.blocks));
+    for (slot, fingerprint) in slots.zip(fingerprints).filter(|(_, f)| f.is_sample()) {
+        bytes.u32(slot);
         bytes.put(&fingerprint.encode());
     }
     bytes
@@ -278,7 +315,7 @@ impl Footer {
         (0..self.samples).map(|_| Ok((reader.u32()?, Fingerprint::decode(&reader.id()?)))).collect()
     }
 
-    /// Reads and verifies the index and the fingerprints.
+    /// Reads and verifies the index and the fingerprints: those of the blocks of the first frame, of the second, ….
     pub fn decode_index(&self, bytes: &[u8]) -> Result<(Vec<IndexRecord>, Vec<Fingerprint>)> {
         if bytes.len() != self.index_bytes() || xxh3_64(bytes) != self.index_check {
             return Err(Error::new(

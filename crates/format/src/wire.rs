@@ -47,6 +47,23 @@ impl<'a> Reader<'a> {
         Ok(u64::from_le_bytes(self.array()?))
     }
 
+    /// An unsigned LEB128 number.
+    pub(crate) fn varint(&mut self) -> Result<u64> {
+        let mut value = 0u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.u8()?;
+            let part = u64::from(byte & 0x7f);
+            if part << shift >> shift != part {
+                return Err(self.malformed("a number is too large"));
+            }
+            value |= part << shift;
+            if byte & 0x80 == 0 {
+                return Ok(value);
+            }
+        }
+        Err(self.malformed("a number is too long"))
+    }
+
     pub(crate) fn id(&mut self) -> Result<[u8; 16]> {
         self.array()
     }
@@ -83,6 +100,13 @@ pub(crate) trait Writer {
     }
     fn u64(&mut self, value: u64) {
         self.put(&value.to_le_bytes());
+    }
+    fn varint(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            self.u8(value as u8 | 0x80);
+            value >>= 7;
+        }
+        self.u8(value as u8);
     }
     fn text(&mut self, text: &str) {
         self.u16(text.len().try_into().expect("a text under 64 KiB"));
