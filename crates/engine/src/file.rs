@@ -17,6 +17,7 @@ mod lock;
 mod member;
 mod object;
 mod options;
+mod punch;
 mod replay;
 mod spares;
 #[cfg(test)]
@@ -28,6 +29,7 @@ use crate::{Engine, Journal, JournalId, JournalReader, Key, Listed, Room, Versio
 use async_trait::async_trait;
 use bytes::Bytes;
 use member::Member;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use stonefold_env::Env;
@@ -94,6 +96,10 @@ impl Engine for FileEngine {
 
     async fn get_range(&self, key: &Key, offset: u64, len: usize) -> Result<Bytes> {
         self.member.get_range(key, offset, len).await
+    }
+
+    async fn punch(&self, key: &Key, ranges: &[Range<u64>]) -> Result<u64> {
+        self.member.punch(key, ranges).await
     }
 
     async fn delete(&self, key: &Key) -> Result<()> {

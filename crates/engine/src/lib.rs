@@ -22,8 +22,9 @@ pub use wrap::{FaultEngine, ThrottleEngine, TraceEngine};
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
-use stonefold_types::Result;
+use stonefold_types::{Error, Kind, Result};
 
 /// What a compare-and-swap compares: opaque, equal only for the same write of the same object.
 ///
@@ -67,6 +68,22 @@ pub struct Room {
     pub used_bytes: u64,
 }
 
+/// Whether bytes are what was put, by the word of whoever knows what they mean.
+///
+/// A name for the type, because `async_trait` cannot read it inside a signature.
+pub type Sound<'a> = dyn Fn(&[u8]) -> bool + Send + Sync + 'a;
+
+/// What a repair found, and did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Repaired {
+    /// The range, sound.
+    pub bytes: Bytes,
+    /// Copies that were looked at.
+    pub copies: u32,
+    /// Copies of these that were damaged or missing, and are sound again, durably.
+    pub healed: u32,
+}
+
 /// A store of objects and journals.
 ///
 /// **Objects** are named by [`Key`] and come in two kinds. *Immutable* ones (segments) are put once with
@@ -100,6 +117,37 @@ pub trait Engine: Send + Sync + 'static {
 
     /// `len` bytes from `offset`; fewer only where the object ends. Fails with `NotFound` when the object is absent.
     async fn get_range(&self, key: &Key, offset: u64, len: usize) -> Result<Bytes>;
+
+    /// Reads a range of an immutable object from every copy, gives back the first for which `sound` holds, and
+    /// rewrites (durably) the copies for which it does not hold or that are missing. `None`: no copy is sound,
+    /// nothing was changed.
+    ///
+    /// A copy that cannot be rewritten is counted in `copies` and not in `healed`; the bytes are sound all the same.
+    async fn repair(
+        &self,
+        key: &Key,
+        offset: u64,
+        len: usize,
+        sound: &Sound<'_>,
+    ) -> Result<Option<Repaired>> {
+        // Where the engine has one copy, or a place that heals by itself.
+        match self.get_range(key, offset, len).await {
+            Ok(bytes) if sound(&bytes) => Ok(Some(Repaired { bytes, copies: 1, healed: 0 })),
+            Ok(_) => Ok(None),
+            Err(error) if error.kind() == Kind::Corrupt => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Gives back the room of parts of an immutable object that nobody will read again: byte ranges, sorted and
+    /// disjoint; only the whole pages of 4 KiB inside can be given back. Reads of them afterwards give anything.
+    ///
+    /// Advice: repeating is harmless, and a crash may undo it. Returns the bytes given back, physically; fails with
+    /// `Unsupported` where the place cannot.
+    async fn punch(&self, key: &Key, ranges: &[Range<u64>]) -> Result<u64> {
+        let _ = ranges;
+        Err(Error::new(Kind::Unsupported, format!("parts of object '{key}' cannot be given back here")))
+    }
 
     /// Deletes an object; an absent one is no error.
     async fn delete(&self, key: &Key) -> Result<()>;

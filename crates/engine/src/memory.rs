@@ -7,6 +7,7 @@
 
 mod crash;
 mod journal;
+mod punch;
 #[cfg(test)]
 mod tests;
 
@@ -15,8 +16,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use journal::{JournalState, MemoryJournal, MemoryReader};
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
-use std::ops::Bound;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::{Bound, Range};
 use std::sync::Arc;
 use stonefold_types::{Error, Kind, Result};
 
@@ -43,6 +44,14 @@ struct State {
 struct Object {
     bytes: Bytes,
     version: Version,
+    /// Pages whose room was given back.
+    punched: BTreeSet<u64>,
+}
+
+impl Object {
+    fn new(bytes: Bytes, version: Version) -> Self {
+        Object { bytes, version, punched: BTreeSet::new() }
+    }
 }
 
 /// What a key held before an operation that has not returned.
@@ -105,12 +114,12 @@ impl MemoryEngine {
 
 impl State {
     fn replace(&mut self, key: &Key, object: Option<Object>) -> Option<Object> {
-        self.used_bytes += object.as_ref().map_or(0, |o| o.bytes.len() as u64);
+        self.used_bytes += object.as_ref().map_or(0, Object::occupied_bytes);
         let before = match object {
             Some(object) => self.objects.insert(key.clone(), object),
             None => self.objects.remove(key),
         };
-        self.used_bytes -= before.as_ref().map_or(0, |o| o.bytes.len() as u64);
+        self.used_bytes -= before.as_ref().map_or(0, Object::occupied_bytes);
         before
     }
 
@@ -165,7 +174,7 @@ impl Engine for MemoryEngine {
             }
             state.reserve(&format_args!("object '{key}'"), bytes.len())?;
             let version = version(serial);
-            Ok((Some(Object { bytes, version: version.clone() }), version))
+            Ok((Some(Object::new(bytes, version.clone())), version))
         })
         .await
     }
@@ -180,7 +189,7 @@ impl Engine for MemoryEngine {
             // The old document stays until the new one is durable, so both need room.
             state.reserve(&format_args!("object '{key}'"), bytes.len())?;
             let version = version(serial);
-            Ok((Some(Object { bytes, version: version.clone() }), version))
+            Ok((Some(Object::new(bytes, version.clone())), version))
         })
         .await
     }
@@ -195,6 +204,10 @@ impl Engine for MemoryEngine {
             let end = begin.saturating_add(len).min(object.bytes.len());
             object.bytes.slice(begin..end)
         })
+    }
+
+    async fn punch(&self, key: &Key, ranges: &[Range<u64>]) -> Result<u64> {
+        self.state.lock().punch(key, ranges)
     }
 
     async fn delete(&self, key: &Key) -> Result<()> {

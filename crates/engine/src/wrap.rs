@@ -17,11 +17,12 @@ pub use fault::{Decision, FaultEngine, Faults, Outcome};
 pub use throttle::{Limits, Throttle, ThrottleEngine};
 pub use trace::{Count, Trace, TraceEngine};
 
-use crate::{Engine, Journal, JournalId, JournalReader, Key, Listed, Room, Version};
+use crate::{Engine, Journal, JournalId, JournalReader, Key, Listed, Repaired, Room, Sound, Version};
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::fmt;
 use std::future::Future;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use stonefold_types::{Error, Kind, Result};
@@ -34,6 +35,8 @@ pub enum Ask {
     PutIf,
     Get,
     GetRange,
+    Repair,
+    Punch,
     Delete,
     List,
     Room,
@@ -49,11 +52,13 @@ pub enum Ask {
 
 impl Ask {
     /// All of them, each at its own index.
-    pub const ALL: [Ask; 15] = [
+    pub const ALL: [Ask; 17] = [
         Ask::PutNew,
         Ask::PutIf,
         Ask::Get,
         Ask::GetRange,
+        Ask::Repair,
+        Ask::Punch,
         Ask::Delete,
         Ask::List,
         Ask::Room,
@@ -74,6 +79,8 @@ impl Ask {
             Ask::PutIf => "put_if",
             Ask::Get => "get",
             Ask::GetRange => "get_range",
+            Ask::Repair => "repair",
+            Ask::Punch => "punch",
             Ask::Delete => "delete",
             Ask::List => "list",
             Ask::Room => "room",
@@ -143,6 +150,7 @@ pub trait Answer: Send {
 }
 
 impl Answer for () {}
+impl Answer for u64 {}
 impl Answer for Version {}
 impl Answer for Room {}
 impl Answer for Vec<Listed> {}
@@ -163,6 +171,13 @@ impl Answer for Bytes {
         let bit = bit % (bytes.len() as u64 * 8);
         bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
         bytes.into()
+    }
+}
+
+/// Never rotten: what a repair gives back is sound by the word of whoever asked.
+impl Answer for Option<Repaired> {
+    fn bytes_read(&self) -> usize {
+        self.as_ref().map_or(0, |repaired| repaired.bytes.len())
     }
 }
 
@@ -255,6 +270,21 @@ impl<H: Hook> Engine for Wrapped<H> {
 
     async fn get_range(&self, key: &Key, offset: u64, len: usize) -> Result<Bytes> {
         self.ask(Ask::GetRange, Subject::Object(key), 0, self.inner.get_range(key, offset, len)).await
+    }
+
+    async fn repair(
+        &self,
+        key: &Key,
+        offset: u64,
+        len: usize,
+        sound: &Sound<'_>,
+    ) -> Result<Option<Repaired>> {
+        let repair = self.inner.repair(key, offset, len, sound);
+        self.ask(Ask::Repair, Subject::Object(key), 0, repair).await
+    }
+
+    async fn punch(&self, key: &Key, ranges: &[Range<u64>]) -> Result<u64> {
+        self.ask(Ask::Punch, Subject::Object(key), 0, self.inner.punch(key, ranges)).await
     }
 
     async fn delete(&self, key: &Key) -> Result<()> {

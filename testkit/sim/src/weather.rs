@@ -3,10 +3,13 @@
 use crate::world::World;
 use async_trait::async_trait;
 use bytes::Bytes;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use stonefold_engine::{Engine, Journal, JournalId, JournalReader, Key, Listed, MemoryEngine, Room, Version};
+use stonefold_engine::{
+    Engine, Journal, JournalId, JournalReader, Key, Listed, MemoryEngine, Repaired, Room, Sound, Version,
+};
 use stonefold_types::{Error, Kind, Result};
 
 /// How bad it is.
@@ -91,6 +94,20 @@ impl Engine for Weather {
 
     async fn get_range(&self, key: &Key, offset: u64, len: usize) -> Result<Bytes> {
         self.through("get_range", self.inner.get_range(key, offset, len)).await
+    }
+
+    async fn repair(
+        &self,
+        key: &Key,
+        offset: u64,
+        len: usize,
+        sound: &Sound<'_>,
+    ) -> Result<Option<Repaired>> {
+        self.through("repair", self.inner.repair(key, offset, len, sound)).await
+    }
+
+    async fn punch(&self, key: &Key, ranges: &[Range<u64>]) -> Result<u64> {
+        self.through("punch", self.inner.punch(key, ranges)).await
     }
 
     async fn delete(&self, key: &Key) -> Result<()> {

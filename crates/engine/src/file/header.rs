@@ -7,8 +7,8 @@
 //!  +--------+--------+--------+--------+--------+----------------+-------------+
 //! ```
 //! All integers little-endian. `check` is XXH3-64 of bytes 8..56. `len` counts the payload, which follows and ends
-//! with the file. `sum` is XXH3-64 of the payload of a document, and 0 for anything longer than
-//! [`SUMMED_BYTES_MAX`]: a segment's frames carry their own sums, and parts of it may be punched out. `count` numbers the puts of a
+//! with the file. `sum` is XXH3-64 of the payload of a document; 0, none, for anything longer than
+//! [`SUMMED_BYTES_MAX`] and for anything that parts were punched out of: a segment's frames carry their own sums. `count` numbers the puts of a
 //! document; `nonce` makes every put of every object different, so that a version never comes back after a delete.
 //!
 //! The header has a page of its own, so that the payload is aligned for direct I/O exactly as its reader
@@ -72,7 +72,7 @@ impl Header {
             let why = format!("{} bytes of it are there, {} were put", payload.len(), self.len);
             return Err(Error::new(Kind::Corrupt, why));
         }
-        if self.sum != sum_of(payload) {
+        if self.sum != 0 && self.sum != sum_of(payload) {
             return Err(Error::new(Kind::Corrupt, "its checksum does not match"));
         }
         Ok(())
@@ -84,7 +84,8 @@ impl Header {
 }
 
 fn sum_of(payload: &[u8]) -> u64 {
-    if payload.len() > SUMMED_BYTES_MAX { 0 } else { xxh3_64(payload) }
+    // 0 says that there is no sum; losing one value of 2^64 costs nothing.
+    if payload.len() > SUMMED_BYTES_MAX { 0 } else { xxh3_64(payload).max(1) }
 }
 
 #[cfg(test)]

@@ -283,7 +283,7 @@ fn write_through_cache(temporary: Temporary, page: &[u8], payload: &[u8]) -> Res
     Ok(temporary)
 }
 
-fn read_header(path: &Path) -> Result<Header> {
+pub(super) fn read_header(path: &Path) -> Result<Header> {
     Header::decode(&read_beginning(path, HEADER_BYTES)?)
 }
 
@@ -309,7 +309,7 @@ fn read_beginning(path: &Path, whole_max: usize) -> Result<AlignedBuf> {
 }
 
 /// The words of an error in terms of the object rather than of its file, where the caller knows better.
-fn named(error: Error, key: &Key) -> Error {
+pub(super) fn named(error: Error, key: &Key) -> Error {
     match error.kind() {
         Kind::NotFound => not_found(key),
         Kind::Corrupt => error.context(format!("object '{key}'")).remedy("run a scrub, or restore it"),
