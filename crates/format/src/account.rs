@@ -14,9 +14,10 @@
 //! version 1:
 //! ```text
 //! batch 8 · live blocks 8 · present blocks 8
-//! shards: count 4, each: shard 8 · object 8
+//! shards: count 4, each: shard 8 · object 8 · idle 4
 //! consumed: count 4, each: disk id 8 · ledger object 8
 //! ```
+//! *Idle*: slots of the shard with no references that are not dead; the next batch condemns them unless one has come up.
 //! *Consumed*: of each disk that still names ledger sections taken over by a batch, the last of them.
 
 use crate::document::{self, DocumentKind};
@@ -58,6 +59,11 @@ impl Account {
     /// Slots that are not dead.
     pub fn live(&self) -> u32 {
         self.slots.iter().filter(|slot| **slot != Slot::Dead).count() as u32
+    }
+
+    /// Slots without references that are not dead.
+    pub fn idle(&self) -> u32 {
+        self.slots.iter().filter(|slot| **slot == Slot::Live(0)).count() as u32
     }
 }
 
@@ -159,8 +165,8 @@ pub struct Accounts {
     pub live_blocks: u64,
     /// Blocks that the segments hold.
     pub present_blocks: u64,
-    /// From shard to the newest object with its accounts.
-    pub shards: BTreeMap<u64, u64>,
+    /// From shard to the newest object with its accounts, and the idle slots in it.
+    pub shards: BTreeMap<u64, (u64, u32)>,
     /// From disk id to the last ledger object of it that was taken over.
     pub consumed: BTreeMap<u64, u64>,
 }
@@ -172,12 +178,16 @@ impl Accounts {
         body.u64(self.batch);
         body.u64(self.live_blocks);
         body.u64(self.present_blocks);
-        for map in [&self.shards, &self.consumed] {
-            body.u32(map.len() as u32);
-            for (key, value) in map {
-                body.u64(*key);
-                body.u64(*value);
-            }
+        body.u32(self.shards.len() as u32);
+        for (shard, (object, idle)) in &self.shards {
+            body.u64(*shard);
+            body.u64(*object);
+            body.u32(*idle);
+        }
+        body.u32(self.consumed.len() as u32);
+        for (disk, ledger) in &self.consumed {
+            body.u64(*disk);
+            body.u64(*ledger);
         }
         document::seal(DocumentKind::Accounts, VERSION, &body)
     }
@@ -187,14 +197,14 @@ impl Accounts {
         let (_, body) = document::open(bytes, DocumentKind::Accounts, VERSION)?;
         let mut reader = Reader::new(body, "the accounts");
         let (batch, live_blocks, present_blocks) = (reader.u64()?, reader.u64()?, reader.u64()?);
-        let mut maps = [BTreeMap::new(), BTreeMap::new()];
-        for map in &mut maps {
-            for _ in 0..reader.u32()? {
-                map.insert(reader.u64()?, reader.u64()?);
-            }
+        let (mut shards, mut consumed) = (BTreeMap::new(), BTreeMap::new());
+        for _ in 0..reader.u32()? {
+            shards.insert(reader.u64()?, (reader.u64()?, reader.u32()?));
+        }
+        for _ in 0..reader.u32()? {
+            consumed.insert(reader.u64()?, reader.u64()?);
         }
         reader.end()?;
-        let [shards, consumed] = maps;
         Ok(Accounts { batch, live_blocks, present_blocks, shards, consumed })
     }
 }
@@ -240,7 +250,7 @@ mod tests {
             batch: 3,
             live_blocks: 4,
             present_blocks: 5,
-            shards: [(1, 2)].into(),
+            shards: [(1, (2, 3))].into(),
             consumed: [(6, 7), (8, 9)].into(),
         };
         assert_eq!(Accounts::decode(&accounts.encode()).unwrap(), accounts);

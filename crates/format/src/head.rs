@@ -262,8 +262,7 @@ mod tests {
 
     #[test]
     fn comes_back() {
-        let commit =
-            Commit { root: Entry::new(SegmentId(5), 6, Hint::new(64, 900, 0)), mapped_blocks: 17 };
+        let commit = Commit { root: Entry::new(SegmentId(5), 6, Hint::new(64, 900, 0)), mapped_blocks: 17 };
         let name = |text| Name::new(text).unwrap();
         let at = |id| LedgerRef { id, offset: 1, length: 2, addresses: 3 };
         let head = Head {

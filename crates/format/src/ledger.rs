@@ -132,7 +132,9 @@ impl LedgerBuilder {
             };
             let lists = [take(&mut changes.born), take(&mut changes.shared), take(&mut changes.freed)];
             let count = lists.iter().map(Vec::len).sum();
-            refs.push(self.section(CHANGES, count, |body| lists.iter().for_each(|list| put_list(body, list))));
+            refs.push(
+                self.section(CHANGES, count, |body| lists.iter().for_each(|list| put_list(body, list))),
+            );
         }
         refs
     }
@@ -161,12 +163,7 @@ impl LedgerBuilder {
         let offset = self.bytes.len() as u32;
         self.bytes.u64(xxh3_64_with_seed(&rest, self.id));
         self.bytes.put(&rest);
-        LedgerRef {
-            id: self.id,
-            offset,
-            length: (CHECK + rest.len()) as u32,
-            addresses: addresses as u32,
-        }
+        LedgerRef { id: self.id, offset, length: (CHECK + rest.len()) as u32, addresses: addresses as u32 }
     }
 
     /// The object.
@@ -176,8 +173,7 @@ impl LedgerBuilder {
 }
 
 fn open(section: &[u8], id: u64, kind: u8) -> Result<Reader<'_>> {
-    let wrong =
-        |why: &str| Error::new(Kind::Corrupt, format!("a section of ledger {id:011x} {why}"));
+    let wrong = |why: &str| Error::new(Kind::Corrupt, format!("a section of ledger {id:011x} {why}"));
     let (check, rest) = section.split_first_chunk::<CHECK>().ok_or_else(|| wrong("is cut short"))?;
     if xxh3_64_with_seed(rest, id).to_le_bytes() != *check {
         return Err(wrong("fails its checksum"));
@@ -272,12 +268,17 @@ mod tests {
     fn long_lists_are_cut_into_sections() {
         let mut builder = LedgerBuilder::new(1);
         let many = SECTION_ADDRESSES_MAX as u64 + 10;
-        let refs = builder.changes(Changes { born: (0..many).collect(), freed: vec![5], ..Changes::default() });
-        assert_eq!(refs.iter().map(|at| at.addresses).collect::<Vec<_>>(), [SECTION_ADDRESSES_MAX as u32, 11]);
+        let refs =
+            builder.changes(Changes { born: (0..many).collect(), freed: vec![5], ..Changes::default() });
+        assert_eq!(
+            refs.iter().map(|at| at.addresses).collect::<Vec<_>>(),
+            [SECTION_ADDRESSES_MAX as u32, 11]
+        );
         let refs = builder.deaths((0..many).map(|at| (1 + at / 700_000, at)).collect());
         assert_eq!(refs.len(), 2);
         let object = builder.finish();
-        let read = |at: &LedgerRef| decode_deaths(&object[at.offset as usize..][..at.length as usize], 1).unwrap();
+        let read =
+            |at: &LedgerRef| decode_deaths(&object[at.offset as usize..][..at.length as usize], 1).unwrap();
         assert_eq!(refs.iter().flat_map(read).count() as u64, many);
     }
 }

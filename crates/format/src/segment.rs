@@ -4,7 +4,7 @@
 //! +-----------+---------+---------+---+-------+--------------+---------+-----------+
 //! | header 64 | frame 0 | frame 1 | … | index | fingerprints | samples | footer 64 |
 //! +-----------+---------+---------+---+-------+--------------+---------+-----------+
-//! header = check 8 · magic 8 · segment id 8 · generation 1 · kind 1 · 0 (6) · seed 32
+//! header = check 8 · magic 8 · segment id 8 · generation 1 · kind 1 · 0 (2) · object bytes 4 · seed 32
 //! index  = per frame: first slot 4 · offset 4 · length 4 · blocks 1 · 0 (3) · owner 8 · place 8
 //! fingerprints = per block 16, in the order of the frames, or nothing
 //! samples      = per sample: slot 4 · fingerprint 16
@@ -180,7 +180,8 @@ impl SegmentBuilder {
         self.fingerprints.iter().for_each(|fingerprint| index.put(&fingerprint.encode()));
         let samples = encode_samples(&self.index, &self.fingerprints);
         let footer = self.encode_footer(&index, &samples);
-        let header = self.encode_header();
+        let object_bytes = self.filled + index.len() + samples.len() + footer.len();
+        let header = self.encode_header(object_bytes as u32);
         self.buffer[..SEGMENT_HEADER].copy_from_slice(&header);
         let mut end = self.filled;
         for part in [index, samples, footer] {
@@ -191,11 +192,12 @@ impl SegmentBuilder {
         self.buffer
     }
 
-    fn encode_header(&self) -> Vec<u8> {
+    fn encode_header(&self, object_bytes: u32) -> Vec<u8> {
         let mut rest = Vec::with_capacity(SEGMENT_HEADER);
         rest.put(&HEADER_MAGIC);
         rest.u64(self.id.0);
-        rest.put(&[self.generation, self.kind as u8, 0, 0, 0, 0, 0, 0]);
+        rest.put(&[self.generation, self.kind as u8, 0, 0]);
+        rest.u32(object_bytes);
         rest.put(&self.seed);
         checked(rest)
     }
@@ -241,6 +243,19 @@ fn encode_index(records: &[IndexRecord]) -> Vec<u8> {
         bytes.u64(record.place);
     }
     bytes
+}
+
+/// How long the object is that begins with `header`, of segment `id`, in bytes.
+pub fn object_bytes(header: &[u8], id: SegmentId) -> Result<u64> {
+    let wrong = |why: &str| Error::new(Kind::Corrupt, format!("the header of segment {id} {why}"));
+    let header: &[u8; SEGMENT_HEADER] = header.first_chunk().ok_or_else(|| wrong("is cut short"))?;
+    if xxh3_64(&header[8..]).to_le_bytes() != header[..8] {
+        return Err(wrong("fails its checksum"));
+    }
+    if header[8..16] != HEADER_MAGIC || header[16..24] != id.0.to_le_bytes() {
+        return Err(wrong("belongs elsewhere"));
+    }
+    Ok(u32::from_le_bytes(header[28..32].try_into().expect("4 bytes")).into())
 }
 
 /// What a segment says of itself at its end.

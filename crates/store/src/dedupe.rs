@@ -8,7 +8,9 @@
 //! rest of the run is found. What was folded lately is there already. After a start the samples are read from the segments'
 //! tails in the background; until then fewer duplicates are found.
 
+use crate::accounts::Accounts;
 use crate::cache::{AddressHasher, Cache};
+use crate::planted;
 use crate::segments;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -45,6 +47,8 @@ pub(crate) struct Fresh(Mutex<Vec<(Fingerprint, Entry)>>, Mutex<Table<Known>>);
 /// See the module.
 pub(crate) struct Dedupe {
     engine: Arc<dyn Engine>,
+    accounts: Arc<Accounts>,
+    session: u32,
     key: FingerprintKey,
     samples: Mutex<Samples>,
     known: Cache<Known>,
@@ -60,8 +64,8 @@ pub(crate) struct Dedupe {
 struct Samples {
     /// From the low half of a fingerprint to the address of a block that has it.
     places: Table<u64>,
-    /// Lengths of segment objects, in bytes: where their tails are.
-    lengths: Table<u64>,
+    /// Of segments: the physical form, and its length in bytes, which tells where the tail is.
+    forms: Table<(u8, u64)>,
     /// Only samples divisible by 2 to this are kept.
     thinned: u32,
 }
@@ -71,9 +75,17 @@ const KNOWN_BYTES: u64 = size_of::<Known>() as u64;
 
 impl Dedupe {
     /// `memory_bytes` bounds the neighbourhoods.
-    pub(crate) fn new(engine: Arc<dyn Engine>, key: FingerprintKey, memory_bytes: u64) -> Arc<Self> {
+    pub(crate) fn new(
+        engine: Arc<dyn Engine>,
+        accounts: Arc<Accounts>,
+        session: u32,
+        key: FingerprintKey,
+        memory_bytes: u64,
+    ) -> Arc<Self> {
         Arc::new(Dedupe {
             engine,
+            accounts,
+            session,
             key,
             samples: Mutex::default(),
             known: Cache::new(memory_bytes),
@@ -109,36 +121,38 @@ impl Dedupe {
 
     /// Loads the neighbourhood of a sample that is stored somewhere.
     async fn load_around(&self, sample: &Fingerprint) {
-        let (segment, length) = {
+        let (segment, form) = {
             let samples = self.samples.lock();
             let Some(address) = samples.places.get(&sample.low) else { return };
             let segment = SegmentId(address >> 20);
-            let Some(length) = samples.lengths.get(&segment.0) else { return };
-            (segment, *length)
+            let Some(form) = samples.forms.get(&segment.0) else { return };
+            (segment, *form)
         };
         if self.loaded.get(segment.0).is_some() {
             return;
         }
-        if let Err(error) = self.load(segment, length).await {
+        if let Err(error) = self.load(segment, form).await {
             // Soft state: the block is stored once more, and whoever reads that segment is told.
             tracing::warn!("the index of segment {segment} cannot be used for dedupe: {error}");
         }
         self.loaded.insert(segment.0, (), 0);
     }
 
-    async fn load(&self, segment: SegmentId, length: u64) -> Result<()> {
-        let key = segments::key(segment);
+    async fn load(&self, segment: SegmentId, (generation, length): (u8, u64)) -> Result<()> {
+        let referable = self.accounts.referable(segment, self.session).await?;
+        let key = segments::key(segment, generation);
         let tail_bytes = (SEGMENT_TAIL as u64).min(length);
         let tail = self.engine.get_range(&key, length - tail_bytes, tail_bytes as usize).await?;
         let footer = Footer::decode(&tail, segment)?;
         let index = self.engine.get_range(&key, footer.index_offset, footer.index_bytes()).await?;
         let (records, fingerprints) = footer.decode_index(&index)?;
+        let mut fingerprints = fingerprints.iter();
         for record in records {
-            for at in 0..usize::from(record.blocks) {
+            let hint = Hint::new(record.offset as usize, record.length as usize, 0);
+            for (at, fingerprint) in fingerprints.by_ref().take(usize::from(record.blocks)).enumerate() {
                 let slot = record.first_slot + at as u32;
-                let hint = Hint::new(record.offset as usize, record.length as usize, at, 0);
-                if let Some(fingerprint) = fingerprints.get(slot as usize) {
-                    self.keep(fingerprint, Entry::new(segment, slot, hint));
+                if referable.allows(segment, slot) || planted::is("dedupe-hits-dead") {
+                    self.keep(fingerprint, Entry::new(segment, slot, hint.with_index(at)));
                 }
             }
         }
@@ -154,11 +168,26 @@ impl Dedupe {
     pub(crate) fn adopt(&self, fresh: &Fresh, lengths: &[(SegmentId, u64)]) {
         let packed = std::mem::take(&mut *fresh.0.lock());
         let mut samples = self.samples.lock();
-        samples.lengths.extend(lengths.iter().map(|(segment, length)| (segment.0, *length)));
+        samples.forms.extend(lengths.iter().map(|(segment, length)| (segment.0, (0, *length))));
         for (fingerprint, entry) in packed {
             samples.add(&fingerprint, entry.address);
             self.keep(&fingerprint, entry);
         }
+    }
+
+    /// Forgets the neighbourhoods: what reclaim has found unreferenced must not be found here.
+    pub(crate) fn forget_known(&self) {
+        self.known.clear();
+        self.loaded.clear();
+    }
+
+    /// A segment was deleted (`None`), or written anew as this generation, so many bytes long.
+    pub(crate) fn note_form(&self, segment: SegmentId, form: Option<(u8, u64)>) {
+        let mut samples = self.samples.lock();
+        match form {
+            Some(form) => samples.forms.insert(segment.0, form),
+            None => samples.forms.remove(&segment.0),
+        };
     }
 
     /// Reads the samples of every data segment: the background work after a start.
@@ -180,8 +209,8 @@ impl Dedupe {
 
     async fn read_tail(&self, listed: &Listed) -> Result<()> {
         let stranger = || Error::new(Kind::Invalid, format!("'{}' is no segment's name", listed.key));
-        let segment = segments::id_of(&listed.key).ok_or_else(stranger)?;
-        if self.samples.lock().lengths.contains_key(&segment.0) {
+        let (segment, generation) = segments::form_of(&listed.key).ok_or_else(stranger)?;
+        if self.samples.lock().forms.get(&segment.0).is_some_and(|(known, _)| *known >= generation) {
             return Ok(());
         }
         let read = |bytes: u64| {
@@ -195,7 +224,7 @@ impl Dedupe {
         }
         let found = footer.decode_samples(&tail)?;
         let mut samples = self.samples.lock();
-        samples.lengths.insert(segment.0, listed.bytes);
+        samples.forms.insert(segment.0, (generation, listed.bytes));
         found
             .iter()
             .for_each(|(slot, fingerprint)| samples.add(fingerprint, segment.0 << 20 | u64::from(*slot)));

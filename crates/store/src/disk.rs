@@ -9,16 +9,19 @@ use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use stonefold_engine::Version;
+use stonefold_engine::{Key, Version};
 use stonefold_env::WallNanos;
 use stonefold_format::entry::Entry;
-use stonefold_format::head::{Commit, Head, SnapshotRecord};
+use stonefold_format::head::{Base, Commit, Head, SnapshotRecord};
+use stonefold_format::ledger::LedgerRef;
 use stonefold_types::{BLOCK_BYTES, DiskSettings, Error, Kind, Name, Result, SnapshotName};
 
 /// One disk.
 pub(crate) struct Disk {
     pub(crate) id: u64,
     pub(crate) name: Name,
+    /// Where its head is stored.
+    pub(crate) key: Key,
     pub(crate) created: WallNanos,
     pub(crate) origin: Option<SnapshotName>,
     pub(crate) state: Mutex<State>,
@@ -54,11 +57,19 @@ pub(crate) struct State {
     pub(crate) commit: Commit,
     /// Journal records up to this one are in the commits.
     pub(crate) folded_lsn: u64,
+    /// Of a clone: the snapshot it began as.
+    pub(crate) base: Option<Base>,
+    /// Of a removed disk: blocks before this one were given back.
+    pub(crate) reclaimed: u64,
+    /// What reclaim has not taken over yet.
+    pub(crate) changes: Vec<LedgerRef>,
+    /// What died since the newest materialised snapshot and is held by one.
+    pub(crate) deaths: Vec<LedgerRef>,
     /// Takes writes.
     pub(crate) active: Layer,
     /// Oldest first.
     pub(crate) frozen: VecDeque<Arc<Layer>>,
-    /// Oldest first.
+    /// Oldest first; also those that were removed and wait for reclaim.
     pub(crate) snapshots: Vec<Snapshot>,
     pub(crate) next_snapshot_id: u64,
     /// Attached writable clients.
@@ -67,6 +78,8 @@ pub(crate) struct State {
     pub(crate) folds: u64,
     /// Why nothing may attach or write, while something needs the disk for itself or it is gone.
     pub(crate) barred: Option<Error>,
+    /// Its removal was begun and nobody knows how far it came: its head must stay as it is.
+    pub(crate) buried: bool,
     /// Why nothing may be written although reads go on: its map is damaged, and the fold cannot go on with it.
     pub(crate) damaged: Option<Error>,
 }
@@ -80,8 +93,14 @@ pub(crate) struct Snapshot {
     pub(crate) size_bytes: u64,
     /// What it holds, once the fold has reached it.
     pub(crate) commit: Option<Commit>,
+    /// What died between the snapshot before it and this one, and is held by an earlier one.
+    pub(crate) deaths: Vec<LedgerRef>,
+    /// Removed: nobody can see it, and reclaim will take it away.
+    pub(crate) removed: bool,
     /// Attached readers.
     pub(crate) readers: usize,
+    /// Clones being made of it: reclaim must wait for them.
+    pub(crate) held: usize,
 }
 
 /// What of a disk is read.
@@ -95,11 +114,12 @@ pub(crate) enum View {
 
 impl Disk {
     /// A disk as its head describes it.
-    pub(crate) fn from_head(head: Head, version: Version) -> Arc<Self> {
+    pub(crate) fn from_head(key: Key, head: Head, version: Version) -> Arc<Self> {
         let snapshots = head.snapshots.iter().map(Snapshot::from_record).collect();
         Arc::new(Disk {
             id: head.id,
             name: head.name,
+            key,
             created: head.created,
             origin: head.origin,
             state: Mutex::new(State {
@@ -108,6 +128,10 @@ impl Disk {
                 settings: head.settings,
                 commit: head.commit,
                 folded_lsn: head.folded_lsn,
+                base: head.base,
+                reclaimed: head.reclaimed,
+                changes: head.changes,
+                deaths: head.deaths,
                 active: Layer::default(),
                 frozen: VecDeque::new(),
                 snapshots,
@@ -115,6 +139,7 @@ impl Disk {
                 clients: 0,
                 folds: 0,
                 barred: None,
+                buried: false,
                 damaged: None,
             }),
             head: tokio::sync::Mutex::new(StoredHead { version, in_doubt: None }),
@@ -131,9 +156,13 @@ impl Disk {
             size_bytes: state.folded_size_bytes,
             settings: state.settings.clone(),
             origin: self.origin.clone(),
+            base: state.base,
             folded_lsn: state.folded_lsn,
             commit: state.commit,
             next_snapshot_id: state.next_snapshot_id,
+            reclaimed: state.reclaimed,
+            changes: state.changes.clone(),
+            deaths: state.deaths.clone(),
             snapshots: state
                 .snapshots
                 .iter()
@@ -151,14 +180,18 @@ impl Snapshot {
             created: record.created,
             size_bytes: record.size_bytes,
             commit: Some(record.commit),
+            deaths: record.deaths.clone(),
+            removed: record.removed,
             readers: 0,
+            held: 0,
         }
     }
 
     /// As it is stored.
     pub(crate) fn record(&self, commit: Commit) -> SnapshotRecord {
         let (name, created, size_bytes) = (self.name.clone(), self.created, self.size_bytes);
-        SnapshotRecord { id: self.id, name, created, size_bytes, commit }
+        let (id, removed, deaths) = (self.id, self.removed, self.deaths.clone());
+        SnapshotRecord { id, removed, name, created, size_bytes, commit, deaths }
     }
 }
 
@@ -170,6 +203,8 @@ impl State {
         }
         let mut layer = std::mem::take(&mut self.active);
         layer.ends_with = ends_with;
+        // Of a mark its own number: in a replay the next one may be further on already.
+        layer.epoch = ends_with.unwrap_or(self.next_snapshot_id);
         self.frozen.push_back(Arc::new(layer));
     }
 
@@ -196,13 +231,42 @@ impl State {
         layers.chain([self.active.first_lsn]).flatten().min()
     }
 
+    /// Those that were not removed, oldest first.
+    pub(crate) fn live_snapshots(&self) -> impl DoubleEndedIterator<Item = &Snapshot> {
+        self.snapshots.iter().filter(|s| !s.removed)
+    }
+
+    /// Takes over what was stored of a head.
+    pub(crate) fn adopt(&mut self, head: &Head) {
+        self.settings = head.settings.clone();
+        self.folded_size_bytes = head.size_bytes;
+        self.base = head.base;
+        self.folded_lsn = head.folded_lsn;
+        self.commit = head.commit;
+        self.reclaimed = head.reclaimed;
+        self.changes.clone_from(&head.changes);
+        self.deaths.clone_from(&head.deaths);
+        let stored = |id: u64| {
+            let at = head.snapshots.binary_search_by_key(&id, |record| record.id);
+            at.ok().map(|at| &head.snapshots[at])
+        };
+        // What is not materialised is in no head yet.
+        self.snapshots.retain(|s| s.commit.is_none() || stored(s.id).is_some());
+        for snapshot in &mut self.snapshots {
+            if let Some(record) = stored(snapshot.id) {
+                snapshot.commit = Some(record.commit);
+                snapshot.deaths.clone_from(&record.deaths);
+            }
+        }
+    }
+
     pub(crate) fn snapshot(&self, id: u64) -> Option<&Snapshot> {
         self.snapshots.iter().find(|s| s.id == id)
     }
 
     /// By name.
     pub(crate) fn snapshot_named(&self, disk: &Name, name: &Name) -> Result<&Snapshot> {
-        self.snapshots.iter().find(|s| s.name == *name).ok_or_else(|| {
+        self.live_snapshots().find(|s| s.name == *name).ok_or_else(|| {
             Error::new(Kind::NotFound, format!("snapshot '{disk}@{name}' does not exist"))
                 .remedy(format!("'stonefold snapshot ls {disk}' names those that do"))
         })

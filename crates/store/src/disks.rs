@@ -2,12 +2,12 @@
 
 use crate::attachment::Attachment;
 use crate::disk::{Disk, State, View};
-use crate::heads::head_key;
+use crate::heads::{gone_key, head_key};
 use crate::overlay::Source;
 use crate::status::{DiskInfo, describe};
 use crate::store::Store;
 use std::sync::Arc;
-use stonefold_format::head::{Commit, Head};
+use stonefold_format::head::{Base, Commit, Head};
 use stonefold_format::record::{Change, Record};
 use stonefold_types::{
     BLOCK_BYTES, DISK_BYTES_MAX, DiskSettings, Error, ExportName, Kind, Name, Result, Size, SnapshotName,
@@ -30,10 +30,11 @@ impl Store {
         name: &Name,
         size_bytes: u64,
         settings: DiskSettings,
-        origin: Option<SnapshotName>,
+        origin: Option<(SnapshotName, Base)>,
         commit: Commit,
     ) -> Result<DiskInfo> {
         self.check_open()?;
+        let (origin, base) = origin.unzip();
         let head = Head {
             id: u64::from_le_bytes(self.env.random()),
             name: name.clone(),
@@ -44,7 +45,12 @@ impl Store {
             // Records before its birth are not its own.
             folded_lsn: self.journal.next_lsn() - 1,
             commit,
-            next_snapshot_id: 1,
+            base,
+            // A clone's epochs follow that of the snapshot it began as.
+            next_snapshot_id: base.map_or(1, |base| base.epoch + 1),
+            reclaimed: 0,
+            changes: Vec::new(),
+            deaths: Vec::new(),
             snapshots: Vec::new(),
         };
         let (key, bytes) = (head_key(name), head.encode());
@@ -61,7 +67,7 @@ impl Store {
                 _ => return Err(error.context(format!("creating disk '{name}'"))),
             },
         };
-        let disk = Disk::from_head(head, version);
+        let disk = Disk::from_head(key, head, version);
         self.disks.lock().insert(name.clone(), disk.clone());
         Ok(describe(&disk))
     }
@@ -79,8 +85,7 @@ impl Store {
     /// Replaces a disk's settings; they hold for what is written from now on.
     pub async fn set_disk(&self, name: &Name, settings: DiskSettings) -> Result<DiskInfo> {
         let disk = self.find(name)?;
-        let chosen = settings.clone();
-        self.change_head(&disk, |head, _| head.settings = chosen, |state| state.settings = settings).await?;
+        self.change_head(&disk, |head, _| head.settings = settings, |_| ()).await?;
         Ok(describe(&disk))
     }
 
@@ -123,33 +128,61 @@ impl Store {
         {
             let mut state = disk.state.lock();
             check_idle(&disk.name, &state)?;
-            if !state.snapshots.is_empty() {
-                let what = format!("disk '{name}' has {} snapshots", state.snapshots.len());
+            let snapshots = state.live_snapshots().count();
+            if snapshots > 0 {
+                let what = format!("disk '{name}' has {snapshots} snapshots");
                 return Err(Error::new(Kind::Busy, what).remedy("remove its snapshots first"));
             }
             state.barred = Some(Error::new(Kind::NotFound, format!("disk '{name}' has been removed")));
         }
-        if let Err(error) = self.engine.delete(&head_key(name)).await {
-            // An error does not say whether it happened: what is stored does. While nobody knows, the disk stays
-            // barred, so that nothing is written to a disk that may be gone; removing it again is allowed.
-            match self.engine.get(&head_key(name)).await {
-                Err(gone) if gone.kind() == Kind::NotFound => {}
-                Ok(_) => {
-                    disk.state.lock().barred = None;
-                    return Err(error.context(format!("removing disk '{name}'")));
-                }
-                Err(_) => {
-                    let what = format!("disk '{name}' may have been removed: {}", error.what());
-                    disk.state.lock().barred = Some(Error::new(Kind::Busy, what).remedy("remove it again"));
-                    return Err(error.context(format!("removing disk '{name}'")));
-                }
+        let gone = match self.bury(&disk).await {
+            Ok(gone) => gone,
+            Err((error, done)) => {
+                let what = format!("disk '{name}' may have been removed: {}", error.what());
+                let unclear = || Error::new(Kind::Busy, what).remedy("remove it again");
+                let mut state = disk.state.lock();
+                state.buried = done == Done::Perhaps;
+                state.barred = if state.buried { Some(unclear()) } else { None };
+                drop(state);
+                return Err(error.context(format!("removing disk '{name}'")));
             }
-        }
+        };
+        self.gone.lock().push(gone);
         self.disks.lock().remove(name);
         let mut state = disk.state.lock();
         state.freeze(None);
         self.budget.give(state.frozen.drain(..).map(|layer| layer.budget_bytes).sum());
         Ok(())
+    }
+
+    /// Moves a disk's head to where reclaim finds it. From the first put on the disk is gone: an opening that finds both
+    /// deletes the other. An error comes with what is known.
+    async fn bury(&self, disk: &Arc<Disk>) -> std::result::Result<Arc<Disk>, (Error, Done)> {
+        let key = gone_key(disk.id);
+        let stored = disk.head.lock().await;
+        if stored.in_doubt.is_some() {
+            let what = format!("it is not known which head of disk '{}' is stored", disk.name);
+            return Err((Error::new(Kind::Busy, what).remedy("try again in a moment"), Done::No));
+        }
+        let head = disk.head(&disk.state.lock());
+        let bytes = head.encode();
+        let version = match self.engine.put_new(&key, bytes.clone().into()).await {
+            Ok(version) => version,
+            // An error does not say whether it happened: what is stored does.
+            Err(error) => match self.engine.get(&key).await {
+                Ok((found, version)) if found == bytes => version,
+                Err(gone) if gone.kind() == Kind::NotFound => return Err((error, Done::No)),
+                _ => return Err((error, Done::Perhaps)),
+            },
+        };
+        let old = head_key(&disk.name);
+        if let Err(error) = self.engine.delete(&old).await {
+            match self.engine.get(&old).await {
+                Err(gone) if gone.kind() == Kind::NotFound => {}
+                _ => return Err((error, Done::Perhaps)),
+            }
+        }
+        Ok(Disk::from_head(key, head, version))
     }
 
     /// Attaches a client to a disk, writable, or to a snapshot, read-only.
@@ -174,6 +207,15 @@ impl Store {
         drop(state);
         Ok(Attachment::new(self.clone(), disk, view, export.clone(), size_bytes))
     }
+}
+
+/// What is known of a change that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Done {
+    /// It has not happened.
+    No,
+    /// Nobody knows, or half of it has.
+    Perhaps,
 }
 
 /// Fails with `Busy` while a client is attached to the disk or to one of its snapshots.

@@ -7,19 +7,22 @@
 
 use crate::dedupe::{Dedupe, Fresh};
 use crate::disk::{Disk, State};
+use crate::ledger::{self, Held};
 use crate::map::{Run, Update};
 use crate::overlay::{Layer, Source};
 use crate::pack::{self, Content, Packed, Piece, Seen};
 use crate::planted;
 use crate::segments::Packer;
 use crate::store::Store;
+use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use stonefold_env::Env;
 use stonefold_format::entry::Entry;
 use stonefold_format::fingerprint::Fingerprint;
-use stonefold_format::head::{Commit, Head};
+use stonefold_format::head::{Commit, Head, SnapshotRecord};
+use stonefold_format::ledger::{Changes, Deaths, LedgerBuilder, LedgerRef};
 use stonefold_format::segment::SegmentKind;
 use stonefold_types::{DiskSettings, Error, Kind, Result};
 
@@ -38,6 +41,14 @@ struct Part {
     runs: Vec<Vec<Run>>,
     /// After each layer.
     commits: Vec<Commit>,
+    /// What the layers did to references.
+    changes: Changes,
+    /// What died in an epoch and is held.
+    deaths: Vec<(u64, Deaths)>,
+    /// Where the ledger tells of the changes.
+    changes_at: Vec<LedgerRef>,
+    /// Where the ledger tells of the deaths in an epoch.
+    deaths_at: Vec<(u64, Vec<LedgerRef>)>,
     /// Why this disk is left as it is.
     failed: Option<Error>,
 }
@@ -88,7 +99,20 @@ async fn pack_and_map(
     parts: &mut [Part],
 ) -> Result<()> {
     pack_data(store, data, fresh, parts).await?;
-    write_maps(store, nodes, parts).await
+    write_maps(store, nodes, parts).await?;
+    write_ledger(store, parts).await
+}
+
+/// Tells in the ledger what the round does to references; durable on return.
+async fn write_ledger(store: &Store, parts: &mut [Part]) -> Result<()> {
+    let mut builder = LedgerBuilder::new(store.segments.next_id().0);
+    for part in parts.iter_mut().filter(|part| part.failed.is_none()) {
+        part.changes_at = builder.changes(std::mem::take(&mut part.changes));
+        for (epoch, deaths) in std::mem::take(&mut part.deaths) {
+            part.deaths_at.push((epoch, builder.deaths(deaths)));
+        }
+    }
+    crate::accounts::put_ledger(&*store.engine, builder).await
 }
 
 fn collect(store: &Store, only: Option<&Arc<Disk>>) -> Vec<Part> {
@@ -100,9 +124,19 @@ fn collect(store: &Store, only: Option<&Arc<Disk>>) -> Vec<Part> {
         let layers: Vec<Arc<Layer>> = {
             let mut state = disk.state.lock();
             state.freeze(None);
-            state.frozen.iter().cloned().collect()
+            if state.buried { Vec::new() } else { state.frozen.iter().cloned().collect() }
         };
-        Part { runs: vec![Vec::new(); layers.len()], commits: Vec::new(), failed: None, disk, layers }
+        Part {
+            runs: vec![Vec::new(); layers.len()],
+            commits: Vec::new(),
+            changes: Changes::default(),
+            deaths: Vec::new(),
+            changes_at: Vec::new(),
+            deaths_at: Vec::new(),
+            failed: None,
+            disk,
+            layers,
+        }
     });
     parts.filter(|part| !part.layers.is_empty()).collect()
 }
@@ -193,14 +227,15 @@ async fn place_all(
                 let mut entry = fresh.entry(&fingerprint).expect("a repeat follows what it repeats");
                 if planted::is("repeat-misplaced") && entry.slot() > 0 && entry.hint.index() > 0 {
                     entry.address -= 1;
-                    entry.hint.0 -= 1 << 45;
+                    entry.hint = entry.hint.with_index(entry.hint.index() - 1);
                 }
                 entry
             }
             Content::Frame(range) => place_frame(packer, fresh, &piece, &seen, &buffer[range.clone()]),
         };
         let (part, layer) = places[piece.place];
-        parts[part].runs[layer].push(Run { blocks: piece.block..piece.block + piece.blocks, first });
+        let shared = matches!(piece.content, Content::Known(_) | Content::Again);
+        parts[part].runs[layer].push(Run { blocks: piece.block..piece.block + piece.blocks, first, shared });
     }
     store.dedupe.count(seen.len() as u64, found);
     Ok(())
@@ -216,7 +251,7 @@ fn place_frame(packer: &Packer, fresh: &Fresh, piece: &Packed, seen: &[Seen], en
     let fingerprints: Vec<Fingerprint> =
         seen[piece.index..piece.index + blocks].iter().map(fingerprint).collect();
     let first = packer.push(encoded, blocks, &fingerprints, piece.owner, piece.block);
-    let run = Run { blocks: piece.block..piece.block + piece.blocks, first };
+    let run = Run { blocks: piece.block..piece.block + piece.blocks, first, shared: false };
     for (block, fingerprint) in run.blocks.clone().zip(fingerprints) {
         fresh.add(fingerprint, run.entry(block));
     }
@@ -236,7 +271,7 @@ fn jobs(parts: &mut [Part]) -> (Vec<Vec<Piece>>, Vec<(usize, usize)>) {
             for (blocks, source) in content.all() {
                 let Source::Data(data) = source else {
                     if !planted::is("zeros-not-mapped") {
-                        runs.push(Run { blocks, first: Entry::HOLE });
+                        runs.push(Run { blocks, first: Entry::HOLE, shared: false });
                     }
                     continue;
                 };
@@ -260,14 +295,8 @@ async fn write_maps(store: &Store, packer: &Packer, parts: &mut [Part]) -> Resul
     let depth = parts.iter().map(|part| part.layers.len()).max().unwrap_or(0);
     for layer in 0..depth {
         for part in parts.iter_mut().filter(|part| layer < part.layers.len() && part.failed.is_none()) {
-            let base = part.commits.last().copied().unwrap_or_else(|| part.disk.state.lock().commit);
-            part.runs[layer].sort_unstable_by_key(|run| run.blocks.start);
-            let update = Update { segments: &store.segments, packer, owner: part.disk.id };
-            match update.apply(&base, &part.runs[layer]).await {
-                Ok(commit) => part.commits.push(commit),
-                Err(error) => {
-                    part.failed = Some(error.context(format!("the map of disk '{}'", part.disk.name)))
-                }
+            if let Err(error) = map_layer(store, packer, part, layer).await {
+                part.failed = Some(error.context(format!("the map of disk '{}'", part.disk.name)));
             }
             packer.throttle().await?;
         }
@@ -276,6 +305,25 @@ async fn write_maps(store: &Store, packer: &Packer, parts: &mut [Part]) -> Resul
         }
         // The next layer's update reads these nodes, and may not find them in the cache.
         packer.finish().await?;
+    }
+    Ok(())
+}
+
+async fn map_layer(store: &Store, packer: &Packer, part: &mut Part, layer: usize) -> Result<()> {
+    let epoch = part.layers[layer].epoch;
+    let (commit, held) = {
+        let state = part.disk.state.lock();
+        let snapshots = state.snapshots.iter().map(|s| s.id);
+        (state.commit, Held::new(state.base.map(|base| base.epoch), snapshots))
+    };
+    let commit = part.commits.last().copied().unwrap_or(commit);
+    part.runs[layer].sort_unstable_by_key(|run| run.blocks.start);
+    let (segments, owner) = (&store.segments, part.disk.id);
+    let update = Update { segments, packer, owner, epoch, tally: Mutex::default() };
+    part.commits.push(update.apply(&commit, &part.runs[layer]).await?);
+    let deaths = held.settle(update.tally.into_inner(), epoch, &mut part.changes);
+    if !deaths.is_empty() {
+        part.deaths.push((epoch, deaths));
     }
     Ok(())
 }
@@ -298,17 +346,9 @@ async fn commit(store: &Store, part: &Part) -> Result<()> {
         ends.filter_map(|(layer, commit)| layer.ends_with.map(|id| (id, *commit)))
     };
     let adopt = |state: &mut State| {
-        state.commit = newest;
-        state.folded_lsn = state.folded_lsn.max(last_lsn);
-        for (id, commit) in marked() {
-            if let Some(snapshot) = state.snapshots.iter_mut().find(|s| s.id == id) {
-                snapshot.commit = Some(commit);
-            }
-        }
         for layer in &part.layers {
             let oldest = state.frozen.pop_front().expect("the layers of a round stay until it ends");
             debug_assert!(Arc::ptr_eq(&oldest, layer));
-            state.folded_size_bytes = layer.size_bytes.unwrap_or(state.folded_size_bytes);
         }
         state.folds += 1;
         state.damaged = None;
@@ -318,9 +358,13 @@ async fn commit(store: &Store, part: &Part) -> Result<()> {
         head.folded_lsn = head.folded_lsn.max(last_lsn);
         head.size_bytes = part.layers.iter().rev().find_map(|l| l.size_bytes).unwrap_or(head.size_bytes);
         for (id, commit) in marked() {
-            // Unless it was removed meanwhile.
-            head.snapshots.extend(state.snapshot(id).map(|snapshot| snapshot.record(commit)));
+            let Some(snapshot) = state.snapshot(id) else { continue };
+            // The gap that was open until now ends with it.
+            let deaths = std::mem::take(&mut head.deaths);
+            head.snapshots.push(SnapshotRecord { deaths, ..snapshot.record(commit) });
         }
+        head.changes.extend_from_slice(&part.changes_at);
+        part.deaths_at.iter().for_each(|(epoch, refs)| ledger::add_deaths(head, *epoch, refs));
     };
     store.change_head(&part.disk, draft, adopt).await?;
     store.budget.give(part.layers.iter().map(|layer| layer.budget_bytes).sum());

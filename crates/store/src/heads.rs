@@ -14,15 +14,21 @@ pub(crate) fn head_key(disk: &Name) -> Key {
     Key::new(format!("head/{disk}"))
 }
 
+/// Where the head of a removed disk lies until reclaim is done with it.
+pub(crate) fn gone_key(id: u64) -> Key {
+    Key::new(format!("gone/{id:016x}"))
+}
+
 impl Store {
-    /// Stores a disk's head as `draft` changes it, then adopts the change in memory. On failure nothing is changed.
+    /// Stores a disk's head as `draft` changes it, then takes it over in memory, with what `adopt` changes beside it.
+    /// On failure nothing is changed.
     pub(crate) async fn change_head(
         &self,
         disk: &Arc<Disk>,
         draft: impl FnOnce(&mut Head, &State),
         adopt: impl FnOnce(&mut State),
     ) -> Result<()> {
-        let key = head_key(&disk.name);
+        let key = disk.key.clone();
         let mut stored = disk.head.lock().await;
         if let Some(attempt) = stored.in_doubt.take() {
             let found = self.engine.get(&key).await;
@@ -37,14 +43,19 @@ impl Store {
                 }
             }
         }
-        let bytes = {
+        let (head, bytes) = {
             let state = disk.state.lock();
             if let Some(why) = state.barred.as_ref().filter(|why| why.kind() == Kind::NotFound) {
                 return Err(why.clone());
             }
+            if state.buried {
+                let what = format!("disk '{}' may have been removed", disk.name);
+                return Err(Error::new(Kind::Busy, what).remedy("remove it again"));
+            }
             let mut head = disk.head(&state);
             draft(&mut head, &state);
-            head.encode()
+            let bytes = head.encode();
+            (head, bytes)
         };
         match self.engine.put_if(&key, bytes.clone().into(), &stored.version).await {
             Ok(version) => stored.version = version,
@@ -59,7 +70,9 @@ impl Store {
                 }
             },
         }
-        adopt(&mut disk.state.lock());
+        let mut state = disk.state.lock();
+        state.adopt(&head);
+        adopt(&mut state);
         Ok(())
     }
 }

@@ -7,10 +7,12 @@
 //! The path of a write: [`Attachment::write`] → budget → journal and overlay → acknowledged; later the fold packs it into segments
 //! and the map. The path of a read: overlay → map → cache → segment.
 
+mod accounts;
 mod arena;
 mod attachment;
 mod budget;
 mod cache;
+mod check;
 mod dedupe;
 mod disk;
 mod disks;
@@ -18,18 +20,26 @@ mod fold;
 mod gate;
 mod heads;
 mod journal;
+mod ledger;
 mod map;
 mod overlay;
 mod pack;
+mod pins;
 pub mod planted;
 mod read;
+mod reclaim;
 mod recovery;
+mod removed;
+mod rewrite;
+mod rollback;
 mod segments;
 mod snapshots;
 mod status;
 mod store;
 
 pub use attachment::{Attachment, Extent, Flushed};
+pub use check::Checked;
+pub use reclaim::Reclaimed;
 pub use snapshots::SnapshotInfo;
 pub use status::{DiskInfo, PoolStatus};
 pub use store::{Options, Store};

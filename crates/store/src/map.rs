@@ -4,10 +4,12 @@
 //! update writes new nodes along the paths it touches and shares the rest, so that a commit is a root. Comparing two
 //! commits skips what they share.
 
+use crate::ledger::Tally;
 use crate::overlay::Blocks;
 use crate::planted;
 use crate::segments::{Packer, Segments};
 use futures::future::{BoxFuture, try_join_all};
+use parking_lot::Mutex;
 use std::sync::Arc;
 use stonefold_format::entry::Entry;
 use stonefold_format::frame;
@@ -31,6 +33,8 @@ pub(crate) struct Run {
     pub(crate) blocks: Blocks,
     /// The entry of the first block; the others lie behind it in the same frame. A hole means that all become holes.
     pub(crate) first: Entry,
+    /// The blocks were stored already, and are referred to once more.
+    pub(crate) shared: bool,
 }
 
 impl Run {
@@ -44,14 +48,7 @@ impl Run {
             return entry;
         }
         entry.address += ahead;
-        let hint = entry.hint;
-        let index = hint.index() + ahead as usize;
-        entry.hint = stonefold_format::entry::Hint::new(
-            hint.offset() as usize,
-            hint.length(),
-            index,
-            hint.generation(),
-        );
+        entry.hint = entry.hint.with_index(entry.hint.index() + ahead as usize);
         entry
     }
 }
@@ -165,6 +162,10 @@ pub(crate) struct Update<'a> {
     pub(crate) packer: &'a Packer,
     /// The disk, named in the index of the segments.
     pub(crate) owner: u64,
+    /// The disk's epoch: when what is mapped now was born.
+    pub(crate) epoch: u64,
+    /// What the update does to references.
+    pub(crate) tally: Mutex<Tally>,
 }
 
 /// A subtree after an update, and by how many mapped blocks it grew.
@@ -194,14 +195,21 @@ impl Update<'_> {
                 return Ok((Entry::HOLE, 0));
             }
             let mut node = match at.is_hole() {
-                true => Node::default(),
-                false => Node::clone(&*self.segments.node(&at).await?),
+                true => Arc::default(),
+                false => self.segments.node(&at).await?,
             };
+            let before = node.clone();
             let grown = match level {
-                0 => set_leaf(&mut node, base, runs),
-                _ => self.children(&mut node, level, base, runs).await?,
+                0 => self.set_leaf(Arc::make_mut(&mut node), base, runs),
+                _ => self.children(Arc::make_mut(&mut node), level, base, runs).await?,
             };
-            Ok((self.write(node, level, base), grown))
+            if *node == *before {
+                return Ok((at, grown));
+            }
+            if !at.is_hole() {
+                self.tally.lock().died.push(at);
+            }
+            Ok((self.write(&node, level, base), grown))
         })
     }
 
@@ -238,35 +246,105 @@ impl Update<'_> {
         Ok(grown)
     }
 
-    fn write(&self, node: Node, level: u32, base: u64) -> Entry {
+    fn set_leaf(&self, node: &mut Node, base: u64, runs: &[Run]) -> i64 {
+        let mut grown = 0;
+        let mut tally = self.tally.lock();
+        for run in runs {
+            let clipped = run.blocks.start.max(base)..run.blocks.end.min(base + NODE_WAYS as u64);
+            for block in clipped {
+                let slot = &mut node.entries[(block - base) as usize];
+                let entry = run.entry(block).born(self.epoch);
+                // The same block again, found by dedupe: the reference that is there lives on.
+                if entry.address == slot.address {
+                    continue;
+                }
+                grown += i64::from(slot.is_hole()) - i64::from(entry.is_hole());
+                let old = std::mem::replace(slot, entry);
+                if !old.is_hole() {
+                    tally.died.push(old);
+                }
+                if entry.is_hole() {
+                    continue;
+                }
+                let list = if run.shared { &mut tally.shared } else { &mut tally.born };
+                list.push(entry.address);
+            }
+        }
+        grown
+    }
+
+    fn write(&self, node: &Node, level: u32, base: u64) -> Entry {
         if node.is_empty() {
             return Entry::HOLE;
         }
         let mut encoded = Vec::new();
         frame::encode(&node.encode(), Compression::Lz4, &mut encoded);
-        self.packer.push_node(node, &encoded, self.owner, u64::from(level) << 56 | base)
+        let place = u64::from(level) << 56 | base;
+        let entry = self.packer.push_node(node.clone(), &encoded, self.owner, place);
+        self.tally.lock().born.push(entry.address);
+        entry.born(self.epoch)
     }
 }
 
-fn set_leaf(node: &mut Node, base: u64, runs: &[Run]) -> i64 {
-    let mut grown = 0;
-    for run in runs {
-        let clipped = run.blocks.start.max(base)..run.blocks.end.min(base + NODE_WAYS as u64);
-        for block in clipped {
-            let slot = &mut node.entries[(block - base) as usize];
-            let entry = run.entry(block);
-            grown += i64::from(slot.is_hole()) - i64::from(entry.is_hole());
-            *slot = entry;
-        }
-    }
-    grown
-}
-
-/// Blocks below `limit` whose entries differ between two commits, as ascending runs.
-pub(crate) async fn diff(segments: &Arc<Segments>, a: &Entry, b: &Entry, limit: u64) -> Result<Vec<Blocks>> {
+/// Blocks of `within` whose entries differ between two commits, as ascending runs.
+pub(crate) async fn diff(segments: &Segments, a: &Entry, b: &Entry, within: Blocks) -> Result<Vec<Blocks>> {
     let mut out = Vec::new();
-    diff_below(segments, *a, *b, TOP, 0, limit, &mut out).await?;
+    diff_below(segments, *a, *b, TOP, 0, &within, &mut out).await?;
     Ok(out)
+}
+
+/// Adds to `out` what lies below `root` and was born after epoch `after`: blocks from `from` on, and each node once everything below it
+/// is there. What was born later lies only below nodes that were. Returns the block to go on from, when more than `limit` came
+/// together.
+pub(crate) async fn own(
+    segments: &Segments,
+    root: &Entry,
+    after: u64,
+    from: u64,
+    limit: usize,
+    out: &mut Vec<u64>,
+) -> Result<Option<u64>> {
+    own_below(segments, *root, TOP, 0, &Own { after, from, limit }, out).await
+}
+
+struct Own {
+    after: u64,
+    from: u64,
+    limit: usize,
+}
+
+fn own_below<'a>(
+    segments: &'a Segments,
+    at: Entry,
+    level: u32,
+    base: u64,
+    wanted: &'a Own,
+    out: &'a mut Vec<u64>,
+) -> BoxFuture<'a, Result<Option<u64>>> {
+    Box::pin(async move {
+        let end = base + span(level + 1);
+        // A node that ends where the last step did has been looked through but for itself.
+        let done = if level == 0 { end <= wanted.from } else { end < wanted.from };
+        if at.is_hole() || at.birth() <= wanted.after || done {
+            return Ok(None);
+        }
+        let node = segments.node(&at).await?;
+        for (place, entry) in node.entries.iter().enumerate() {
+            if level == 0 {
+                if !entry.is_hole() && entry.birth() > wanted.after {
+                    out.push(entry.address);
+                }
+                continue;
+            }
+            let child = base + place as u64 * span(level);
+            if let Some(next) = own_below(segments, *entry, level - 1, child, wanted, out).await? {
+                return Ok(Some(next));
+            }
+        }
+        out.push(at.address);
+        // Only a leaf ends a step, so that every node on the way is still to come.
+        Ok((level == 0 && out.len() >= wanted.limit).then_some(end))
+    })
 }
 
 fn diff_below<'a>(
@@ -275,11 +353,11 @@ fn diff_below<'a>(
     b: Entry,
     level: u32,
     base: u64,
-    limit: u64,
+    within: &'a Blocks,
     out: &'a mut Vec<Blocks>,
 ) -> BoxFuture<'a, Result<()>> {
     Box::pin(async move {
-        if a.address == b.address || base >= limit {
+        if a.address == b.address || base >= within.end || base + span(level + 1) <= within.start {
             return Ok(());
         }
         let (left, right) = (node_or_empty(segments, &a).await?, node_or_empty(segments, &b).await?);
@@ -289,8 +367,8 @@ fn diff_below<'a>(
             }
             let block = base + at as u64 * span(level);
             if level > 0 {
-                diff_below(segments, *x, *y, level - 1, block, limit, out).await?;
-            } else if x.address != y.address && block < limit {
+                diff_below(segments, *x, *y, level - 1, block, within, out).await?;
+            } else if x.address != y.address && within.contains(&block) {
                 match out.last_mut() {
                     Some(last) if last.end == block => last.end += 1,
                     _ => out.push(block..block + 1),

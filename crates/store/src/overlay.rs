@@ -55,6 +55,8 @@ pub(crate) struct Layer {
     pub(crate) budget_bytes: u64,
     /// The snapshot that ends it.
     pub(crate) ends_with: Option<u64>,
+    /// The disk's epoch it belongs to, known once it is frozen.
+    pub(crate) epoch: u64,
     /// The disk's size from this layer on, in bytes, where it changed.
     pub(crate) size_bytes: Option<u64>,
 }

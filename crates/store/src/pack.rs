@@ -243,7 +243,7 @@ mod tests {
     fn judged(tags: &[u8], known: &[u8]) -> String {
         let job = job(tags);
         let seen = look(&job, &FingerprintKey::derive(b"x"));
-        let entry = Entry::new(SegmentId(1), 3, Hint::new(64, 100, 0, 0));
+        let entry = Entry::new(SegmentId(1), 3, Hint::new(64, 112, 0));
         let found: Vec<_> = tags.iter().map(|tag| known.contains(tag).then_some(entry)).collect();
         let letter = |verdict: &Verdict| match verdict {
             Verdict::Zero => '0',

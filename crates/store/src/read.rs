@@ -35,15 +35,14 @@ fn read_layers(disk: &Disk, view: View, offset: u64, buf: &mut [u8]) -> Result<(
     })
 }
 
-/// Copies one block's part of a frame, or zeros, to where it belongs.
-fn copy_block(block: u64, entry: &Entry, frame: Option<&[u8]>, offset: u64, buf: &mut [u8]) {
+/// Copies a part of a block, or zeros, to where it belongs.
+fn copy_block(block: u64, content: Option<&[u8]>, offset: u64, buf: &mut [u8]) {
     let (to, skip) = place(&(block..block + 1), offset, buf.len());
-    match frame {
+    match content {
         None => buf[to].fill(0),
-        Some(frame) => {
-            let from = entry.hint.index() * BLOCK_BYTES + skip;
+        Some(content) => {
             let count = to.len();
-            buf[to].copy_from_slice(&frame[from..from + count]);
+            buf[to].copy_from_slice(&content[skip..skip + count]);
         }
     }
 }
@@ -65,10 +64,10 @@ pub(crate) fn read_cached(
         map::lookup_cached(segments, &root, &blocks, &mut entries)?;
         for (block, entry) in blocks.zip(&entries) {
             if entry.is_hole() {
-                copy_block(block, entry, None, offset, buf);
+                copy_block(block, None, offset, buf);
             } else {
-                let frame = segments.cached_frame(entry)?;
-                copy_block(block, entry, Some(&frame), offset, buf);
+                let content = segments.cached_block(entry)?;
+                copy_block(block, Some(&content), offset, buf);
             }
         }
     }
@@ -86,15 +85,16 @@ pub(crate) async fn read(
     if buf.is_empty() {
         return Ok(());
     }
+    let _pin = segments.pins.pin();
     let (root, rest) = read_layers(disk, view, offset, buf)?;
     for blocks in rest {
         let entries = map::lookup(segments, &root, &blocks).await?;
         let stored: Vec<Entry> = entries.iter().filter(|entry| !entry.is_hole()).copied().collect();
-        let frames = segments.frames(&stored).await?;
-        let mut frames = frames.iter();
+        let contents = segments.blocks(&stored).await?;
+        let mut contents = contents.iter();
         for (block, entry) in blocks.zip(&entries) {
-            let frame = if entry.is_hole() { None } else { frames.next() };
-            copy_block(block, entry, frame.map(|frame| &frame[..]), offset, buf);
+            let content = if entry.is_hole() { None } else { contents.next() };
+            copy_block(block, content.map(|content| &content[..]), offset, buf);
         }
     }
     Ok(())
@@ -107,6 +107,7 @@ pub(crate) async fn stored(
     view: View,
     blocks: Blocks,
 ) -> Result<Vec<(Blocks, bool)>> {
+    let _pin = segments.pins.pin();
     let mut found = Vec::new();
     let overlay =
         |blocks: Blocks, _: u64, part: Part<'_>| found.push((blocks, matches!(part, Part::Data { .. })));

@@ -5,6 +5,7 @@
 //! earlier session is never appended to; it stays until everything in it is folded. The new session's records are numbered from
 //! where the replay ended, and its journal is begun before anything is served.
 
+use crate::accounts::Accounts;
 use crate::arena::ArenaSlice;
 use crate::dedupe::Dedupe;
 use crate::disk::Disk;
@@ -33,7 +34,7 @@ const LIST_LIMIT: usize = 1000;
 
 pub(crate) async fn open(env: Env, engine: Arc<dyn Engine>, options: Options) -> Result<Arc<Store>> {
     let pool = begin_session(&env, &*engine).await?;
-    let disks = load_disks(&*engine).await?;
+    let (disks, gone) = load_heads(&*engine).await?;
     let mut replay = Replay::new(disks.values().cloned());
     let mut retired = Vec::new();
     for (id, chunks) in read_journals(&*engine).await? {
@@ -46,16 +47,18 @@ pub(crate) async fn open(env: Env, engine: Arc<dyn Engine>, options: Options) ->
     let engine_journal = engine.journal_create(journal_id).await?;
     let journal = Journal::start(&env, engine_journal, journal_id.0, replay.next_lsn);
     let dedupe_bytes = options.cache_bytes / DEDUPE_CACHE_PART;
-    let segments =
-        Segments::new(env.clone(), engine.clone(), pool.sessions, options.cache_bytes - dedupe_bytes);
-    let dedupe = Dedupe::new(engine.clone(), FingerprintKey::derive(&pool.id), dedupe_bytes);
+    let accounts = Accounts::open(engine.clone()).await?;
+    let cache_bytes = options.cache_bytes - dedupe_bytes;
+    let segments = Segments::new(env.clone(), engine.clone(), accounts.clone(), pool.sessions, cache_bytes);
+    let key = FingerprintKey::derive(&pool.id);
+    let dedupe = Dedupe::new(engine.clone(), accounts, pool.sessions, key, dedupe_bytes);
     tracing::info!(
         session = pool.sessions,
         disks = disks.len(),
         replayed_records = replay.applied,
         "the pool is open"
     );
-    Ok(Store::new(env, engine, options, (segments, dedupe), (journal, journal_id), disks, retired))
+    Ok(Store::new(env, engine, options, (segments, dedupe), (journal, journal_id), disks, gone, retired))
 }
 
 /// Takes the next session number, making the pool when there is none.
@@ -87,18 +90,31 @@ async fn make_pool(env: &Env, engine: &dyn Engine, key: &Key) -> Result<(Pool, V
     Ok((pool, version))
 }
 
-async fn load_disks(engine: &dyn Engine) -> Result<BTreeMap<Name, Arc<Disk>>> {
+/// The disks there are, and those that were removed and that reclaim is not done with.
+async fn load_heads(engine: &dyn Engine) -> Result<(BTreeMap<Name, Arc<Disk>>, Vec<Arc<Disk>>)> {
+    let gone = load_below(engine, "gone/").await?;
     let mut disks = BTreeMap::new();
+    for disk in load_below(engine, "head/").await? {
+        if gone.iter().any(|other| other.id == disk.id) {
+            // Its removal was broken off between the two.
+            engine.delete(&disk.key).await?;
+            continue;
+        }
+        disks.insert(disk.name.clone(), disk);
+    }
+    Ok((disks, gone))
+}
+
+async fn load_below(engine: &dyn Engine, prefix: &str) -> Result<Vec<Arc<Disk>>> {
+    let mut disks = Vec::new();
     let mut after: Option<Key> = None;
     loop {
-        let keys = engine.list("head/", after.as_ref(), LIST_LIMIT).await?;
+        let keys = engine.list(prefix, after.as_ref(), LIST_LIMIT).await?;
         let Some(last) = keys.last() else { return Ok(disks) };
         after = Some(last.key.clone());
         for group in keys.chunks(HEADS_ABREAST) {
             let heads = group.iter().map(|listed| load_head(engine, &listed.key));
-            for disk in futures::future::try_join_all(heads).await? {
-                disks.insert(disk.name.clone(), disk);
-            }
+            disks.extend(futures::future::try_join_all(heads).await?);
         }
     }
 }
@@ -106,7 +122,7 @@ async fn load_disks(engine: &dyn Engine) -> Result<BTreeMap<Name, Arc<Disk>>> {
 async fn load_head(engine: &dyn Engine, key: &Key) -> Result<Arc<Disk>> {
     let (bytes, version) = engine.get(key).await?;
     let head = Head::decode(&bytes).map_err(|e| e.context(format!("reading '{key}'")))?;
-    Ok(Disk::from_head(head, version))
+    Ok(Disk::from_head(key.clone(), head, version))
 }
 
 /// Every journal's valid chunks, in the order in which the journals were written.

@@ -3,8 +3,10 @@
 //! *Promises*: no frame's content leaves here unverified; a frame is durable before [`Packer::finish`] returns.
 //! *Owns*: segment numbers of this session, the block and node caches. *May be called by*: map, read, fold.
 
+use crate::accounts::Accounts;
 use crate::cache::Cache;
 use crate::gate::Gate;
+use crate::pins::Pins;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -16,7 +18,9 @@ use stonefold_format::entry::{Entry, Hint, SegmentId};
 use stonefold_format::fingerprint::Fingerprint;
 use stonefold_format::frame;
 use stonefold_format::node::Node;
-use stonefold_format::segment::{Footer, IndexRecord, SegmentBuilder, SegmentKind};
+use stonefold_format::segment::{
+    self, Footer, IndexRecord, SEGMENT_HEADER, SEGMENT_TAIL, SegmentBuilder, SegmentKind,
+};
 use stonefold_types::{BLOCK_BYTES, Error, Kind, Result};
 
 /// Frames of a segment together take about this many bytes. Larger ones amortise the put and its syncs; smaller
@@ -37,6 +41,11 @@ pub(crate) struct Segments {
     next_count: AtomicU32,
     blocks: Cache<Bytes>,
     nodes: Cache<Arc<Node>>,
+    /// Where frames lie in segments whose hints did not hold.
+    indexes: Cache<Arc<Vec<IndexRecord>>>,
+    pub(crate) accounts: Arc<Accounts>,
+    /// Held by whoever follows references, so that what they lead to is not deleted meanwhile.
+    pub(crate) pins: Pins,
     pub(crate) counters: Counters,
 }
 
@@ -50,22 +59,34 @@ pub(crate) struct Counters {
     pub(crate) stale_hints: AtomicU64,
 }
 
+/// Memory for indexes of segments, in bytes: some dozens.
+const INDEX_CACHE_BYTES: u64 = 8 << 20;
 /// One part in this many of the cache is for map nodes.
 const NODE_CACHE_PART: u64 = 4;
 
-/// The key of a segment.
-pub(crate) fn key(id: SegmentId) -> Key {
-    Key::new(format!("segment/{id}"))
+/// The key of a segment's physical form.
+pub(crate) fn key(id: SegmentId, generation: u8) -> Key {
+    match generation {
+        0 => Key::new(format!("segment/{id}")),
+        later => Key::new(format!("segment/{id}.{later}")),
+    }
 }
 
-/// The number in a segment's key.
-pub(crate) fn id_of(key: &Key) -> Option<SegmentId> {
-    let id = key.as_str().strip_prefix("segment/")?;
-    u64::from_str_radix(id, 16).ok().map(SegmentId)
+/// The segment of which an object is a physical form, and which form.
+pub(crate) fn form_of(key: &Key) -> Option<(SegmentId, u8)> {
+    let form = key.as_str().strip_prefix("segment/")?;
+    let (id, generation) = form.split_once('.').unwrap_or((form, "0"));
+    Some((SegmentId(u64::from_str_radix(id, 16).ok()?), generation.parse().ok()?))
 }
 
 impl Segments {
-    pub(crate) fn new(env: Env, engine: Arc<dyn Engine>, session: u32, cache_bytes: u64) -> Arc<Self> {
+    pub(crate) fn new(
+        env: Env,
+        engine: Arc<dyn Engine>,
+        accounts: Arc<Accounts>,
+        session: u32,
+        cache_bytes: u64,
+    ) -> Arc<Self> {
         Arc::new(Segments {
             env,
             engine,
@@ -73,19 +94,27 @@ impl Segments {
             next_count: AtomicU32::new(0),
             blocks: Cache::new(cache_bytes - cache_bytes / NODE_CACHE_PART),
             nodes: Cache::new(cache_bytes / NODE_CACHE_PART),
+            indexes: Cache::new(INDEX_CACHE_BYTES),
+            accounts,
+            pins: Pins::default(),
             counters: Counters::default(),
         })
     }
 
-    /// The frame that holds the block at `entry`, if it is in memory.
-    pub(crate) fn cached_frame(&self, entry: &Entry) -> Option<Bytes> {
-        self.blocks.get(entry.frame_address())
+    /// The block at `entry`, if it is in memory.
+    ///
+    /// What is cached under an address begins with the block of that address; the rest of its frame follows.
+    pub(crate) fn cached_block(&self, entry: &Entry) -> Option<Bytes> {
+        let frame = self.blocks.get(entry.frame_address());
+        let block = frame.and_then(|frame| block_of(&frame, entry.hint.index()));
+        // A block whose hint did not hold is kept under its own address.
+        let alone = || self.blocks.get(entry.address).and_then(|frame| block_of(&frame, 0));
+        if entry.hint.index() == 0 { block } else { block.or_else(alone) }
     }
 
-    /// The frames that hold the blocks at `entries`, none of them a hole, in their order. Neighbours in a segment are
-    /// read together.
-    pub(crate) async fn frames(&self, entries: &[Entry]) -> Result<Vec<Bytes>> {
-        let mut found: Vec<Option<Bytes>> = entries.iter().map(|entry| self.cached_frame(entry)).collect();
+    /// The blocks at `entries`, none of them a hole, in their order. Neighbours in a segment are read together.
+    pub(crate) async fn blocks(&self, entries: &[Entry]) -> Result<Vec<Bytes>> {
+        let mut found: Vec<Option<Bytes>> = entries.iter().map(|entry| self.cached_block(entry)).collect();
         let mut missing: Vec<usize> = (0..entries.len()).filter(|at| found[*at].is_none()).collect();
         missing.sort_unstable_by_key(|at| (entries[*at].segment(), entries[*at].hint.offset()));
         let mut reads = Vec::new();
@@ -103,67 +132,113 @@ impl Segments {
         for (at, content) in missing.iter().zip(contents.into_iter().flatten()) {
             found[*at] = Some(content);
         }
-        Ok(found.into_iter().map(|content| content.expect("every missing frame was read")).collect())
+        Ok(found.into_iter().map(|content| content.expect("every missing block was read")).collect())
     }
 
-    /// Reads frames that lie near one another, in ascending order, with one engine read.
+    /// Reads blocks whose frames lie near one another, in ascending order, with one engine read.
     async fn read_run(&self, entries: Vec<Entry>) -> Result<Vec<Bytes>> {
         let (first, last) = (entries[0], entries[entries.len() - 1]);
         let start = first.hint.offset();
         let len = (last.hint.offset() - start) as usize + last.hint.length();
         let raw = self.read(first.segment(), start, len).await?;
-        let mut contents: Vec<Bytes> = Vec::with_capacity(entries.len());
-        let mut previous: Option<u64> = None;
+        let mut blocks: Vec<Bytes> = Vec::with_capacity(entries.len());
+        let mut last: Option<(u64, Bytes)> = None;
         for entry in &entries {
+            let address = entry.frame_address();
             // Several blocks of one frame may be asked for at once.
-            if previous == Some(entry.frame_address()) {
-                contents.push(contents[contents.len() - 1].clone());
-                continue;
+            if last.as_ref().is_none_or(|(decoded, _)| *decoded != address) {
+                let at = (entry.hint.offset() - start) as usize;
+                last = frame::decode(raw.get(at..).unwrap_or_default(), address).ok().map(|content| {
+                    let content = Bytes::from(content);
+                    self.blocks.insert(address, content.clone(), content.len() as u64);
+                    (address, content)
+                });
             }
-            previous = Some(entry.frame_address());
-            let at = (entry.hint.offset() - start) as usize;
-            let decoded = frame::decode(raw.get(at..).unwrap_or_default(), entry.frame_address());
-            let content = match decoded {
-                Ok(content) => Bytes::from(content),
-                Err(_) => self.read_by_index(entry).await?,
-            };
-            self.blocks.insert(entry.frame_address(), content.clone(), content.len() as u64);
-            contents.push(content);
+            let hinted = last.as_ref().and_then(|(_, content)| block_of(content, entry.hint.index()));
+            blocks.push(match hinted {
+                Some(block) => block,
+                None => self.block_by_index(entry).await?,
+            });
         }
-        Ok(contents)
+        Ok(blocks)
+    }
+
+    /// Reads a block whose hint did not hold, and keeps it under its own address.
+    async fn block_by_index(&self, entry: &Entry) -> Result<Bytes> {
+        let (first_slot, content) = self.frame_by_index(entry).await?;
+        let index = (entry.slot() - first_slot) as usize;
+        let absent = || Error::new(Kind::Corrupt, format!("the frame of {entry:?} is too short"));
+        let block = block_of(&content, index).ok_or_else(absent)?;
+        let address = entry.segment().0 << 20 | u64::from(first_slot);
+        self.blocks.insert(address, content.clone(), content.len() as u64);
+        self.blocks.insert(entry.address, block.clone(), BLOCK_BYTES as u64);
+        Ok(block)
     }
 
     async fn read(&self, segment: SegmentId, offset: u64, len: usize) -> Result<Bytes> {
         self.counters.reads.fetch_add(1, Ordering::Relaxed);
         self.counters.read_bytes.fetch_add(len as u64, Ordering::Relaxed);
-        let lost = |error: Error| match error.kind() {
-            // What a map names must be there.
-            Kind::NotFound => error.with_kind(Kind::Corrupt),
-            _ => error,
-        };
-        self.engine.get_range(&key(segment), offset, len).await.map_err(lost)
+        let form = key(segment, self.accounts.generation(segment));
+        match self.engine.get_range(&form, offset, len).await {
+            Err(error) if error.kind() == Kind::NotFound => {
+                // What a map names must be there, if not in this form then in a later one.
+                let Some(generation) = self.accounts.newer_generation(segment).await? else {
+                    return Err(error.with_kind(Kind::Corrupt));
+                };
+                let found = self.engine.get_range(&key(segment, generation), offset, len).await;
+                found.map_err(|error| match error.kind() {
+                    Kind::NotFound => error.with_kind(Kind::Corrupt),
+                    _ => error,
+                })
+            }
+            done => done,
+        }
     }
 
-    /// Reads a frame whose hint did not hold: asks the segment's own index where it lies.
-    async fn read_by_index(&self, entry: &Entry) -> Result<Bytes> {
+    /// Reads the frame of a block whose hint did not hold: asks the segment's own index where it lies. Returns its first slot and
+    /// its content.
+    async fn frame_by_index(&self, entry: &Entry) -> Result<(u32, Bytes)> {
         self.counters.stale_hints.fetch_add(1, Ordering::Relaxed);
-        let record = self.index_record(entry).await?;
-        let raw = self.read(entry.segment(), record.offset.into(), record.length as usize).await?;
-        let address = entry.segment().0 << 20 | u64::from(record.first_slot);
-        frame::decode(&raw, address).map(Bytes::from)
+        let (segment, slot) = (entry.segment(), entry.slot());
+        loop {
+            let generation = self.accounts.generation(segment);
+            let records = self.index(segment, generation).await;
+            if self.accounts.generation(segment) != generation {
+                continue;
+            }
+            let records = records?;
+            let after = records.partition_point(|record| record.first_slot <= slot);
+            let record = after.checked_sub(1).map(|at| records[at]);
+            let record = record.filter(|record| slot < record.first_slot + u32::from(record.blocks));
+            let absent = || Error::new(Kind::Corrupt, format!("segment {segment} has no slot {slot}"));
+            let record = record.ok_or_else(absent)?;
+            let raw = self.read(segment, record.offset.into(), record.length as usize).await?;
+            // Written anew in between: the index of another form says where it lies now.
+            if self.accounts.generation(segment) == generation {
+                let address = segment.0 << 20 | u64::from(record.first_slot);
+                return Ok((record.first_slot, Bytes::from(frame::decode(&raw, address)?)));
+            }
+        }
     }
 
-    async fn index_record(&self, entry: &Entry) -> Result<IndexRecord> {
-        let id = entry.segment();
-        let (object, _) = self.engine.get(&key(id)).await?;
-        let footer = Footer::decode(&object, id)?;
-        let start = footer.index_offset as usize;
-        let index = object.get(start..start + footer.index_bytes()).unwrap_or_default();
-        let (records, _) = footer.decode_index(index)?;
-        let slot = entry.slot();
-        let holds = |r: &&IndexRecord| (r.first_slot..r.first_slot + u32::from(r.blocks)).contains(&slot);
-        let absent = || Error::new(Kind::Corrupt, format!("segment {id} has no slot {slot}"));
-        records.iter().find(holds).copied().ok_or_else(absent)
+    /// The index of a segment's form; of a later one, when that has taken its place meanwhile.
+    async fn index(&self, segment: SegmentId, generation: u8) -> Result<Arc<Vec<IndexRecord>>> {
+        let cached_as = segment.0 << 8 | u64::from(generation);
+        if let Some(records) = self.indexes.get(cached_as) {
+            return Ok(records);
+        }
+        let header = self.read(segment, 0, SEGMENT_HEADER).await?;
+        let length = segment::object_bytes(&header, segment)?;
+        let tail_bytes = (SEGMENT_TAIL as u64).min(length);
+        let tail = self.read(segment, length - tail_bytes, tail_bytes as usize).await?;
+        let footer = Footer::decode(&tail, segment)?;
+        let index = self.read(segment, footer.index_offset, footer.index_bytes()).await?;
+        let records = Arc::new(footer.decode_index(&index)?.0);
+        if self.accounts.generation(segment) != generation {
+            return Ok(records);
+        }
+        self.indexes.insert(cached_as, records.clone(), (records.len() * size_of::<IndexRecord>()) as u64);
+        Ok(records)
     }
 
     /// A map node, if it is in memory.
@@ -179,7 +254,7 @@ impl Segments {
         let raw = self.read(at.segment(), at.hint.offset(), at.hint.length()).await?;
         let content = match frame::decode(&raw, at.frame_address()) {
             Ok(content) => Bytes::from(content),
-            Err(_) => self.read_by_index(at).await?,
+            Err(_) => self.frame_by_index(at).await?.1,
         };
         let node = Arc::new(Node::decode(&content)?);
         self.keep_node(at, node.clone());
@@ -211,14 +286,24 @@ impl Segments {
     }
 
     fn new_builder(&self, kind: SegmentKind) -> SegmentBuilder {
-        let count = self.next_count.fetch_add(1, Ordering::Relaxed);
-        SegmentBuilder::new(
-            SegmentId::new(self.session, count),
-            kind,
-            self.env.random(),
-            SEGMENT_FRAMES_BYTES,
-        )
+        SegmentBuilder::new(self.next_id(), kind, self.env.random(), SEGMENT_FRAMES_BYTES)
     }
+
+    /// Every number given out so far is lower.
+    pub(crate) fn peek_id(&self) -> SegmentId {
+        SegmentId::new(self.session, self.next_count.load(Ordering::Relaxed))
+    }
+
+    /// A number that no other segment, ledger or account has.
+    pub(crate) fn next_id(&self) -> SegmentId {
+        SegmentId::new(self.session, self.next_count.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// One block of a frame's content, when it is long enough.
+fn block_of(content: &Bytes, index: usize) -> Option<Bytes> {
+    let range = index * BLOCK_BYTES..(index + 1) * BLOCK_BYTES;
+    (content.len() >= range.end).then(|| content.slice(range))
 }
 
 /// Whether `next`, behind `last`, is read together with a run that began at `first`.
@@ -274,7 +359,7 @@ impl Packer {
             builder
         });
         let (slot, offset) = builder.push(encoded, blocks, fingerprints, owner, place);
-        Entry::new(builder.id(), slot, Hint::new(offset, encoded.len(), 0, 0))
+        Entry::new(builder.id(), slot, Hint::new(offset, encoded.len(), 0))
     }
 
     /// Adds a map node. It can be read from the cache at once.
@@ -289,7 +374,7 @@ impl Packer {
         let (segments, done) = (self.segments.clone(), gate.clone());
         self.segments.env.spawn("segment put", async move {
             let id = builder.id();
-            let key = key(id);
+            let key = key(id, 0);
             let object = builder.finish().freeze();
             segments.counters.puts.fetch_add(1, Ordering::Relaxed);
             lengths.lock().push((id, object.len() as u64));
@@ -330,7 +415,7 @@ impl Packer {
             let _ = put.wait().await;
         }
         for id in begun {
-            if let Err(error) = self.segments.engine.delete(&key(id)).await {
+            if let Err(error) = self.segments.engine.delete(&key(id, 0)).await {
                 tracing::warn!("segment {id} is left over until the next reclaim: {error}");
             }
         }

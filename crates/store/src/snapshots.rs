@@ -6,14 +6,16 @@
 
 use crate::disk::{Disk, Snapshot, State, View};
 use crate::disks::check_idle;
+use crate::fold;
 use crate::map;
 use crate::overlay::Blocks;
 use crate::planted;
+use crate::rollback;
 use crate::status::DiskInfo;
 use crate::store::Store;
 use std::sync::Arc;
 use stonefold_env::WallNanos;
-use stonefold_format::head::Commit;
+use stonefold_format::head::{Base, Commit};
 use stonefold_format::record::{Change, Record};
 use stonefold_types::{BLOCK_BYTES, Error, Kind, Name, Result, SnapshotName};
 
@@ -62,7 +64,7 @@ impl Store {
         let mut states: Vec<_> = disks.iter().map(|disk| disk.state.lock()).collect();
         let mut encoded = Vec::new();
         for (disk, state) in disks.iter().zip(&states) {
-            if state.snapshots.iter().any(|s| s.name == *name) {
+            if state.live_snapshots().any(|s| s.name == *name) {
                 return Err(Error::new(
                     Kind::AlreadyExists,
                     format!("snapshot '{}@{name}' exists already", disk.name),
@@ -121,11 +123,26 @@ impl Store {
     /// Makes a disk that begins as a snapshot and shares all it has not overwritten.
     pub async fn clone_snapshot(&self, from: &SnapshotName, new: &Name) -> Result<DiskInfo> {
         let disk = self.find(&from.disk)?;
-        let snapshot = self.materialised(&disk, &from.snapshot).await?;
-        let settings = disk.state.lock().settings.clone();
+        self.materialised(&disk, &from.snapshot).await?;
+        let (snapshot, settings) = {
+            let mut state = disk.state.lock();
+            let id = state.snapshot_named(&from.disk, &from.snapshot)?.id;
+            let snapshot = state.snapshots.iter_mut().find(|s| s.id == id).expect("found by name just now");
+            snapshot.held += 1;
+            (snapshot.clone(), state.settings.clone())
+        };
         let commit = snapshot.commit.expect("it is materialised");
         let commit = if planted::is("clone-of-now") { disk.state.lock().commit } else { commit };
-        self.add_disk(new, snapshot.size_bytes, settings, Some(from.clone()), commit).await
+        let base = Base { disk: disk.id, epoch: snapshot.id };
+        let made =
+            self.add_disk(new, snapshot.size_bytes, settings, Some((from.clone(), base)), commit).await;
+        // When it may have been made although an error says otherwise, the snapshot is held until a restart tells.
+        let sure = made.as_ref().map_or_else(|error| error.kind() == Kind::AlreadyExists, |_| true);
+        let mut state = disk.state.lock();
+        if let Some(snapshot) = state.snapshots.iter_mut().find(|s| s.id == snapshot.id).filter(|_| sure) {
+            snapshot.held -= 1;
+        }
+        made
     }
 
     /// Sets a disk back to one of its snapshots. Refused while a client is connected. The present is kept as a
@@ -155,18 +172,9 @@ impl Store {
     }
 
     async fn set_commit(&self, disk: &Arc<Disk>, target: &Snapshot) -> Result<()> {
-        self.fold(Some(disk)).await?;
-        let (commit, size_bytes) = (target.commit.expect("it is materialised"), target.size_bytes);
-        self.change_head(
-            disk,
-            |head, _| (head.commit, head.size_bytes) = (commit, size_bytes),
-            |state| {
-                debug_assert!(state.first_unfolded_lsn().is_none(), "nobody writes to a barred disk");
-                (state.commit, state.size_bytes, state.folded_size_bytes) = (commit, size_bytes, size_bytes);
-                state.folds += 1;
-            },
-        )
-        .await
+        let _alone = self.folding.lock().await;
+        fold::round(self, Some(disk)).await?;
+        rollback::set_back(self, disk, target).await
     }
 
     /// A snapshot with its commit.
@@ -202,11 +210,14 @@ impl Store {
         within: Blocks,
     ) -> Result<Vec<Blocks>> {
         self.fold(Some(disk)).await?;
-        let before = self.materialised(disk, since).await?.commit.unwrap_or_default();
-        let after = commit_of(&disk.state.lock(), view)?;
-        let mut changed = map::diff(&self.segments, &before.root, &after.root, within.end).await?;
-        changed.retain(|run| run.end > within.start);
-        Ok(changed)
+        self.materialised(disk, since).await?;
+        let _pin = self.segments.pins.pin();
+        let (before, after) = {
+            let state = disk.state.lock();
+            let before = state.snapshot_named(&disk.name, since)?.commit;
+            (before.unwrap_or_default(), commit_of(&state, view)?)
+        };
+        map::diff(&self.segments, &before.root, &after.root, within).await
     }
 }
 
@@ -222,13 +233,25 @@ impl State {
         self.active.note(lsn, 0);
         self.freeze(Some(id));
         self.next_snapshot_id = self.next_snapshot_id.max(id + 1);
-        self.snapshots.push(Snapshot { id, name, created, size_bytes, commit: None, readers: 0 });
+        self.snapshots.push(Snapshot {
+            id,
+            name,
+            created,
+            size_bytes,
+            commit: None,
+            deaths: Vec::new(),
+            removed: false,
+            readers: 0,
+            held: 0,
+        });
     }
 
     /// The effect of a removal, also in a replay.
     pub(crate) fn apply_unmark(&mut self, id: u64, lsn: u64) {
         self.active.note(lsn, 0);
-        self.snapshots.retain(|snapshot| snapshot.id != id);
+        if let Some(snapshot) = self.snapshots.iter_mut().find(|s| s.id == id) {
+            snapshot.removed = true;
+        }
     }
 }
 
@@ -239,7 +262,7 @@ fn infos(disk: &Disk) -> Vec<SnapshotInfo> {
         size_bytes: s.size_bytes,
         created: s.created,
     };
-    state.snapshots.iter().map(describe).collect()
+    state.live_snapshots().map(describe).collect()
 }
 
 fn info(disk: &Disk, name: &Name) -> Option<SnapshotInfo> {
@@ -249,7 +272,7 @@ fn info(disk: &Disk, name: &Name) -> Option<SnapshotInfo> {
 /// A name made from the time, or from as little later as makes it new to all the disks.
 fn fresh_name(disks: &[Arc<Disk>], now: WallNanos) -> Name {
     let taken =
-        |name: &Name| disks.iter().any(|disk| disk.state.lock().snapshots.iter().any(|s| s.name == *name));
+        |name: &Name| disks.iter().any(|disk| disk.state.lock().live_snapshots().any(|s| s.name == *name));
     let names = (0..).map(|later| name_from_time(now + later * 1_000_000));
     names.into_iter().find(|name| !taken(name)).expect("time goes on")
 }

@@ -132,7 +132,7 @@ pub(crate) fn describe(disk: &Disk) -> DiskInfo {
         created: disk.created,
         clients: state.clients,
         origin: disk.origin.clone(),
-        snapshots: state.snapshots.len(),
+        snapshots: state.live_snapshots().count(),
         mapped_bytes: state.commit.mapped_blocks * BLOCK_BYTES as u64,
         traffic: traffic.map(|counter| counter.load(Ordering::Relaxed)),
     }

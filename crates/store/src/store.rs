@@ -6,7 +6,9 @@ use crate::disk::Disk;
 use crate::fold;
 use crate::journal::Journal;
 use crate::planted;
+use crate::reclaim;
 use crate::recovery;
+use crate::rewrite;
 use crate::segments::Segments;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -38,6 +40,8 @@ const FOLD_PART: u64 = 2;
 /// A round begins at the latest this long after the last, so that an idle disk's data is not kept in memory and a
 /// restart has little to replay.
 const FOLD_INTERVAL: Duration = Duration::from_secs(15);
+/// A pass of reclaim begins this long after the last: much has gathered by then, and space comes back in a minute or two.
+const RECLAIM_INTERVAL: Duration = Duration::from_secs(60);
 /// A round that failed is tried again after this.
 const FOLD_RETRY: Duration = Duration::from_secs(1);
 
@@ -56,11 +60,16 @@ pub struct Store {
     pub(crate) budget: Budget,
     pub(crate) counters: Counters,
     pub(crate) disks: Mutex<BTreeMap<Name, Arc<Disk>>>,
+    /// Removed disks that reclaim is not done with.
+    pub(crate) gone: Mutex<Vec<Arc<Disk>>>,
     /// Journals of earlier sessions, and the record after their last: removed once everything before that is folded.
     pub(crate) retired: Mutex<Vec<(JournalId, u64)>>,
     /// Held by a round of the fold, and by whoever needs that none is under way.
     pub(crate) folding: tokio::sync::Mutex<()>,
+    /// Held by a pass of reclaim.
+    pub(crate) reclaiming: tokio::sync::Mutex<reclaim::Memory>,
     fold_wake: Notify,
+    reclaim_wake: Notify,
     closed: AtomicBool,
 }
 
@@ -69,6 +78,7 @@ pub struct Store {
 pub(crate) struct Counters {
     pub(crate) rounds: AtomicU64,
     pub(crate) failed_rounds: AtomicU64,
+    pub(crate) failed_passes: AtomicU64,
 }
 
 impl Store {
@@ -77,6 +87,7 @@ impl Store {
     pub async fn open(env: Env, engine: Arc<dyn Engine>, options: Options) -> Result<Arc<Self>> {
         let store = recovery::open(env, engine, options).await?;
         store.env.spawn("fold", store.clone().fold_rounds());
+        store.env.spawn("reclaim", store.clone().reclaim_passes());
         let dedupe = store.dedupe.clone();
         store.env.spawn("dedupe index", async move {
             if let Err(error) = dedupe.read_samples().await {
@@ -93,6 +104,7 @@ impl Store {
         (segments, dedupe): (Arc<Segments>, Arc<Dedupe>),
         journal: (Arc<Journal>, JournalId),
         disks: BTreeMap<Name, Arc<Disk>>,
+        gone: Vec<Arc<Disk>>,
         retired: Vec<(JournalId, u64)>,
     ) -> Arc<Self> {
         let budget = Budget::new(options.journal_bytes_max);
@@ -112,9 +124,12 @@ impl Store {
             options,
             counters: Counters::default(),
             disks: Mutex::new(disks),
+            gone: Mutex::new(gone),
             retired: Mutex::new(retired),
             folding: tokio::sync::Mutex::default(),
+            reclaiming: tokio::sync::Mutex::default(),
             fold_wake: Notify::new(),
+            reclaim_wake: Notify::new(),
             closed: AtomicBool::new(false),
         })
     }
@@ -129,11 +144,14 @@ impl Store {
         if self.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
+        // A pass that is under way ends first, so that nothing touches the pool after this returns.
+        let _no_pass = self.reclaiming.lock().await;
         let folded = self.fold(None).await;
         // Whatever the fold could not do, what was acknowledged is made as durable as it can be.
         let flushed = self.flush().await;
         self.journal.close();
         self.fold_wake.notify_one();
+        self.reclaim_wake.notify_one();
         folded?;
         flushed?;
         let empty = self.all_disks().iter().all(|disk| disk.state.lock().first_unfolded_lsn().is_none());
@@ -168,6 +186,24 @@ impl Store {
             }
             let woken = self.fold_wake.notified();
             let timer = self.env.sleep(FOLD_INTERVAL);
+            futures::future::select(Box::pin(woken), timer).await;
+        }
+    }
+
+    async fn reclaim_passes(self: Arc<Self>) {
+        // At once after opening, too: deduplication may lean on older segments only when they are in the accounts.
+        loop {
+            let mut memory = self.reclaiming.lock().await;
+            if self.check_open().is_err() {
+                return;
+            }
+            if let Err(error) = reclaim::pass(&self, &mut memory, rewrite::DEAD_PART_IDLE).await {
+                self.counters.failed_passes.fetch_add(1, Ordering::Relaxed);
+                tracing::warn!("reclaim failed and will be tried again; nothing is lost: {error}");
+            }
+            drop(memory);
+            let woken = self.reclaim_wake.notified();
+            let timer = self.env.sleep(RECLAIM_INTERVAL);
             futures::future::select(Box::pin(woken), timer).await;
         }
     }
@@ -228,6 +264,17 @@ impl Store {
 
     pub(crate) fn all_disks(&self) -> Vec<Arc<Disk>> {
         self.disks.lock().values().cloned().collect()
+    }
+
+    pub(crate) fn gone_disks(&self) -> Vec<Arc<Disk>> {
+        self.gone.lock().clone()
+    }
+
+    /// Every head there is, also those of removed disks.
+    pub(crate) fn disks_and_gone(&self) -> Vec<Arc<Disk>> {
+        let mut all = self.all_disks();
+        all.extend(self.gone_disks());
+        all
     }
 
     pub(crate) fn find(&self, name: &Name) -> Result<Arc<Disk>> {

@@ -155,6 +155,9 @@ async fn one_life(
     for _ in 0..clients {
         told.recv().await.expect("every client tells how it ended")?;
     }
+    if !stormy {
+        audit(&store).await?;
+    }
     if plan.close {
         weather.set_full(false);
         let covered = story.lock().flush_begins();
@@ -163,6 +166,20 @@ async fn one_life(
             Err(error) if stormy => return Err(Stop::Weather(error)),
             Err(error) => return Err(Stop::Wrong(format!("closing: {error:?}"))),
         }
+    }
+    Ok(())
+}
+
+/// After a reclaim, everything that is referred to is there and sound, and nothing else is.
+async fn audit(store: &Arc<Store>) -> Result<(), Stop> {
+    let wrong = |doing: &str, error: stonefold_types::Error| Stop::Wrong(format!("{doing}: {error:?}"));
+    store.reclaim().await.map_err(|e| wrong("reclaiming at the end", e))?;
+    let checked = store.check().await.map_err(|e| wrong("checking", e))?;
+    if let Some(problem) = checked.problems.first() {
+        return Err(Stop::Wrong(format!("the check finds: {problem}")));
+    }
+    if checked.lost_blocks > 0 {
+        return Err(Stop::Wrong(format!("{} blocks are never given back: {checked:?}", checked.lost_blocks)));
     }
     Ok(())
 }

@@ -1,0 +1,262 @@
+//! How often each block is referred to, as of the last batch of reclaim.
+//!
+//! *Promises*: a batch is taken over whole or not at all, by one swap of the document `accounts`; what is read here is what
+//! that document names. Memory holds the document and a few shards. *Changed by*: reclaim alone, one batch at a time.
+//! *Read by*: deduplication, which may only point at blocks that are referred to; readers that look for a segment's newest
+//! physical form.
+
+use crate::cache::Cache;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use stonefold_engine::{Engine, Key, Version};
+use stonefold_format::account::{self, Account, Accounts as Document, Shard, Slot, shard_of};
+use stonefold_format::entry::SegmentId;
+use stonefold_format::ledger::{Changes, Deaths, LedgerBuilder, LedgerRef, decode_deaths};
+use stonefold_types::{Error, Kind, Result};
+
+/// Memory for shards, in bytes: a few, because batches and deduplication go through them in order.
+const SHARD_CACHE_BYTES: u64 = 16 << 20;
+
+/// Keys asked for at one time: more shards than a pool has.
+const LIST_LIMIT: usize = 1 << 20;
+
+/// See the module.
+pub(crate) struct Accounts {
+    engine: Arc<dyn Engine>,
+    current: Mutex<Arc<Document>>,
+    stored: tokio::sync::Mutex<Stored>,
+    shards: Cache<Arc<Shard>>,
+    /// Of segments that were written anew: the newest form known.
+    generations: Mutex<HashMap<SegmentId, u8>>,
+    /// Segments from this one on are younger than the newest batch, and in no account yet.
+    young_from: AtomicU64,
+}
+
+struct Stored {
+    /// `None` before the first batch.
+    version: Option<Version>,
+    /// A swap failed, and what is stored must be read before the next.
+    in_doubt: bool,
+}
+
+/// Which blocks of a segment may be referred to anew.
+pub(crate) enum Referable {
+    /// It is younger than the newest batch: all of them.
+    All,
+    /// Those with references.
+    Some(Arc<Shard>),
+}
+
+fn document_key() -> Key {
+    Key::new("accounts")
+}
+
+fn object_key(id: u64) -> Key {
+    Key::new(format!("account/{id:011x}"))
+}
+
+pub(crate) fn ledger_key(id: u64) -> Key {
+    Key::new(format!("ledger/{id:011x}"))
+}
+
+impl Accounts {
+    pub(crate) async fn open(engine: Arc<dyn Engine>) -> Result<Arc<Self>> {
+        let (document, version) = read_document(&*engine).await?;
+        Ok(Arc::new(Accounts {
+            engine,
+            current: Mutex::new(Arc::new(document)),
+            stored: tokio::sync::Mutex::new(Stored { version, in_doubt: false }),
+            shards: Cache::new(SHARD_CACHE_BYTES),
+            generations: Mutex::default(),
+            young_from: AtomicU64::new(0),
+        }))
+    }
+
+    /// The newest document.
+    pub(crate) fn document(&self) -> Arc<Document> {
+        self.current.lock().clone()
+    }
+
+    /// Segments before this one are in an account, or no committed map refers to them.
+    pub(crate) fn set_young_from(&self, first: SegmentId) {
+        self.young_from.store(first.0, Ordering::Release);
+    }
+
+    /// The accounts of a shard, as of the newest document.
+    pub(crate) async fn shard(&self, number: u64) -> Result<Arc<Shard>> {
+        let Some((object, _)) = self.document().shards.get(&number).copied() else {
+            return Ok(Arc::default());
+        };
+        if let Some(shard) = self.shards.get(object) {
+            return Ok(shard);
+        }
+        let (bytes, _) = self.engine.get(&object_key(object)).await.map_err(lost)?;
+        let shard = Arc::new(account::decode(&bytes, object)?);
+        let weight = shard.values().map(|account| account.slots.len() * size_of::<Slot>()).sum::<usize>();
+        self.shards.insert(object, shard.clone(), weight as u64);
+        Ok(shard)
+    }
+
+    /// Which blocks of a segment deduplication may point at.
+    pub(crate) async fn referable(&self, segment: SegmentId, session: u32) -> Result<Referable> {
+        let young =
+            segment >= SegmentId::new(session, 0) && segment.0 >= self.young_from.load(Ordering::Acquire);
+        if young {
+            return Ok(Referable::All);
+        }
+        self.shard(shard_of(segment)).await.map(Referable::Some)
+    }
+
+    /// The physical form of a segment to read.
+    pub(crate) fn generation(&self, segment: SegmentId) -> u8 {
+        self.generations.lock().get(&segment).copied().unwrap_or(0)
+    }
+
+    /// Looks up the physical form of a segment that was not found; `None` when there is no other.
+    pub(crate) async fn newer_generation(&self, segment: SegmentId) -> Result<Option<u8>> {
+        let tried = self.generation(segment);
+        let shard = self.shard(shard_of(segment)).await?;
+        let newest = shard.get(&segment).map_or(0, |account| account.generation);
+        self.set_generation(segment, newest);
+        Ok((newest != tried).then_some(newest))
+    }
+
+    pub(crate) fn set_generation(&self, segment: SegmentId, generation: u8) {
+        if generation > 0 {
+            self.generations.lock().insert(segment, generation);
+        }
+    }
+
+    pub(crate) fn forget_generation(&self, segment: SegmentId) {
+        self.generations.lock().remove(&segment);
+    }
+
+    /// Reads the document again when a swap left it unclear what is stored.
+    pub(crate) async fn settle_doubt(&self) -> Result<()> {
+        let mut stored = self.stored.lock().await;
+        if stored.in_doubt {
+            let (document, version) = read_document(&*self.engine).await?;
+            *self.current.lock() = Arc::new(document);
+            *stored = Stored { version, in_doubt: false };
+        }
+        Ok(())
+    }
+
+    /// Puts a shard's new object, which nothing names yet.
+    pub(crate) async fn put_shard(&self, shard: &Shard, id: u64) -> Result<()> {
+        let object = account::encode(shard, id);
+        self.engine.put_new(&object_key(id), object.into()).await.map(|_| ())
+    }
+
+    /// Makes `next` the newest document, and forgets the objects that it no longer names.
+    pub(crate) async fn swap(&self, next: Document) -> Result<()> {
+        let mut stored = self.stored.lock().await;
+        let (key, bytes) = (document_key(), next.encode());
+        let done = match &stored.version {
+            Some(version) => self.engine.put_if(&key, bytes.clone().into(), version).await,
+            None => self.engine.put_new(&key, bytes.clone().into()).await,
+        };
+        let version = match done {
+            Ok(version) => version,
+            // An error does not say whether it happened: what is stored does.
+            Err(error) => match self.engine.get(&key).await {
+                Ok((found, version)) if found == bytes => version,
+                _ => {
+                    stored.in_doubt = true;
+                    return Err(error.context("taking over a batch of reclaim"));
+                }
+            },
+        };
+        stored.version = Some(version);
+        let before = std::mem::replace(&mut *self.current.lock(), Arc::new(next));
+        let now = self.document();
+        let still_named =
+            |shard: &u64, object: u64| now.shards.get(shard).is_some_and(|(named, _)| *named == object);
+        for (_, (object, _)) in
+            before.shards.iter().filter(|(shard, (object, _))| !still_named(shard, *object))
+        {
+            // What cannot be deleted now is swept at the next start.
+            let _ = self.engine.delete(&object_key(*object)).await;
+        }
+        Ok(())
+    }
+
+    /// Deletes account objects that the document does not name: leftovers of batches that failed.
+    pub(crate) async fn sweep(&self, below: SegmentId) -> Result<()> {
+        let named: Vec<u64> = self.document().shards.values().map(|(object, _)| *object).collect();
+        for listed in self.engine.list("account/", None, LIST_LIMIT).await? {
+            let id =
+                listed.key.as_str().strip_prefix("account/").and_then(|id| u64::from_str_radix(id, 16).ok());
+            if id.is_some_and(|id| id < below.0 && !named.contains(&id)) {
+                self.engine.delete(&listed.key).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Referable {
+    /// Whether the block in `slot` may be pointed at.
+    pub(crate) fn allows(&self, segment: SegmentId, slot: u32) -> bool {
+        match self {
+            Referable::All => true,
+            Referable::Some(shard) => {
+                let slot = shard.get(&segment).and_then(|account| account.slots.get(slot as usize));
+                matches!(slot, Some(Slot::Live(1..)))
+            }
+        }
+    }
+}
+
+async fn read_document(engine: &dyn Engine) -> Result<(Document, Option<Version>)> {
+    match engine.get(&document_key()).await {
+        Ok((bytes, version)) => Ok((Document::decode(&bytes)?, Some(version))),
+        Err(error) if error.kind() == Kind::NotFound => Ok((Document::default(), None)),
+        Err(error) => Err(error.context("reading the accounts")),
+    }
+}
+
+/// What a document names must be there.
+fn lost(error: Error) -> Error {
+    if error.kind() == Kind::NotFound { error.with_kind(Kind::Corrupt) } else { error }
+}
+
+/// Puts an object of the ledger, unless it is empty.
+pub(crate) async fn put_ledger(engine: &dyn Engine, builder: LedgerBuilder) -> Result<()> {
+    if builder.is_empty() {
+        return Ok(());
+    }
+    let key = ledger_key(builder.id());
+    engine.put_new(&key, builder.finish().into()).await.map(|_| ())
+}
+
+pub(crate) async fn read_changes(engine: &dyn Engine, at: &LedgerRef) -> Result<Changes> {
+    Changes::decode(&read_section(engine, at).await?, at.id)
+}
+
+pub(crate) async fn read_deaths(engine: &dyn Engine, at: &LedgerRef) -> Result<Deaths> {
+    decode_deaths(&read_section(engine, at).await?, at.id)
+}
+
+async fn read_section(engine: &dyn Engine, at: &LedgerRef) -> Result<bytes::Bytes> {
+    engine.get_range(&ledger_key(at.id), at.offset.into(), at.length as usize).await.map_err(lost)
+}
+
+/// Changes the number of references to a slot by `by`; a slot that was not known has none.
+pub(crate) fn change(account: &mut Account, slot: u32, by: i64) -> Result<()> {
+    let known = account.slots.len() as u32;
+    if slot >= known {
+        account.slots.resize(slot as usize + 1, Slot::Live(0));
+        account.present += slot + 1 - known;
+    }
+    let slot = &mut account.slots[slot as usize];
+    let next = match slot {
+        Slot::Live(count) => u32::try_from(i64::from(*count) + by).ok(),
+        Slot::Dead => None,
+    };
+    let wrong = || Error::new(Kind::Corrupt, format!("{by:+} references where {slot:?} is known"));
+    *slot = Slot::Live(next.ok_or_else(wrong)?);
+    Ok(())
+}

@@ -1,0 +1,294 @@
+//! Checking a whole pool: every reference, every checksum.
+//!
+//! *Promises*: changes nothing; what it says is sound was read and verified, every byte that something refers to. Clients go on
+//! meanwhile; only reclaim waits. Trees shared by many snapshots are walked once. Memory: a number for each map node, a bit for each
+//! block.
+
+use crate::disk::Disk;
+use crate::segments;
+use crate::store::Store;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use stonefold_format::account::{Slot, shard_of};
+use stonefold_format::entry::{Entry, SegmentId};
+use stonefold_format::frame;
+use stonefold_format::node::{NODE_SHIFT, NODE_WAYS};
+use stonefold_format::segment::Footer;
+use stonefold_types::{BLOCK_BYTES, Result};
+
+/// The level of a map's top node.
+const TOP: u32 = 3;
+
+/// What a check found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Checked {
+    /// Disks, and snapshots of all disks, whose maps were walked.
+    pub disks: u64,
+    /// See `disks`.
+    pub snapshots: u64,
+    /// Map nodes that something refers to.
+    pub nodes: u64,
+    /// Blocks of data that something refers to; one that several refer to counts once.
+    pub blocks: u64,
+    /// Segments read.
+    pub segments: u64,
+    /// Bytes of segments read.
+    pub bytes: u64,
+    /// Blocks in the accounts that nothing refers to any more, not even a removed snapshot: space that does not come back by itself.
+    pub lost_blocks: u64,
+    /// What is wrong, in words: what is affected and where. Empty when all is sound.
+    pub problems: Vec<String>,
+}
+
+/// A map to be walked.
+struct Tree {
+    /// `disk` or `disk@snapshot`.
+    name: String,
+    root: Entry,
+}
+
+/// What was found so far.
+#[derive(Default)]
+struct Walk {
+    /// Addresses of nodes walked.
+    nodes: HashSet<u64>,
+    /// Slots referred to, per segment; nodes included.
+    reached: BTreeMap<SegmentId, Bits>,
+    /// Addresses that cannot be read, and why.
+    damaged: HashMap<u64, String>,
+}
+
+#[derive(Default)]
+struct Bits(Vec<u64>);
+
+impl Bits {
+    fn set(&mut self, at: u32) {
+        let word = at as usize / 64;
+        self.0.resize(self.0.len().max(word + 1), 0);
+        self.0[word] |= 1 << (at % 64);
+    }
+
+    fn iter(&self) -> impl Iterator<Item = u32> {
+        let all = self.0.iter().enumerate();
+        all.flat_map(|(at, word)| {
+            (0..64).filter(move |bit| word >> bit & 1 == 1).map(move |bit| at as u32 * 64 + bit)
+        })
+    }
+}
+
+impl Store {
+    /// Reads everything that something refers to and verifies it. Fails only when the engine does.
+    pub async fn check(&self) -> Result<Checked> {
+        self.check_open()?;
+        // Nothing may be deleted or moved while it is looked at.
+        let _no_pass = self.reclaiming.lock().await;
+        let (trees, mut checked) = self.trees().await;
+        let mut walk = Walk::default();
+        for tree in &trees {
+            walk_below(self, tree.root, TOP, &mut walk).await?;
+        }
+        checked.nodes = walk.nodes.len() as u64;
+        for (segment, reached) in &walk.reached {
+            let found = read_segment(self, *segment, reached, &mut checked).await?;
+            walk.damaged.extend(found);
+        }
+        let all: u64 = walk.reached.values().map(|bits| bits.iter().count() as u64).sum();
+        checked.blocks = all - checked.nodes;
+        self.compare_accounts(&walk, &mut checked).await?;
+        if !walk.damaged.is_empty() {
+            self.tell_affected(&trees, &walk, &mut checked).await?;
+        }
+        Ok(checked)
+    }
+
+    /// Every commit there is, at one instant between two rounds of the fold.
+    async fn trees(&self) -> (Vec<Tree>, Checked) {
+        let _alone = self.folding.lock().await;
+        let (mut trees, mut checked) = (Vec::new(), Checked::default());
+        for disk in self.disks_and_gone() {
+            let gone = disk.key.as_str().starts_with("gone/");
+            let name = if gone { format!("{} (removed)", disk.name) } else { disk.name.to_string() };
+            let state = disk.state.lock();
+            checked.disks += u64::from(!gone);
+            // The map of a removed disk is being given back.
+            if !gone {
+                trees.push(Tree { name: name.clone(), root: state.commit.root });
+            }
+            for snapshot in &state.snapshots {
+                let Some(commit) =
+                    snapshot.commit.filter(|_| !snapshot.removed || gone || held(self, &disk, snapshot.id))
+                else {
+                    continue;
+                };
+                checked.snapshots += u64::from(!snapshot.removed);
+                trees.push(Tree { name: format!("{name}@{}", snapshot.name), root: commit.root });
+            }
+        }
+        (trees, checked)
+    }
+
+    /// What is referred to must not be dead in the accounts; what they take for alive should be referred to.
+    async fn compare_accounts(&self, walk: &Walk, checked: &mut Checked) -> Result<()> {
+        let accounts = &self.segments.accounts;
+        let shards: HashSet<u64> = walk.reached.keys().map(|id| shard_of(*id)).collect();
+        let known = accounts.document().shards.keys().copied().collect::<HashSet<u64>>();
+        for number in shards.union(&known) {
+            for (segment, account) in &*accounts.shard(*number).await? {
+                let reached = walk.reached.get(segment);
+                let is_reached = |slot: u32| {
+                    reached.is_some_and(|bits| {
+                        bits.0.get(slot as usize / 64).is_some_and(|word| word >> (slot % 64) & 1 == 1)
+                    })
+                };
+                for (slot, state) in account.slots.iter().enumerate() {
+                    match (state, is_reached(slot as u32)) {
+                        (Slot::Dead, true) => checked.problems.push(format!(
+                            "slot {slot} of segment {segment} is in use, but reclaim takes it for dead"
+                        )),
+                        (Slot::Live(1..), false) => checked.lost_blocks += 1,
+                        _ => {}
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Says which blocks of which disks and snapshots cannot be read.
+    async fn tell_affected(&self, trees: &[Tree], walk: &Walk, checked: &mut Checked) -> Result<()> {
+        for tree in trees {
+            let mut ranges: Vec<(u64, u64, String)> = Vec::new();
+            affected_below(self, tree.root, TOP, 0, walk, &mut ranges).await?;
+            for (start, blocks, why) in ranges {
+                let bytes = BLOCK_BYTES as u64;
+                checked.problems.push(format!(
+                    "'{}' cannot be read from {} for {} bytes: {why}",
+                    tree.name,
+                    start * bytes,
+                    blocks * bytes
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a removed snapshot is kept because a clone began as it.
+fn held(store: &Store, disk: &Arc<Disk>, snapshot: u64) -> bool {
+    let others = store.disks_and_gone();
+    let mut others = others.iter().filter(|other| other.id != disk.id);
+    others.any(|other| other.state.lock().base.is_some_and(|b| b.disk == disk.id && b.epoch == snapshot))
+}
+
+fn walk_below<'a>(
+    store: &'a Store,
+    at: Entry,
+    level: u32,
+    walk: &'a mut Walk,
+) -> futures::future::BoxFuture<'a, Result<()>> {
+    Box::pin(async move {
+        if at.is_hole() || !walk.nodes.insert(at.address) {
+            return Ok(());
+        }
+        walk.reached.entry(at.segment()).or_default().set(at.slot());
+        let node = match store.segments.node(&at).await {
+            Ok(node) => node,
+            Err(error) if error.kind() == stonefold_types::Kind::Corrupt => {
+                walk.damaged.insert(at.address, error.to_string());
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        for entry in node.entries.iter().filter(|entry| !entry.is_hole()) {
+            if level == 0 {
+                walk.reached.entry(entry.segment()).or_default().set(entry.slot());
+            } else {
+                walk_below(store, *entry, level - 1, walk).await?;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Reads a segment and verifies every frame; returns the addresses that are reached and cannot be read.
+async fn read_segment(
+    store: &Store,
+    segment: SegmentId,
+    reached: &Bits,
+    checked: &mut Checked,
+) -> Result<Vec<(u64, String)>> {
+    let shard = store.segments.accounts.shard(shard_of(segment)).await?;
+    let generation = shard.get(&segment).map_or(0, |account| account.generation);
+    let object = match store.engine.get(&segments::key(segment, generation)).await {
+        Ok((object, _)) => object,
+        Err(error) if error.kind() == stonefold_types::Kind::NotFound => {
+            let address = |slot| (segment.0 << 20 | u64::from(slot), format!("segment {segment} is missing"));
+            return Ok(reached.iter().map(address).collect());
+        }
+        Err(error) => return Err(error),
+    };
+    checked.segments += 1;
+    checked.bytes += object.len() as u64;
+    let (sound, problem) = store.env.offload(move || sound_slots(segment, &object)).await;
+    checked.problems.extend(problem);
+    let why = |slot: u32| format!("slot {slot} of segment {segment} is damaged");
+    let lost = reached.iter().filter(|slot| !sound.contains(slot));
+    Ok(lost.map(|slot| (segment.0 << 20 | u64::from(slot), why(slot))).collect())
+}
+
+/// The slots whose frames are sound. Without a sound index none can be found by it; that is told.
+fn sound_slots(segment: SegmentId, object: &[u8]) -> (HashSet<u32>, Option<String>) {
+    let index = Footer::decode(object, segment).and_then(|footer| {
+        let start = footer.index_offset as usize;
+        footer.decode_index(object.get(start..start + footer.index_bytes()).unwrap_or_default())
+    });
+    let records = match index {
+        Ok((records, _)) => records,
+        Err(error) => return (HashSet::new(), Some(error.to_string())),
+    };
+    let is_sound = |record: &&stonefold_format::segment::IndexRecord| {
+        let frame = object.get(record.offset as usize..).unwrap_or_default();
+        let content = frame::decode(frame, segment.0 << 20 | u64::from(record.first_slot));
+        content.is_ok_and(|content| content.len() == usize::from(record.blocks) * BLOCK_BYTES)
+    };
+    let sound = records.iter().filter(is_sound);
+    (sound.flat_map(|r| r.first_slot..r.first_slot + u32::from(r.blocks)).collect(), None)
+}
+
+/// Adds runs of blocks that cannot be read, with the reason for the first of each.
+fn affected_below<'a>(
+    store: &'a Store,
+    at: Entry,
+    level: u32,
+    base: u64,
+    walk: &'a Walk,
+    out: &'a mut Vec<(u64, u64, String)>,
+) -> futures::future::BoxFuture<'a, Result<()>> {
+    Box::pin(async move {
+        if at.is_hole() {
+            return Ok(());
+        }
+        let width = 1u64 << (level * NODE_SHIFT);
+        if let Some(why) = walk.damaged.get(&at.address) {
+            add_run(out, base, width * NODE_WAYS as u64, why);
+            return Ok(());
+        }
+        let node = store.segments.node(&at).await?;
+        for (place, entry) in node.entries.iter().enumerate() {
+            let start = base + place as u64 * width;
+            if level > 0 {
+                affected_below(store, *entry, level - 1, start, walk, out).await?;
+            } else if let Some(why) = walk.damaged.get(&entry.address).filter(|_| !entry.is_hole()) {
+                add_run(out, start, 1, why);
+            }
+        }
+        Ok(())
+    })
+}
+
+fn add_run(out: &mut Vec<(u64, u64, String)>, start: u64, blocks: u64, why: &str) {
+    match out.last_mut() {
+        Some((first, length, _)) if *first + *length == start => *length += blocks,
+        _ => out.push((start, blocks, why.to_owned())),
+    }
+}

@@ -1,0 +1,404 @@
+//! Reclaim: finds what nothing refers to, and gives its space back.
+//!
+//! *Promises*: nothing that a head, a snapshot or the journal reaches is ever deleted, whatever crashes when; no safety rests on a
+//! clock; the work grows with what changed, not with the pool; every step can be the last one before a crash.
+//! *Never*: changes a map, or holds up a client for longer than a round of the fold does.
+//!
+//! A *pass* has these steps, each in its own room:
+//! 1. [`crate::removed`]: what removed snapshots and removed disks held alone goes into the ledger as freed.
+//! 2. *Batch*, here: everything the heads' ledgers tell is added up into the accounts, by one swap. A block without references
+//!    becomes *idle*; one that was idle already, and that no round has referred to since, is *dead*. Deduplication is
+//!    kept from idle blocks: it forgets its neighbourhoods while no round is under way, and then loads only what has
+//!    references. So whatever a round could still have found is counted before anything is condemned.
+//! 3. Segments of which all blocks are dead are deleted, once nobody who could follow an older reference is left.
+//! 4. [`crate::rewrite`]: segments of which much is dead are written anew without it.
+
+use crate::accounts;
+use crate::disk::Disk;
+use crate::planted;
+use crate::removed;
+use crate::rewrite;
+use crate::segments;
+use crate::store::Store;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use stonefold_format::account::{self, Account, Accounts as Document, Shard, Slot, shard_of};
+use stonefold_format::entry::SegmentId;
+use stonefold_format::ledger::LedgerRef;
+use stonefold_types::{Error, Kind, Result};
+
+/// What reclaim did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reclaimed {
+    /// Blocks found to be referred to by nothing.
+    pub dead_blocks: u64,
+    /// Segments deleted.
+    pub deleted_segments: u64,
+    /// Segments written anew without what was dead.
+    pub rewritten_segments: u64,
+    /// Bytes of objects deleted, less those of objects written instead.
+    pub freed_bytes: u64,
+}
+
+/// What stays in memory from pass to pass.
+#[derive(Default)]
+pub(crate) struct Memory {
+    /// Ledger objects some sections of which were taken over: deleted when no head names them any more.
+    pub(crate) read_ledgers: BTreeSet<u64>,
+    /// Whether leftovers of earlier sessions were looked for.
+    pub(crate) swept: bool,
+}
+
+/// A batch that was taken over.
+struct Batch {
+    /// Segments before this one were in it, or nothing refers to them.
+    young_from: SegmentId,
+    /// Segments with nothing alive, and their form.
+    empty: Vec<(SegmentId, u8)>,
+    /// Segments with enough dead blocks.
+    sparse: Vec<SegmentId>,
+    dead_blocks: u64,
+    /// Whether a further batch would find more.
+    idle: bool,
+}
+
+/// What the heads' ledgers tell, gathered at one instant between two rounds.
+struct Pending {
+    refs: Vec<LedgerRef>,
+    /// Per disk: the last ledger object of all it names.
+    last: BTreeMap<u64, u64>,
+    young_from: SegmentId,
+}
+
+impl Store {
+    /// Gives back everything that can be given back now.
+    pub async fn reclaim(&self) -> Result<Reclaimed> {
+        self.check_open()?;
+        let mut all = Reclaimed::default();
+        let mut memory = self.reclaiming.lock().await;
+        memory.swept = false;
+        // What was overwritten or trimmed until now is to be counted.
+        self.fold(None).await?;
+        loop {
+            let (done, more) = pass(self, &mut memory, rewrite::DEAD_PART_ASKED).await?;
+            all.add(&done);
+            if !more {
+                return Ok(all);
+            }
+        }
+    }
+}
+
+impl Reclaimed {
+    fn add(&mut self, other: &Reclaimed) {
+        self.dead_blocks += other.dead_blocks;
+        self.deleted_segments += other.deleted_segments;
+        self.rewritten_segments += other.rewritten_segments;
+        self.freed_bytes += other.freed_bytes;
+    }
+}
+
+/// One pass; tells also whether another would do more. Segments are written anew when at least one part in `dead_part` of their
+/// blocks is dead.
+pub(crate) async fn pass(store: &Store, memory: &mut Memory, dead_part: u32) -> Result<(Reclaimed, bool)> {
+    let mut more = removed::settle(store, memory).await?;
+    let batch = batch(store, memory, dead_part).await?;
+    let mut done = Reclaimed { dead_blocks: batch.dead_blocks, ..Reclaimed::default() };
+    delete_empty(store, &batch, &mut done).await?;
+    if !memory.swept {
+        sweep(store, &batch, &mut done).await?;
+        memory.swept = true;
+    }
+    rewrite::rewrite(store, &batch.sparse, &mut done).await?;
+    more |= removed::forget_gone(store).await?;
+    forget_ledgers(store, memory).await?;
+    more |= batch.idle;
+    Ok((done, more))
+}
+
+async fn batch(store: &Store, memory: &mut Memory, dead_part: u32) -> Result<Batch> {
+    let accounts = &store.segments.accounts;
+    accounts.settle_doubt().await?;
+    let pending = gather(store).await?;
+    let deltas = read_deltas(store, &pending.refs).await?;
+    let mut next = Document::clone(&accounts.document());
+    let young_from = pending.young_from;
+    let mut batch = Batch { young_from, empty: Vec::new(), sparse: Vec::new(), dead_blocks: 0, idle: false };
+    let idle_shards = next.shards.iter().filter(|(_, (_, idle))| *idle > 0).map(|(shard, _)| *shard);
+    let mut touched: BTreeSet<u64> = idle_shards.collect();
+    touched.extend(deltas.iter().map(|(address, _)| shard_of(SegmentId(address >> 20))));
+    let changed = !touched.is_empty() || next.consumed != pending.last;
+    for number in touched {
+        let from = deltas.partition_point(|(address, _)| shard_of(SegmentId(address >> 20)) < number);
+        let upto = deltas.partition_point(|(address, _)| shard_of(SegmentId(address >> 20)) <= number);
+        let mut shard = Shard::clone(&*accounts.shard(number).await?);
+        let before = totals(&shard);
+        apply(&mut shard, &deltas[from..upto], &mut batch)?;
+        settle_shard(&mut shard, dead_part, &mut batch);
+        let after = totals(&shard);
+        next.live_blocks = next.live_blocks + after.0 - before.0;
+        next.present_blocks = next.present_blocks + after.1 - before.1;
+        let idle = shard.values().map(Account::idle).sum::<u32>();
+        batch.idle |= idle > 0;
+        if shard.is_empty() {
+            next.shards.remove(&number);
+            continue;
+        }
+        let object = store.segments.next_id().0;
+        accounts.put_shard(&shard, object).await?;
+        next.shards.insert(number, (object, idle));
+    }
+    next.consumed = pending.last;
+    if changed {
+        next.batch += 1;
+        accounts.swap(next).await?;
+    }
+    forget_consumed(store, memory).await;
+    Ok(batch)
+}
+
+/// Everything pending, at one instant between two rounds, so that no release is seen without the references that
+/// were made before it.
+async fn gather(store: &Store) -> Result<Pending> {
+    let _alone = store.folding.lock().await;
+    let consumed = &store.segments.accounts.document().consumed;
+    let young_from = store.segments.peek_id();
+    let mut pending = Pending { refs: Vec::new(), last: BTreeMap::new(), young_from };
+    for disk in store.disks_and_gone() {
+        let stored = disk.head.lock().await;
+        if stored.in_doubt.is_some() {
+            // Whatever that head refers to, if it was stored, must not be deleted.
+            let what = format!("it is not known which head of disk '{}' is stored", disk.name);
+            return Err(Error::new(Kind::Busy, what).remedy("it is tried again"));
+        }
+        let state = disk.state.lock();
+        if state.buried {
+            let what = format!("disk '{}' may have been removed", disk.name);
+            return Err(Error::new(Kind::Busy, what).remedy("remove it again"));
+        }
+        if let Some(last) = state.changes.iter().map(|at| at.id).max() {
+            pending.last.insert(disk.id, last);
+        }
+        let taken = consumed.get(&disk.id).copied().unwrap_or(0);
+        let taken = if planted::is("batch-taken-twice") { 0 } else { taken };
+        pending.refs.extend(state.changes.iter().filter(|at| at.id > taken));
+    }
+    if !planted::is("idle-not-forgotten") {
+        store.dedupe.forget_known();
+        store.segments.accounts.set_young_from(young_from);
+    }
+    Ok(pending)
+}
+
+/// By how much the references to each address change, in ascending order.
+async fn read_deltas(store: &Store, refs: &[LedgerRef]) -> Result<Vec<(u64, i64)>> {
+    let mut deltas: Vec<(u64, i64)> = Vec::new();
+    for at in refs {
+        let changes = accounts::read_changes(&*store.engine, at).await?;
+        let more = changes.born.iter().chain(&changes.shared).map(|address| (*address, 1));
+        deltas.extend(more.filter(|_| !planted::is("shared-not-counted")));
+        if planted::is("shared-not-counted") {
+            deltas.extend(changes.born.iter().map(|address| (*address, 1)));
+        }
+        deltas.extend(changes.freed.iter().map(|address| (*address, -1)));
+    }
+    deltas.sort_unstable_by_key(|(address, _)| *address);
+    deltas.dedup_by(|next, kept| {
+        let same = next.0 == kept.0;
+        if same {
+            kept.1 += next.1;
+        }
+        same
+    });
+    Ok(deltas)
+}
+
+/// Condemns what was idle before and still is, then takes the changes over.
+fn apply(shard: &mut Shard, deltas: &[(u64, i64)], batch: &mut Batch) -> Result<()> {
+    let risen: HashMap<u64, i64> = deltas.iter().copied().filter(|(_, by)| *by > 0).collect();
+    for (segment, account) in shard.iter_mut() {
+        for (at, slot) in account.slots.iter_mut().enumerate() {
+            let address = segment.0 << 20 | at as u64;
+            if *slot == Slot::Live(0) && !risen.contains_key(&address) {
+                *slot = Slot::Dead;
+                batch.dead_blocks += 1;
+            }
+        }
+    }
+    for (address, by) in deltas.iter().filter(|(_, by)| *by != 0) {
+        let segment = SegmentId(address >> 20);
+        let slot = (address & 0xf_ffff) as u32;
+        accounts::change(shard.entry(segment).or_default(), slot, *by)
+            .map_err(|e| e.context(format!("slot {slot} of segment {segment}")))?;
+    }
+    // A block that came and went within the batch: its segment must be known all the same.
+    for (address, _) in deltas.iter().filter(|(_, by)| *by == 0) {
+        let account = shard.entry(SegmentId(address >> 20)).or_default();
+        let slot = (address & 0xf_ffff) as u32;
+        if account.slots.len() as u32 <= slot {
+            accounts::change(account, slot, 0)?;
+        }
+    }
+    Ok(())
+}
+
+/// Finds segments with nothing alive, which leave the shard, and those with much dead.
+fn settle_shard(shard: &mut Shard, dead_part: u32, batch: &mut Batch) {
+    shard.retain(|segment, account| {
+        let live = account.live();
+        if live == 0 {
+            batch.empty.push((*segment, account.generation));
+        } else if rewrite::is_worth(account.present - live, account.present, dead_part) {
+            batch.sparse.push(*segment);
+        }
+        live > 0
+    });
+}
+
+/// Blocks alive, and blocks held.
+pub(crate) fn totals(shard: &Shard) -> (u64, u64) {
+    shard.values().fold((0, 0), |(live, present), account| {
+        (live + u64::from(account.live()), present + u64::from(account.present))
+    })
+}
+
+/// Drops from the heads what the newest batch took over.
+async fn forget_consumed(store: &Store, memory: &mut Memory) {
+    let consumed = store.segments.accounts.document().consumed.clone();
+    for disk in store.disks_and_gone() {
+        let Some(upto) = consumed.get(&disk.id).copied() else { continue };
+        let gone: Vec<u64> = {
+            let state = disk.state.lock();
+            state.changes.iter().map(|at| at.id).filter(|id| *id <= upto).collect()
+        };
+        if gone.is_empty() {
+            continue;
+        }
+        let dropped =
+            store.change_head(&disk, |head, _| head.changes.retain(|at| at.id > upto), |_| ()).await;
+        match dropped {
+            Ok(()) => memory.read_ledgers.extend(gone),
+            // The document says that they are taken over; it is tried again after the next batch.
+            Err(error) => {
+                tracing::debug!("the head of disk '{}' goes on naming old ledgers: {error}", disk.name)
+            }
+        }
+    }
+}
+
+async fn delete_empty(store: &Store, batch: &Batch, done: &mut Reclaimed) -> Result<()> {
+    if batch.empty.is_empty() {
+        return Ok(());
+    }
+    store.segments.pins.drained().await;
+    for (segment, generation) in &batch.empty {
+        store.dedupe.note_form(*segment, None);
+        done.freed_bytes += delete_form(store, *segment, *generation).await?;
+        store.segments.accounts.forget_generation(*segment);
+        done.deleted_segments += 1;
+    }
+    Ok(())
+}
+
+/// Deletes a physical form; returns its length in bytes.
+pub(crate) async fn delete_form(store: &Store, segment: SegmentId, generation: u8) -> Result<u64> {
+    let key = segments::key(segment, generation);
+    let header = store.engine.get_range(&key, 0, stonefold_format::segment::SEGMENT_HEADER).await;
+    let bytes = header.ok().and_then(|h| stonefold_format::segment::object_bytes(&h, segment).ok());
+    store.engine.delete(&key).await?;
+    Ok(bytes.unwrap_or(0))
+}
+
+/// Keys asked for at one time; large, because an engine may look at every name for every page.
+const LIST_LIMIT: usize = 100_000;
+
+/// Deletes what rounds and passes that were broken off have left over: objects older than the batch that nothing names.
+async fn sweep(store: &Store, batch: &Batch, done: &mut Reclaimed) -> Result<()> {
+    let below = batch.young_from;
+    store.segments.accounts.sweep(below).await?;
+    store.segments.pins.drained().await;
+    let mut after = None;
+    loop {
+        let listed = store.engine.list("segment/", after.as_ref(), LIST_LIMIT).await?;
+        let Some(last) = listed.last() else { break };
+        after = Some(last.key.clone());
+        for one in &listed {
+            let Some((segment, generation)) = segments::form_of(&one.key).filter(|(id, _)| *id < below)
+            else {
+                continue;
+            };
+            let shard = store.segments.accounts.shard(shard_of(segment)).await?;
+            let named = shard.get(&segment);
+            if named.is_none_or(|account| account.generation != generation) {
+                if named.is_none() {
+                    store.dedupe.note_form(segment, None);
+                }
+                store.engine.delete(&one.key).await?;
+                done.freed_bytes += one.bytes;
+                done.deleted_segments += u64::from(named.is_none());
+            }
+        }
+    }
+    sweep_ledgers(store, below).await
+}
+
+async fn sweep_ledgers(store: &Store, below: SegmentId) -> Result<()> {
+    let mut after = None;
+    loop {
+        let listed = store.engine.list("ledger/", after.as_ref(), LIST_LIMIT).await?;
+        let Some(last) = listed.last() else { return Ok(()) };
+        after = Some(last.key.clone());
+        let named = named_ledgers(store);
+        for one in &listed {
+            let id = one.key.as_str().strip_prefix("ledger/").and_then(|id| u64::from_str_radix(id, 16).ok());
+            if id.is_some_and(|id| id < below.0 && !named.contains(&id)) {
+                store.engine.delete(&one.key).await?;
+            }
+        }
+    }
+}
+
+/// Ledger objects that some head names.
+fn named_ledgers(store: &Store) -> BTreeSet<u64> {
+    let mut named = BTreeSet::new();
+    for disk in store.disks_and_gone() {
+        let state = disk.state.lock();
+        let gaps = state.snapshots.iter().map(|snapshot| &snapshot.deaths);
+        let lists = gaps.chain([&state.changes, &state.deaths]);
+        named.extend(lists.flatten().map(|at| at.id));
+    }
+    named
+}
+
+/// Deletes ledger objects that no head names any more.
+async fn forget_ledgers(store: &Store, memory: &mut Memory) -> Result<()> {
+    let named = named_ledgers(store);
+    let gone: Vec<u64> = memory.read_ledgers.iter().filter(|id| !named.contains(id)).copied().collect();
+    for id in gone {
+        store.engine.delete(&accounts::ledger_key(id)).await?;
+        memory.read_ledgers.remove(&id);
+    }
+    Ok(())
+}
+
+/// The accounts of a shard, changed, become the newest.
+pub(crate) async fn swap_shard(store: &Store, number: u64, shard: Shard) -> Result<()> {
+    let accounts = &store.segments.accounts;
+    let before = totals(&*accounts.shard(number).await?);
+    let after = totals(&shard);
+    let object = store.segments.next_id().0;
+    accounts.put_shard(&shard, object).await?;
+    let mut next = Document::clone(&accounts.document());
+    next.live_blocks = next.live_blocks + after.0 - before.0;
+    next.present_blocks = next.present_blocks + after.1 - before.1;
+    let idle = shard.values().map(account::Account::idle).sum();
+    next.shards.insert(number, (object, idle));
+    accounts.swap(next).await
+}
+
+/// Whether some clone, or some removed one, began as this snapshot.
+pub(crate) fn has_clones(disks: &[Arc<Disk>], disk: u64, snapshot: u64) -> bool {
+    let began =
+        |other: &Arc<Disk>| other.state.lock().base.is_some_and(|b| b.disk == disk && b.epoch == snapshot);
+    disks.iter().any(began)
+}

@@ -1,0 +1,207 @@
+//! What removed snapshots and removed disks held alone.
+//!
+//! A removed snapshot stays in its disk's head, out of sight, until here. What died in the gap behind it is looked through:
+//! what was born after the snapshot before it was held by it alone, and is freed; the rest goes to the gap of that one.
+//! No map is read, and the work is that gap. A snapshot that clones began as stays until the last of them is gone.
+//!
+//! A removed disk's head lies under `gone/` until its map has been walked and everything that is its own is freed; what it
+//! had from the disk that it was cloned from belongs to that one. A walk is cut into steps, each taken over by one swap.
+
+use crate::accounts;
+use crate::disk::{Disk, State};
+use crate::map;
+use crate::planted;
+use crate::reclaim::{Memory, has_clones};
+use crate::store::Store;
+use std::collections::HashSet;
+use std::sync::Arc;
+use stonefold_format::head::{Commit, Head};
+use stonefold_format::ledger::{Changes, Deaths, LedgerBuilder, LedgerRef};
+use stonefold_types::Result;
+
+/// Addresses looked at in one step: some milliseconds, and a few megabytes of memory.
+const STEP_ADDRESSES: usize = 1 << 18;
+
+/// Settles removed snapshots and removed disks as far as one step each goes; tells whether there is more to do.
+pub(crate) async fn settle(store: &Store, memory: &mut Memory) -> Result<bool> {
+    let mut more = false;
+    for disk in store.disks_and_gone() {
+        store.check_open()?;
+        let mut filtered = HashSet::new();
+        while settle_snapshots(store, &disk, memory, &mut filtered).await? {}
+    }
+    for disk in store.gone_disks() {
+        more |= walk_gone(store, &disk).await?;
+    }
+    Ok(more)
+}
+
+/// What becomes of one gap when the snapshot before it goes.
+struct Gap {
+    /// The snapshot that ends it, or `None` for the present.
+    end: Option<u64>,
+    /// What was born later was held by nothing but what goes.
+    held_up_to: u64,
+    refs: Vec<LedgerRef>,
+}
+
+/// The snapshots that can go, and the gaps behind them.
+fn plan(store: &Store, disk: &Disk) -> (Vec<u64>, Vec<Gap>) {
+    let disks = store.disks_and_gone();
+    let candidates: Vec<u64> = {
+        let state = disk.state.lock();
+        let free =
+            state.snapshots.iter().filter(|s| s.removed && s.commit.is_some() && s.readers + s.held == 0);
+        free.map(|s| s.id).collect()
+    };
+    let cloned = |id: &u64| has_clones(&disks, disk.id, *id) && !planted::is("clones-not-asked");
+    let going: Vec<u64> = candidates.into_iter().filter(|id| !cloned(id)).collect();
+    let state = disk.state.lock();
+    (going.clone(), gaps(&state, &going))
+}
+
+fn gaps(state: &State, going: &[u64]) -> Vec<Gap> {
+    let mut gaps = Vec::new();
+    let mut held_up_to = state.base.map_or(0, |base| base.epoch);
+    let mut before_goes = false;
+    let ends = state.snapshots.iter().filter(|s| s.commit.is_some()).map(|s| (Some(s.id), &s.deaths));
+    for (end, deaths) in ends.chain([(None, &state.deaths)]) {
+        if before_goes {
+            gaps.push(Gap { end, held_up_to, refs: deaths.clone() });
+        }
+        before_goes = end.is_some_and(|id| going.contains(&id));
+        if let (Some(id), false) = (end, before_goes) {
+            held_up_to = id;
+        }
+    }
+    gaps
+}
+
+/// One step for one disk's removed snapshots. `filtered` has the sections that hold nothing more to be freed.
+async fn settle_snapshots(
+    store: &Store,
+    disk: &Arc<Disk>,
+    memory: &mut Memory,
+    filtered: &mut HashSet<LedgerRef>,
+) -> Result<bool> {
+    // No round may add to a gap meanwhile by what it believed before.
+    let _alone = store.folding.lock().await;
+    let (going, gaps) = plan(store, disk);
+    if going.is_empty() {
+        return Ok(false);
+    }
+    let mut builder = LedgerBuilder::new(store.segments.next_id().0);
+    let (mut freed, mut looked_at) = (Vec::new(), 0);
+    // Section, and what takes its place.
+    let mut replaced: Vec<(LedgerRef, Vec<LedgerRef>)> = Vec::new();
+    let mut complete = true;
+    for gap in &gaps {
+        for at in &gap.refs {
+            if filtered.contains(at) {
+                continue;
+            }
+            if looked_at >= STEP_ADDRESSES {
+                complete = false;
+                break;
+            }
+            looked_at += at.addresses as usize;
+            let deaths = accounts::read_deaths(&*store.engine, at).await?;
+            let held_up_to = if planted::is("deaths-of-wrong-gap") { 0 } else { gap.held_up_to };
+            let (kept, free): (Deaths, Deaths) =
+                deaths.into_iter().partition(|(birth, _)| *birth <= held_up_to);
+            if free.is_empty() {
+                filtered.insert(*at);
+                continue;
+            }
+            freed.extend(free.into_iter().map(|(_, address)| address));
+            replaced.push((*at, builder.deaths(kept)));
+        }
+    }
+    let changes = builder.changes(Changes { freed, ..Changes::default() });
+    accounts::put_ledger(&*store.engine, builder).await?;
+    let draft = |head: &mut Head, _: &State| {
+        for gap in &gaps {
+            let list = gap_of(head, gap.end);
+            *list = list.iter().flat_map(|at| instead(&replaced, at)).collect();
+        }
+        head.changes.extend_from_slice(&changes);
+        if complete {
+            drop_snapshots(head, &going);
+        }
+    };
+    store.change_head(disk, draft, |_| ()).await?;
+    memory.read_ledgers.extend(replaced.iter().map(|(at, _)| at.id));
+    filtered.extend(replaced.iter().flat_map(|(_, kept)| kept));
+    Ok(!complete)
+}
+
+fn instead(replaced: &[(LedgerRef, Vec<LedgerRef>)], at: &LedgerRef) -> Vec<LedgerRef> {
+    let found = replaced.iter().find(|(old, _)| old == at);
+    found.map_or_else(|| vec![*at], |(_, kept)| kept.clone())
+}
+
+fn gap_of(head: &mut Head, end: Option<u64>) -> &mut Vec<LedgerRef> {
+    let at = end.and_then(|id| head.snapshots.iter().position(|s| s.id == id));
+    match at {
+        Some(at) => &mut head.snapshots[at].deaths,
+        None => &mut head.deaths,
+    }
+}
+
+/// Takes snapshots away; the gap before each joins the gap behind it.
+fn drop_snapshots(head: &mut Head, going: &[u64]) {
+    let mut carried: Vec<LedgerRef> = Vec::new();
+    head.snapshots.retain_mut(|snapshot| {
+        carried.append(&mut snapshot.deaths);
+        if going.contains(&snapshot.id) {
+            return false;
+        }
+        snapshot.deaths = std::mem::take(&mut carried);
+        true
+    });
+    carried.append(&mut head.deaths);
+    head.deaths = carried;
+}
+
+/// One step through the map of a removed disk; tells whether there is more to do.
+async fn walk_gone(store: &Store, disk: &Arc<Disk>) -> Result<bool> {
+    let (root, from, own_after) = {
+        let state = disk.state.lock();
+        if !state.snapshots.is_empty() || state.commit.root.is_hole() {
+            return Ok(false);
+        }
+        (state.commit.root, state.reclaimed, state.base.map_or(0, |base| base.epoch))
+    };
+    let mut freed = Vec::new();
+    let own_after = if planted::is("clone-frees-all") { 0 } else { own_after };
+    let next = map::own(&store.segments, &root, own_after, from, STEP_ADDRESSES, &mut freed).await?;
+    let mut builder = LedgerBuilder::new(store.segments.next_id().0);
+    let changes = builder.changes(Changes { freed, ..Changes::default() });
+    accounts::put_ledger(&*store.engine, builder).await?;
+    let draft = |head: &mut Head, _: &State| {
+        head.changes.extend_from_slice(&changes);
+        match next {
+            Some(next) => head.reclaimed = next,
+            None => (head.commit, head.deaths) = (Commit::default(), Vec::new()),
+        }
+    };
+    store.change_head(disk, draft, |_| ()).await?;
+    Ok(next.is_some())
+}
+
+/// Deletes the heads of removed disks of which nothing is left; tells whether there was one.
+pub(crate) async fn forget_gone(store: &Store) -> Result<bool> {
+    let mut any = false;
+    for disk in store.gone_disks() {
+        let done = {
+            let state = disk.state.lock();
+            state.snapshots.is_empty() && state.commit.root.is_hole() && state.changes.is_empty()
+        };
+        if done && disk.head.lock().await.in_doubt.is_none() {
+            store.engine.delete(&disk.key).await?;
+            store.gone.lock().retain(|other| other.id != disk.id);
+            any = true;
+        }
+    }
+    Ok(any)
+}

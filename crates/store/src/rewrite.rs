@@ -1,0 +1,146 @@
+//! Writing sparse segments anew without what is dead.
+//!
+//! The new form has the same number, the next generation, and every live block in its slot. A frame with nothing dead
+//! is moved whole; of others the runs of live blocks become frames of their own, when that takes less. Nothing is moved that
+//! was not verified. The accounts name the new form by one swap; then the old one goes, once nobody is left who might read it.
+
+use crate::reclaim::{Reclaimed, delete_form, swap_shard};
+use crate::segments;
+use crate::store::Store;
+use bytes::Bytes;
+use std::ops::Range;
+use stonefold_format::account::{Account, Shard, Slot, shard_of};
+use stonefold_format::entry::SegmentId;
+use stonefold_format::fingerprint::Fingerprint;
+use stonefold_format::frame;
+use stonefold_format::segment::{Footer, IndexRecord, SegmentBuilder, SegmentKind};
+use stonefold_types::{BLOCK_BYTES, Compression, Error, Kind, Result};
+
+/// In the background a segment is written anew when one part in this many of its blocks is dead: three quarters are then moved
+/// for each quarter that comes back.
+pub(crate) const DEAD_PART_IDLE: u32 = 4;
+/// The same when somebody asked for space.
+pub(crate) const DEAD_PART_ASKED: u32 = 16;
+/// Segments taken over by one swap.
+const GROUP: usize = 8;
+
+/// Whether it pays to write a segment anew.
+pub(crate) fn is_worth(dead: u32, present: u32, dead_part: u32) -> bool {
+    dead > 0 && u64::from(dead) * u64::from(dead_part) >= u64::from(present)
+}
+
+/// Writes segments anew.
+pub(crate) async fn rewrite(store: &Store, sparse: &[SegmentId], done: &mut Reclaimed) -> Result<()> {
+    for group in sparse.chunk_by(|a, b| shard_of(*a) == shard_of(*b)).flat_map(|group| group.chunks(GROUP)) {
+        store.check_open()?;
+        let number = shard_of(group[0]);
+        let mut shard = Shard::clone(&*store.segments.accounts.shard(number).await?);
+        let mut moved = Vec::new();
+        for segment in group {
+            let Some(account) = shard.get_mut(segment).filter(|account| account.generation < u8::MAX) else {
+                continue;
+            };
+            match write_anew(store, *segment, account).await {
+                Ok(bytes) => {
+                    moved.push((*segment, account.generation, bytes));
+                    account.generation += 1;
+                    account.present = account.live();
+                }
+                Err(error) => tracing::warn!("segment {segment} is left as it is: {error}"),
+            }
+        }
+        if moved.is_empty() {
+            continue;
+        }
+        swap_shard(store, number, shard).await?;
+        for (segment, generation, bytes) in &moved {
+            store.segments.accounts.set_generation(*segment, generation + 1);
+            store.dedupe.note_form(*segment, Some((generation + 1, *bytes)));
+        }
+        store.segments.pins.drained().await;
+        for (segment, generation, bytes) in moved {
+            let before = delete_form(store, segment, generation).await?;
+            done.freed_bytes += before.saturating_sub(bytes);
+            done.rewritten_segments += 1;
+        }
+    }
+    Ok(())
+}
+
+/// Puts the next form of a segment; returns its length in bytes.
+async fn write_anew(store: &Store, segment: SegmentId, account: &Account) -> Result<u64> {
+    let (object, _) = store.engine.get(&segments::key(segment, account.generation)).await?;
+    let seed = store.env.random();
+    let (next, slots) = (account.generation + 1, account.slots.clone());
+    let built = store.env.offload(move || build(segment, next, seed, &object, &slots)).await?;
+    let bytes = built.len() as u64;
+    let key = segments::key(segment, next);
+    // A form that an earlier pass left over when it was broken off: no account names it.
+    store.engine.delete(&key).await?;
+    store.engine.put_new(&key, built).await?;
+    Ok(bytes)
+}
+
+fn build(
+    segment: SegmentId,
+    generation: u8,
+    seed: [u8; 32],
+    object: &Bytes,
+    slots: &[Slot],
+) -> Result<Bytes> {
+    let footer = Footer::decode(object, segment)?;
+    let start = footer.index_offset as usize;
+    let index = object.get(start..start + footer.index_bytes()).unwrap_or_default();
+    let (records, fingerprints) = footer.decode_index(index)?;
+    let kind = if fingerprints.is_empty() { SegmentKind::Map } else { SegmentKind::Data };
+    let mut builder = SegmentBuilder::next_generation(segment, generation, kind, seed, object.len());
+    let mut fingerprints = fingerprints.chunks(1);
+    for record in records {
+        let known: Vec<Fingerprint> =
+            fingerprints.by_ref().take(record.blocks.into()).flatten().copied().collect();
+        move_frame(&mut builder, segment, object, &record, &known, slots)?;
+    }
+    Ok(builder.finish().freeze())
+}
+
+fn move_frame(
+    builder: &mut SegmentBuilder,
+    segment: SegmentId,
+    object: &[u8],
+    record: &IndexRecord,
+    fingerprints: &[Fingerprint],
+    slots: &[Slot],
+) -> Result<()> {
+    let (first, blocks) = (record.first_slot as usize, usize::from(record.blocks));
+    let alive = |at: usize| slots.get(first + at).is_some_and(|slot| *slot != Slot::Dead);
+    if !(0..blocks).any(alive) {
+        return Ok(());
+    }
+    let short = || Error::new(Kind::Corrupt, format!("segment {segment} is cut short"));
+    let frame = object.get(record.offset as usize..).ok_or_else(short)?;
+    let content = frame::decode(frame, segment.0 << 20 | u64::from(record.first_slot))?;
+    let length = record.length as usize;
+    let mut parts = split(&content, alive);
+    if parts.iter().map(|(_, part)| part.len()).sum::<usize>() >= length {
+        parts = vec![(0..blocks, frame[..length].to_vec())];
+    }
+    for (run, encoded) in parts {
+        let known = if fingerprints.is_empty() { &[][..] } else { &fingerprints[run.clone()] };
+        builder.skip_to((first + run.start) as u32);
+        builder.push(&encoded, run.len(), known, record.owner, record.place + run.start as u64);
+    }
+    Ok(())
+}
+
+/// The runs of live blocks, each encoded as a frame.
+fn split(content: &[u8], alive: impl Fn(usize) -> bool) -> Vec<(Range<usize>, Vec<u8>)> {
+    let blocks: Vec<usize> = (0..content.len() / BLOCK_BYTES).filter(|at| alive(*at)).collect();
+    let runs = blocks.chunk_by(|a, b| *b == *a + 1).map(|run| run[0]..run[run.len() - 1] + 1);
+    let encode = |run: Range<usize>| {
+        let mut encoded = Vec::new();
+        let content = &content[run.start * BLOCK_BYTES..run.end * BLOCK_BYTES];
+        frame::encode(content, Compression::Lz4, &mut encoded);
+        (run, encoded)
+    };
+    runs.map(encode).collect()
+}
