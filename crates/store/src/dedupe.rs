@@ -151,7 +151,7 @@ impl Dedupe {
             let hint = Hint::new(record.offset as usize, record.length as usize, 0);
             for (at, fingerprint) in fingerprints.by_ref().take(usize::from(record.blocks)).enumerate() {
                 let slot = record.first_slot + at as u32;
-                if referable.allows(segment, slot) || planted::is("dedupe-hits-dead") {
+                if referable.allows(segment, slot) || planted::is("idle-not-forgotten") {
                     self.keep(fingerprint, Entry::new(segment, slot, hint.with_index(at)));
                 }
             }

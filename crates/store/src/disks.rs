@@ -159,11 +159,8 @@ impl Store {
     /// deletes the other. An error comes with what is known.
     async fn bury(&self, disk: &Arc<Disk>) -> std::result::Result<Arc<Disk>, (Error, Done)> {
         let key = gone_key(disk.id);
-        let stored = disk.head.lock().await;
-        if stored.in_doubt.is_some() {
-            let what = format!("it is not known which head of disk '{}' is stored", disk.name);
-            return Err((Error::new(Kind::Busy, what).remedy("try again in a moment"), Done::No));
-        }
+        let mut stored = disk.head.lock().await;
+        self.settle_doubt(disk, &mut stored).await.map_err(|error| (error, Done::No))?;
         let head = disk.head(&disk.state.lock());
         let bytes = head.encode();
         let version = match self.engine.put_new(&key, bytes.clone().into()).await {

@@ -3,7 +3,7 @@
 //! *Promises*: what memory holds of a head was stored before; an engine's error is never taken for "nothing happened":
 //! what is stored is read back, and while that fails too, nothing more is stored over the doubt.
 
-use crate::disk::{Disk, State};
+use crate::disk::{Disk, State, StoredHead};
 use crate::store::Store;
 use std::sync::Arc;
 use stonefold_engine::Key;
@@ -20,6 +20,23 @@ pub(crate) fn gone_key(id: u64) -> Key {
 }
 
 impl Store {
+    /// Learns what is stored when an earlier swap left that unclear. What it tried to store is not taken over: it is
+    /// about to be overwritten, and what only it refers to is left to reclaim.
+    pub(crate) async fn settle_doubt(&self, disk: &Disk, stored: &mut StoredHead) -> Result<()> {
+        let Some(attempt) = stored.in_doubt.take() else { return Ok(()) };
+        match self.engine.get(&disk.key).await {
+            Ok((bytes, version)) if bytes == attempt || version == stored.version => {
+                stored.version = version;
+                Ok(())
+            }
+            Ok(_) => Err(fenced(&disk.name)),
+            Err(error) => {
+                stored.in_doubt = Some(attempt);
+                Err(error.context(format!("reading back the head of disk '{}'", disk.name)))
+            }
+        }
+    }
+
     /// Stores a disk's head as `draft` changes it, then takes it over in memory, with what `adopt` changes beside it.
     /// On failure nothing is changed.
     pub(crate) async fn change_head(
@@ -30,19 +47,7 @@ impl Store {
     ) -> Result<()> {
         let key = disk.key.clone();
         let mut stored = disk.head.lock().await;
-        if let Some(attempt) = stored.in_doubt.take() {
-            let found = self.engine.get(&key).await;
-            match found {
-                Ok((bytes, version)) if bytes == attempt || version == stored.version => {
-                    stored.version = version
-                }
-                Ok(_) => return Err(fenced(&disk.name)),
-                Err(error) => {
-                    stored.in_doubt = Some(attempt);
-                    return Err(error.context(format!("reading back the head of disk '{}'", disk.name)));
-                }
-            }
-        }
+        self.settle_doubt(disk, &mut stored).await?;
         let (head, bytes) = {
             let state = disk.state.lock();
             if let Some(why) = state.barred.as_ref().filter(|why| why.kind() == Kind::NotFound) {

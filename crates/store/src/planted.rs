@@ -32,6 +32,13 @@ pub const BUGS: &[(&str, &str)] = &[
     ("diff-one-child", "a comparison looks only at the first half of each node"),
     ("dedupe-trusts-failed", "dedupe leans on blocks of a round that failed"),
     ("repeat-misplaced", "a repeated block is mapped to the block before the one it repeats"),
+    ("pins-ignored", "an object is deleted while somebody follows a reference to it"),
+    ("clones-not-asked", "a removed snapshot is given back although a clone began as it"),
+    ("deaths-of-wrong-gap", "removing a snapshot frees what an older one holds"),
+    ("batch-taken-twice", "a batch counts again what an earlier one has counted"),
+    ("shared-not-counted", "a reference made by dedupe is not counted"),
+    ("idle-not-forgotten", "dedupe goes on pointing at blocks that reclaim is about to condemn"),
+    ("clone-frees-all", "removing a clone frees what it has from its origin"),
     ("resolve-drops-gap", "a read takes the gap between two extents for zeros"),
 ];
 

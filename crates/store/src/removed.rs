@@ -17,7 +17,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use stonefold_format::head::{Commit, Head};
 use stonefold_format::ledger::{Changes, Deaths, LedgerBuilder, LedgerRef};
-use stonefold_types::Result;
+use stonefold_types::{Kind, Result};
 
 /// Addresses looked at in one step: some milliseconds, and a few megabytes of memory.
 const STEP_ADDRESSES: usize = 1 << 18;
@@ -87,7 +87,9 @@ async fn settle_snapshots(
     // No round may add to a gap meanwhile by what it believed before.
     let _alone = store.folding.lock().await;
     let (going, gaps) = plan(store, disk);
-    if going.is_empty() {
+    // A disk that was removed meanwhile is among the gone ones in the next pass.
+    let removed = disk.state.lock().check_not_barred().is_err_and(|why| why.kind() == Kind::NotFound);
+    if going.is_empty() || removed {
         return Ok(false);
     }
     let mut builder = LedgerBuilder::new(store.segments.next_id().0);

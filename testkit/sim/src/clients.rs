@@ -43,7 +43,7 @@ fn wrong(what: impl Into<String>) -> Stop {
 }
 
 impl Client {
-    fn throw<T>(&self, throw: impl FnOnce(&mut Dice) -> T) -> T {
+    pub(crate) fn throw<T>(&self, throw: impl FnOnce(&mut Dice) -> T) -> T {
         self.world.with_dice(throw)
     }
 
@@ -65,7 +65,7 @@ impl Client {
         let disk = Name::new(&disk).expect("disks have names");
         let attachment = self.attach(disk.as_str())?;
         for _ in 0..acts {
-            match self.throw(|dice| dice.below(41)) {
+            match self.throw(|dice| dice.below(42)) {
                 0..=15 => self.write(&attachment, base, bytes).await?,
                 16..=20 => self.zero(&attachment, base, bytes).await?,
                 21..=25 => self.flush(&attachment).await?,
@@ -76,6 +76,7 @@ impl Client {
                 37 => self.store.drop_cache(),
                 38 => self.diff(&disk).await?,
                 39 => self.reclaim().await?,
+                40 => self.family(&disk).await?,
                 _ => self.weather.set_full(self.stormy && self.throw(|dice| dice.one_in(3))),
             }
         }
@@ -210,7 +211,7 @@ impl Client {
         Ok(())
     }
 
-    async fn check_snapshot(&self, name: &str) -> Done {
+    pub(crate) async fn check_snapshot(&self, name: &str) -> Done {
         let attachment = match self.attach(name) {
             // Another client removed it meanwhile.
             Err(_) if self.story.lock().snapshots.get(name).is_none_or(|taken| taken.leaving) => {
@@ -303,6 +304,22 @@ impl Client {
         match self.store.remove_disk(&clone).await {
             Err(error) if self.stormy && error.kind() == Kind::Io => Ok(()),
             other => other.map_err(|e| self.sort("removes a clone", e)),
+        }
+    }
+
+    /// A clone with snapshots and a clone of its own, set back, and taken apart from either end.
+    async fn family(&self, disk: &Name) -> Done {
+        let Some(snapshot) = self.choose_snapshot(disk) else { return Ok(()) };
+        match crate::family::play(self, &snapshot).await {
+            Err(error) if error.kind() == Kind::NotFound => Ok(()),
+            Err(error) if self.stormy && matches!(error.kind(), Kind::Io | Kind::NoSpace | Kind::Busy) => {
+                Ok(())
+            }
+            Err(error) => Err(self.sort("plays with a family", error)),
+            Ok(played) => {
+                played.map_err(wrong)?;
+                self.check_snapshot(&snapshot).await
+            }
         }
     }
 

@@ -10,6 +10,7 @@
 
 pub mod clients;
 pub mod dice;
+mod family;
 pub mod life;
 pub mod story;
 pub mod weather;

@@ -1,0 +1,89 @@
+//! A clone, its snapshots, its own clone: written to, set back, and taken apart from either end.
+//!
+//! Nobody else knows these disks, so what they must read is known here, byte for byte.
+
+use crate::clients::Client;
+use crate::dice::Dice;
+use stonefold_store::Store;
+use stonefold_types::{Error, Name, SnapshotName};
+
+/// What the family's disks are looked at: some blocks of the client's region and beyond.
+const BYTES: usize = 40 << 10;
+
+/// Plays through; the inner error says what was wrong, the outer one is the medium's.
+pub(crate) async fn play(client: &Client, snapshot: &str) -> Result<Result<(), String>, Error> {
+    let store = &client.store;
+    let base = client.story.lock().regions[client.id].base;
+    let fresh = |letter: &str| {
+        let text = format!("c{letter}{:x}", client.throw(Dice::number));
+        Name::new(&text).expect("digits make a name")
+    };
+    let (child, grandchild) = (fresh("c"), fresh("g"));
+    let origin: SnapshotName = snapshot.parse().expect("it is a snapshot's name");
+    store.clone_snapshot(&origin, &child).await?;
+    let mut expected = read(store, child.as_str(), base).await?;
+    write(client, &child, base, &mut expected).await?;
+    let one = SnapshotName { disk: child.clone(), snapshot: Name::new("one").expect("a name") };
+    store.snapshot(&[child.clone()], Some(one.snapshot.clone())).await?;
+    let at_one = expected.clone();
+    write(client, &child, base, &mut expected).await?;
+    if client.throw(|dice| dice.one_in(2)) {
+        let kept = store.rollback(&one).await?;
+        if read(store, &kept.name.to_string(), base).await? != expected {
+            return Ok(Err(format!("{} does not hold what was there before the rollback", kept.name)));
+        }
+        expected.clone_from(&at_one);
+        write(client, &child, base, &mut expected).await?;
+    }
+    store.clone_snapshot(&one, &grandchild).await?;
+    let mut grand_expected = at_one.clone();
+    write(client, &grandchild, base, &mut grand_expected).await?;
+    if client.throw(|dice| dice.one_in(2)) {
+        store.reclaim().await?;
+    }
+    if read(store, &one.to_string(), base).await? != at_one {
+        return Ok(Err(format!("{one} does not hold what it held")));
+    }
+    let order =
+        if client.throw(|dice| dice.one_in(2)) { [&child, &grandchild] } else { [&grandchild, &child] };
+    for (at, gone) in order.into_iter().enumerate() {
+        remove(store, gone).await?;
+        if client.throw(|dice| dice.one_in(2)) {
+            store.reclaim().await?;
+            store.drop_cache();
+        }
+        let (left, holds) = if *gone == child { (&grandchild, &grand_expected) } else { (&child, &expected) };
+        if at == 0 && read(store, left.as_str(), base).await? != *holds {
+            return Ok(Err(format!("{left} changed when {gone} was removed")));
+        }
+    }
+    Ok(Ok(()))
+}
+
+/// Removes a disk with its snapshots.
+pub(crate) async fn remove(store: &Store, disk: &Name) -> Result<(), Error> {
+    for snapshot in store.snapshots(Some(disk))? {
+        store.remove_snapshot(&snapshot.name).await?;
+    }
+    store.remove_disk(disk).await
+}
+
+async fn read(store: &std::sync::Arc<Store>, export: &str, base: u64) -> Result<Vec<u8>, Error> {
+    let mut buf = vec![0xee; BYTES];
+    store.attach(&export.parse()?)?.read(base, &mut buf).await?;
+    Ok(buf)
+}
+
+async fn write(client: &Client, disk: &Name, base: u64, expected: &mut [u8]) -> Result<(), Error> {
+    let attachment = client.store.attach(&disk.as_str().parse()?)?;
+    for _ in 0..1 + client.throw(|dice| dice.below(3)) {
+        let (offset, len, tag) = client.throw(|dice| {
+            let offset = dice.below(BYTES as u64 - 512);
+            (offset as usize, 1 + dice.below(12 << 10) as usize, dice.below(4) as u8)
+        });
+        let len = len.min(BYTES - offset);
+        expected[offset..offset + len].fill(tag);
+        attachment.write(base + offset as u64, &vec![tag; len], false).await?;
+    }
+    Ok(())
+}
