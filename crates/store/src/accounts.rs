@@ -114,9 +114,8 @@ impl Accounts {
         self.generations.lock().get(&segment).copied().unwrap_or(0)
     }
 
-    /// Looks up the physical form of a segment that was not found; `None` when there is no other.
-    pub(crate) async fn newer_generation(&self, segment: SegmentId) -> Result<Option<u8>> {
-        let tried = self.generation(segment);
+    /// Looks up the physical form of a segment of which `tried` was not found; `None` when there is no other.
+    pub(crate) async fn newer_generation(&self, segment: SegmentId, tried: u8) -> Result<Option<u8>> {
         let shard = self.shard(shard_of(segment)).await?;
         let newest = shard.get(&segment).map_or(0, |account| account.generation);
         self.set_generation(segment, newest);

@@ -178,11 +178,12 @@ impl Segments {
     async fn read(&self, segment: SegmentId, offset: u64, len: usize) -> Result<Bytes> {
         self.counters.reads.fetch_add(1, Ordering::Relaxed);
         self.counters.read_bytes.fetch_add(len as u64, Ordering::Relaxed);
-        let form = key(segment, self.accounts.generation(segment));
+        let tried = self.accounts.generation(segment);
+        let form = key(segment, tried);
         match self.engine.get_range(&form, offset, len).await {
             Err(error) if error.kind() == Kind::NotFound => {
                 // What a map names must be there, if not in this form then in a later one.
-                let Some(generation) = self.accounts.newer_generation(segment).await? else {
+                let Some(generation) = self.accounts.newer_generation(segment, tried).await? else {
                     return Err(error.with_kind(Kind::Corrupt));
                 };
                 let found = self.engine.get_range(&key(segment, generation), offset, len).await;

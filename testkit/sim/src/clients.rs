@@ -65,7 +65,7 @@ impl Client {
         let disk = Name::new(&disk).expect("disks have names");
         let attachment = self.attach(disk.as_str())?;
         for _ in 0..acts {
-            match self.throw(|dice| dice.below(42)) {
+            match self.throw(|dice| dice.below(43)) {
                 0..=15 => self.write(&attachment, base, bytes).await?,
                 16..=20 => self.zero(&attachment, base, bytes).await?,
                 21..=25 => self.flush(&attachment).await?,
@@ -76,6 +76,7 @@ impl Client {
                 37 => self.store.drop_cache(),
                 38 => self.diff(&disk).await?,
                 39 => self.reclaim().await?,
+                41 => self.reclaim_under_a_read(&attachment, base, bytes).await?,
                 40 => self.family(&disk).await?,
                 _ => self.weather.set_full(self.stormy && self.throw(|dice| dice.one_in(3))),
             }
@@ -321,6 +322,27 @@ impl Client {
                 self.check_snapshot(&snapshot).await
             }
         }
+    }
+
+    /// A read that has found its way must not lose it when what it follows is overwritten and given back.
+    async fn reclaim_under_a_read(&self, attachment: &Attachment, base: u64, bytes: u64) -> Done {
+        self.flush(attachment).await?;
+        match self.store.reclaim().await {
+            Err(error) if self.stormy && matches!(error.kind(), Kind::Io | Kind::NoSpace | Kind::Busy) => {}
+            other => other.map(|_| ()).map_err(|e| self.sort("reclaims", e))?,
+        }
+        self.store.drop_cache();
+        let mut buf = vec![0; bytes as usize];
+        let overwritten = async {
+            self.write(attachment, base, bytes).await?;
+            self.reclaim().await
+        };
+        let (read, overwritten) = futures::join!(attachment.read(base, &mut buf), overwritten);
+        match read {
+            Err(error) if self.stormy && error.kind() == Kind::Io => {}
+            other => other.map_err(|e| self.sort("reads while it is overwritten", e))?,
+        }
+        overwritten
     }
 
     async fn reclaim(&self) -> Done {
