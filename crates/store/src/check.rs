@@ -1,20 +1,22 @@
 //! Checking a whole pool: every reference, every checksum.
 //!
-//! *Promises*: changes nothing; what it says is sound was read and verified, every byte that something refers to. Clients go on
+//! *Promises*: a check changes nothing; a scrub reads every copy, and heals those that are damaged from one that is not. What it says is sound was read and verified, every byte that something refers to. Clients go on
 //! meanwhile; only reclaim waits. Trees shared by many snapshots are walked once. Memory: a number for each map node, a bit for each
 //! block.
 
 use crate::disk::Disk;
 use crate::segments;
 use crate::store::Store;
+use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use stonefold_engine::Key;
 use stonefold_format::account::{Slot, shard_of};
 use stonefold_format::entry::{Entry, SegmentId};
 use stonefold_format::frame;
 use stonefold_format::node::{NODE_SHIFT, NODE_WAYS};
-use stonefold_format::segment::Footer;
-use stonefold_types::{BLOCK_BYTES, Result};
+use stonefold_format::segment::{Footer, IndexRecord, object_bytes};
+use stonefold_types::{BLOCK_BYTES, Kind, Result};
 
 /// The level of a map's top node.
 const TOP: u32 = 3;
@@ -34,6 +36,8 @@ pub struct Checked {
     pub segments: u64,
     /// Bytes of segments read.
     pub bytes: u64,
+    /// Copies that were damaged and are not any more; only a scrub heals.
+    pub healed: u64,
     /// Blocks in the accounts that nothing refers to any more, not even a removed snapshot: space that does not come back by itself.
     pub lost_blocks: u64,
     /// What is wrong, in words: what is affected and where. Empty when all is sound.
@@ -79,6 +83,15 @@ impl Bits {
 impl Store {
     /// Reads everything that something refers to and verifies it. Fails only when the engine does.
     pub async fn check(&self) -> Result<Checked> {
+        self.read_all(false).await
+    }
+
+    /// As [`check`](Self::check), of every copy; damaged copies are healed.
+    pub async fn scrub(&self) -> Result<Checked> {
+        self.read_all(true).await
+    }
+
+    async fn read_all(&self, heal: bool) -> Result<Checked> {
         self.check_open()?;
         // Nothing may be deleted or moved while it is looked at.
         let _no_pass = self.reclaiming.lock().await;
@@ -89,7 +102,7 @@ impl Store {
         }
         checked.nodes = walk.nodes.len() as u64;
         for (segment, reached) in &walk.reached {
-            let found = read_segment(self, *segment, reached, &mut checked).await?;
+            let found = read_segment(self, *segment, reached, heal, &mut checked).await?;
             walk.damaged.extend(found);
         }
         let all: u64 = walk.reached.values().map(|bits| bits.iter().count() as u64).sum();
@@ -193,7 +206,7 @@ fn walk_below<'a>(
         walk.reached.entry(at.segment()).or_default().set(at.slot());
         let node = match store.segments.node(&at).await {
             Ok(node) => node,
-            Err(error) if error.kind() == stonefold_types::Kind::Corrupt => {
+            Err(error) if error.kind() == Kind::Corrupt => {
                 walk.damaged.insert(at.address, error.to_string());
                 return Ok(());
             }
@@ -215,13 +228,16 @@ async fn read_segment(
     store: &Store,
     segment: SegmentId,
     reached: &Bits,
+    heal: bool,
     checked: &mut Checked,
 ) -> Result<Vec<(u64, String)>> {
     let shard = store.segments.accounts.shard(shard_of(segment)).await?;
     let generation = shard.get(&segment).map_or(0, |account| account.generation);
-    let object = match store.engine.get(&segments::key(segment, generation)).await {
+    let key = segments::key(segment, generation);
+    let object = match store.engine.get(&key).await {
+        Ok((object, _)) if heal => heal_segment(store, segment, &key, object, checked).await?,
         Ok((object, _)) => object,
-        Err(error) if error.kind() == stonefold_types::Kind::NotFound => {
+        Err(error) if error.kind() == Kind::NotFound => {
             let address = |slot| (segment.0 << 20 | u64::from(slot), format!("segment {segment} is missing"));
             return Ok(reached.iter().map(address).collect());
         }
@@ -236,22 +252,56 @@ async fn read_segment(
     Ok(lost.map(|slot| (segment.0 << 20 | u64::from(slot), why(slot))).collect())
 }
 
+/// The object, from whichever copy is sound: whole if there is one, else frame by frame.
+async fn heal_segment(
+    store: &Store,
+    segment: SegmentId,
+    key: &Key,
+    object: Bytes,
+    checked: &mut Checked,
+) -> Result<Bytes> {
+    let whole = |bytes: &[u8]| is_whole(segment, bytes);
+    if let Some(repaired) = store.engine.repair(key, 0, object.len(), &whole).await? {
+        checked.healed += u64::from(repaired.healed);
+        return Ok(repaired.bytes);
+    }
+    for record in index_of(segment, &object).unwrap_or_default() {
+        let address = segment.0 << 20 | u64::from(record.first_slot);
+        let sound = |bytes: &[u8]| frame::decode(bytes, address).is_ok();
+        let (offset, length) = (record.offset.into(), record.length as usize);
+        let repaired = store.engine.repair(key, offset, length, &sound).await?;
+        checked.healed += repaired.map_or(0, |repaired| repaired.healed.into());
+    }
+    store.engine.get(key).await.map(|(object, _)| object)
+}
+
+fn index_of(segment: SegmentId, object: &[u8]) -> Result<Vec<IndexRecord>> {
+    let footer = Footer::decode(object, segment)?;
+    let start = footer.index_offset as usize;
+    let index = object.get(start..start + footer.index_bytes()).unwrap_or_default();
+    footer.decode_index(index).map(|(records, _)| records)
+}
+
+fn is_sound(segment: SegmentId, object: &[u8], record: &IndexRecord) -> bool {
+    let frame = object.get(record.offset as usize..).unwrap_or_default();
+    let content = frame::decode(frame, segment.0 << 20 | u64::from(record.first_slot));
+    content.is_ok_and(|content| content.len() == usize::from(record.blocks) * BLOCK_BYTES)
+}
+
+/// Whether everything in a segment is sound.
+fn is_whole(segment: SegmentId, object: &[u8]) -> bool {
+    object_bytes(object, segment).is_ok_and(|bytes| bytes == object.len() as u64)
+        && index_of(segment, object)
+            .is_ok_and(|records| records.iter().all(|record| is_sound(segment, object, record)))
+}
+
 /// The slots whose frames are sound. Without a sound index none can be found by it; that is told.
 fn sound_slots(segment: SegmentId, object: &[u8]) -> (HashSet<u32>, Option<String>) {
-    let index = Footer::decode(object, segment).and_then(|footer| {
-        let start = footer.index_offset as usize;
-        footer.decode_index(object.get(start..start + footer.index_bytes()).unwrap_or_default())
-    });
-    let records = match index {
-        Ok((records, _)) => records,
+    let records = match index_of(segment, object) {
+        Ok(records) => records,
         Err(error) => return (HashSet::new(), Some(error.to_string())),
     };
-    let is_sound = |record: &&stonefold_format::segment::IndexRecord| {
-        let frame = object.get(record.offset as usize..).unwrap_or_default();
-        let content = frame::decode(frame, segment.0 << 20 | u64::from(record.first_slot));
-        content.is_ok_and(|content| content.len() == usize::from(record.blocks) * BLOCK_BYTES)
-    };
-    let sound = records.iter().filter(is_sound);
+    let sound = records.iter().filter(|record| is_sound(segment, object, record));
     (sound.flat_map(|r| r.first_slot..r.first_slot + u32::from(r.blocks)).collect(), None)
 }
 

@@ -19,9 +19,10 @@ use crate::planted;
 use crate::removed;
 use crate::rewrite;
 use crate::segments;
-use crate::store::Store;
+use crate::store::{Counters, Store};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use stonefold_format::account::{self, Account, Accounts as Document, Shard, Slot, shard_of};
 use stonefold_format::entry::SegmentId;
 use stonefold_format::ledger::LedgerRef;
@@ -113,7 +114,16 @@ pub(crate) async fn pass(store: &Store, memory: &mut Memory, dead_part: u32) -> 
     more |= removed::forget_gone(store).await?;
     forget_ledgers(store, memory).await?;
     more |= batch.idle;
+    count(&store.counters, &done);
     Ok((done, more))
+}
+
+fn count(counters: &Counters, done: &Reclaimed) {
+    counters.passes.fetch_add(1, Ordering::Relaxed);
+    counters.dead_blocks.fetch_add(done.dead_blocks, Ordering::Relaxed);
+    counters.freed_bytes.fetch_add(done.freed_bytes, Ordering::Relaxed);
+    counters.deleted_segments.fetch_add(done.deleted_segments, Ordering::Relaxed);
+    counters.rewritten_segments.fetch_add(done.rewritten_segments, Ordering::Relaxed);
 }
 
 async fn batch(store: &Store, memory: &mut Memory, dead_part: u32) -> Result<Batch> {

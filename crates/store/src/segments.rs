@@ -57,6 +57,8 @@ pub(crate) struct Counters {
     pub(crate) puts: AtomicU64,
     pub(crate) put_bytes: AtomicU64,
     pub(crate) stale_hints: AtomicU64,
+    /// Copies that were damaged and are not any more.
+    pub(crate) healed: AtomicU64,
 }
 
 /// Memory for indexes of segments, in bytes: some dozens.
@@ -217,9 +219,31 @@ impl Segments {
             // Written anew in between: the index of another form says where it lies now.
             if self.accounts.generation(segment) == generation {
                 let address = segment.0 << 20 | u64::from(record.first_slot);
-                return Ok((record.first_slot, Bytes::from(frame::decode(&raw, address)?)));
+                let content = match frame::decode(&raw, address) {
+                    Ok(content) => content,
+                    Err(error) => self.heal_frame(segment, generation, &record).await?.ok_or(error)?,
+                };
+                return Ok((record.first_slot, Bytes::from(content)));
             }
         }
+    }
+
+    /// The content of a frame that was found damaged, from a copy in which it is not; that one takes the others' place.
+    async fn heal_frame(
+        &self,
+        segment: SegmentId,
+        generation: u8,
+        record: &IndexRecord,
+    ) -> Result<Option<Vec<u8>>> {
+        let address = segment.0 << 20 | u64::from(record.first_slot);
+        let form = key(segment, generation);
+        let sound = |bytes: &[u8]| frame::decode(bytes, address).is_ok();
+        let (offset, length) = (record.offset.into(), record.length as usize);
+        let repaired = self.engine.repair(&form, offset, length, &sound).await?;
+        let Some(repaired) = repaired else { return Ok(None) };
+        self.counters.healed.fetch_add(repaired.healed.into(), Ordering::Relaxed);
+        tracing::warn!("a damaged frame of segment {segment} was read from another copy, and healed");
+        frame::decode(&repaired.bytes, address).map(Some)
     }
 
     /// The index of a segment's form; of a later one, when that has taken its place meanwhile.

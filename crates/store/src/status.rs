@@ -107,6 +107,25 @@ impl Store {
             ("segment_reads", "Reads from segments", get(&segments.reads)),
             ("segment_bytes_read", "Bytes read from segments", get(&segments.read_bytes)),
             ("stale_hints", "Reads that had to ask a segment's index", get(&segments.stale_hints)),
+            ("healed_copies", "Damaged copies replaced by a sound one", get(&segments.healed)),
+            ("reclaim_passes", "Passes of reclaim", get(&self.counters.passes)),
+            (
+                "reclaim_failures",
+                "Passes of reclaim that failed and were tried again",
+                get(&self.counters.failed_passes),
+            ),
+            (
+                "reclaimed_blocks",
+                "Blocks that reclaim found to be referred to by nothing",
+                get(&self.counters.dead_blocks),
+            ),
+            ("reclaimed_bytes", "Bytes of segments given back", get(&self.counters.freed_bytes)),
+            ("segments_deleted", "Segments deleted", get(&self.counters.deleted_segments)),
+            (
+                "segments_rewritten",
+                "Segments written anew without what was dead",
+                get(&self.counters.rewritten_segments),
+            ),
             ("dedupe_sought_blocks", "Blocks folded, zeros included", get(&self.dedupe.sought_blocks)),
             ("dedupe_found_blocks", "Blocks that were stored already", get(&self.dedupe.found_blocks)),
             (

@@ -78,7 +78,12 @@ pub struct Store {
 pub(crate) struct Counters {
     pub(crate) rounds: AtomicU64,
     pub(crate) failed_rounds: AtomicU64,
+    pub(crate) passes: AtomicU64,
     pub(crate) failed_passes: AtomicU64,
+    pub(crate) dead_blocks: AtomicU64,
+    pub(crate) freed_bytes: AtomicU64,
+    pub(crate) deleted_segments: AtomicU64,
+    pub(crate) rewritten_segments: AtomicU64,
 }
 
 impl Store {
