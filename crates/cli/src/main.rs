@@ -117,6 +117,8 @@ mod tests {
             "stonefold serve --pool file:///p",
             "stonefold serve --pool file:///p --nbd tcp://127.0.0.1:10809 --nbd unix:///s --api 127.0.0.1:7770 \
              --cache 1G --durability ack --config f",
+            "stonefold serve --pool file:///p --nbd tcp://0.0.0.0:10809 --tls-cert c --tls-key k --tls-client-ca a \
+             --tls allow",
             "stonefold disk create web --size 20G --durability flush --compression zstd:3",
             "stonefold disk ls --json",
             "stonefold --json disk show web",
@@ -165,6 +167,7 @@ mod tests {
             "stonefold cache resize",
             "stonefold serve --pool file:///p --durability maybe",
             "stonefold serve --pool file:///p --nbd udp://x",
+            "stonefold serve --pool file:///p --tls perhaps",
             "stonefold nonsense",
         ] {
             assert_eq!(refused(line).exit_code(), 2, "{line}");

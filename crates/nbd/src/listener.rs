@@ -72,7 +72,8 @@ impl Listener {
         Listener { tls: Some(tls), ..self }
     }
 
-    pub(crate) fn tls(&self) -> Option<&Tls> {
+    /// What it was given.
+    pub fn tls(&self) -> Option<&Tls> {
         self.tls.as_ref()
     }
 

@@ -5,8 +5,9 @@ use crate::{Config, engines};
 use std::sync::Arc;
 use stonefold_engine::uring;
 use stonefold_env::{Env, SystemWorld};
-use stonefold_nbd::{Metrics, Server};
+use stonefold_nbd::{Metrics, Server, Tls};
 use stonefold_store::{Options, Store};
+use stonefold_tls::Acceptor;
 use stonefold_types::{Error, Result};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::{oneshot, watch};
@@ -42,7 +43,7 @@ pub(crate) fn run(
             }
         };
         let server = Server::new(env.clone(), store.clone());
-        let (addresses, nbd) = (doors.addresses(), server.metrics().clone());
+        let (addresses, nbd) = (doors.opened(), server.metrics().clone());
         // Whoever waits may have given up; then `stop` says so at once.
         let _ = opened.send(Ok(Opened { env, store: store.clone(), doors: addresses, nbd }));
         doors.serve(&server, stop).await;
@@ -57,8 +58,9 @@ async fn open(config: &Config) -> Result<(Doors, Env, Arc<Store>)> {
     let world = SystemWorld::new(Handle::current(), workers())
         .map_err(|e| Error::io("starting the worker threads", e))?;
     let env = Env::new(world);
-    // Addresses first: a port in use is found before the pool is touched.
-    let doors = Doors::bind(&config.nbd).await?;
+    // Certificates and addresses first: a mistake is found before the pool is touched.
+    let tls = tls(config, &env)?;
+    let doors = Doors::bind(&config.nbd, tls.as_ref()).await?;
     if let Err(error) = uring::install() {
         tracing::warn!("{error}");
     }
@@ -67,6 +69,12 @@ async fn open(config: &Config) -> Result<(Doors, Env, Arc<Store>)> {
     tracing::info!("the pool is {}", engine.describe());
     let store = Store::open(env.clone(), engine, options(config)).await?;
     Ok((doors, env, store))
+}
+
+fn tls(config: &Config, env: &Env) -> Result<Option<Tls>> {
+    let Some(tls) = &config.tls else { return Ok(None) };
+    let acceptor = Acceptor::new(&tls.files, tls.client_ca.as_deref(), env)?;
+    Ok(Some(Tls { acceptor, mode: tls.mode }))
 }
 
 fn options(config: &Config) -> Options {

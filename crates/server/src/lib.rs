@@ -22,11 +22,11 @@ mod ready;
 mod run;
 mod suggest;
 
-pub use config::{ApiAddress, Config, Settings};
+pub use config::{ApiAddress, Config, Settings, Tls};
 pub use log::start_log;
 pub use ready::Ready;
 pub use run::{Running, serve, start};
-pub use stonefold_nbd::Address as NbdAddress;
+pub use stonefold_nbd::{Address as NbdAddress, TlsMode};
 pub use suggest::nearest;
 
 /// The version that the server and the command line tell.
