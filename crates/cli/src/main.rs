@@ -17,6 +17,7 @@ mod serve;
 mod shell;
 mod snapshot;
 mod table;
+mod token;
 mod top;
 mod version;
 
@@ -61,6 +62,8 @@ enum Command {
     Cache(cache::Cache),
     #[command(subcommand)]
     Pool(pool::Pool),
+    #[command(subcommand)]
+    Token(token::Token),
     Top(top::Top),
     Completions(shell::Completions),
     /// Print the version, and the server's where one answers
@@ -85,6 +88,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Rollback(rollback) => rollback.run(&context),
         Command::Cache(cache) => cache.run(&context),
         Command::Pool(pool) => pool.run(&context),
+        Command::Token(token) => token.run(&context),
         Command::Top(top) => top.run(&context),
         Command::Completions(completions) => completions.run(&context),
         Command::Version => version::run(&context),
@@ -141,6 +145,10 @@ mod tests {
             "stonefold cache drop",
             "stonefold cache resize 2G",
             "stonefold pool status",
+            "stonefold token create --role admin",
+            "stonefold token create --role operator --name backup-host",
+            "stonefold token ls --token-file t --api https://host:7770 --api-ca ca.pem",
+            "stonefold token rm backup-host",
             "stonefold top",
             "stonefold completions bash",
             "stonefold version",
@@ -165,6 +173,8 @@ mod tests {
             "stonefold rollback web",
             "stonefold clone web test",
             "stonefold cache resize",
+            "stonefold token create",
+            "stonefold token create --role root",
             "stonefold serve --pool file:///p --durability maybe",
             "stonefold serve --pool file:///p --nbd udp://x",
             "stonefold serve --pool file:///p --tls perhaps",

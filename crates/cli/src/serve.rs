@@ -42,6 +42,12 @@ pub(crate) struct Serve {
     /// Whether NBD clients on TCP must use TLS (require) or may (allow) [default: require]
     #[arg(long, value_name = "MODE")]
     tls: Option<TlsMode>,
+    /// TLS for the API on loopback, too; where other machines reach it, it has TLS wherever there is a certificate
+    #[arg(long)]
+    api_tls: bool,
+    /// Remove all tokens of the API at start: for whoever has lost the last admin's
+    #[arg(long)]
+    forget_tokens: bool,
     /// Memory for the cache [default: 1G]
     #[arg(long, value_name = "SIZE")]
     cache: Option<Size>,
@@ -85,6 +91,8 @@ impl Serve {
             tls_key: self.tls_key,
             tls_client_ca: self.tls_client_ca,
             tls: self.tls,
+            api_tls: self.api_tls.then_some(true),
+            forget_tokens: self.forget_tokens,
             cache: self.cache,
             journal: self.journal,
             durability: self.durability,

@@ -58,7 +58,9 @@ pub(crate) fn errno_of(error: &Error) -> Errno {
         | Kind::Conflict
         | Kind::Corrupt
         | Kind::Io
-        | Kind::WrongKey => Errno::Io,
+        | Kind::WrongKey
+        | Kind::NoToken
+        | Kind::Denied => Errno::Io,
     }
 }
 

@@ -28,6 +28,10 @@ pub struct Config {
     pub api: Vec<ApiAddress>,
     /// TLS on TCP doors.
     pub tls: Option<Tls>,
+    /// Whether the API has TLS on loopback, too.
+    pub api_tls: bool,
+    /// Whether the API's tokens are removed at start.
+    pub forget_tokens: bool,
     /// Memory for the caches, in bytes.
     pub cache_bytes: u64,
     /// Memory for acknowledged data not yet folded, in bytes.
@@ -71,6 +75,12 @@ pub struct Settings {
     /// Whether NBD clients must use TLS.
     #[serde(default, deserialize_with = "tls_mode")]
     pub tls: Option<TlsMode>,
+    /// Whether the API has TLS on loopback, too.
+    #[serde(rename = "api-tls")]
+    pub api_tls: Option<bool>,
+    /// Whether the API's tokens are removed at start; not for a file, where it would be forgotten.
+    #[serde(skip)]
+    pub forget_tokens: bool,
     /// Memory for the caches.
     #[serde(default, deserialize_with = "size")]
     pub cache: Option<Size>,
@@ -111,6 +121,8 @@ impl Settings {
             tls_key: self.tls_key.or(below.tls_key),
             tls_client_ca: self.tls_client_ca.or(below.tls_client_ca),
             tls: self.tls.or(below.tls),
+            api_tls: self.api_tls.or(below.api_tls),
+            forget_tokens: self.forget_tokens || below.forget_tokens,
             cache: self.cache.or(below.cache),
             journal: self.journal.or(below.journal),
             durability: self.durability.or(below.durability),
@@ -131,6 +143,8 @@ impl Settings {
             nbd,
             api: if self.api.is_empty() { vec![parsed(API_DEFAULT)] } else { self.api },
             tls,
+            api_tls: self.api_tls.unwrap_or(false),
+            forget_tokens: self.forget_tokens,
             cache_bytes: self.cache.unwrap_or(CACHE_DEFAULT).0,
             journal_bytes_max: self.journal.unwrap_or(JOURNAL_DEFAULT).0,
         })
@@ -151,6 +165,7 @@ impl Settings {
             (None, Some(_)) => lacks("--tls-key", "--tls-cert"),
             (None, None) if self.tls_client_ca.is_some() => lacks("--tls-client-ca", "--tls-cert"),
             (None, None) if self.tls.is_some() => lacks("--tls", "--tls-cert"),
+            (None, None) if self.api_tls == Some(true) => lacks("--api-tls", "--tls-cert"),
             (None, None) => Ok(None),
         }
     }
@@ -218,6 +233,13 @@ impl FromStr for ApiAddress {
         let bare = text.strip_prefix("http://").or(text.strip_prefix("tcp://")).unwrap_or(text);
         let bare = bare.trim_end_matches('/').replace("localhost", "127.0.0.1");
         bare.parse().map(ApiAddress::Tcp).map_err(|_| wrong())
+    }
+}
+
+impl ApiAddress {
+    /// Whether other machines reach it.
+    pub(crate) fn is_networked(&self) -> bool {
+        matches!(self, ApiAddress::Tcp(address) if !is_local(address.ip()))
     }
 }
 
@@ -297,6 +319,7 @@ mod tests {
             ("tls-key = 'k'", "--tls-cert"),
             ("tls-client-ca = 'a'", "--tls-cert"),
             ("tls = 'require'", "--tls-cert"),
+            ("api-tls = true", "--tls-cert"),
         ] {
             let error = resolved(text).unwrap_err();
             assert!(error.kind() == Kind::Invalid && error.to_string().contains(lacking), "{error}");

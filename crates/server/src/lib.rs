@@ -9,6 +9,7 @@
 //! Threads: `data` runs the doors, the store's tasks and the engine's ring; `api` runs HTTP and hands every call
 //! that does I/O over to `data` ([`gate`]); `fold-N` compress and hash; the main thread waits for a signal.
 
+mod access;
 mod config;
 mod convert;
 mod data;
