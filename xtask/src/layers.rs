@@ -11,7 +11,7 @@ use std::process::Command;
 const FLOORS: &[&[&str]] = &[
     &["stonefold-types"],
     &["stonefold-env", "stonefold-format"],
-    &["stonefold-engine", "stonefold-api"],
+    &["stonefold-engine", "stonefold-api", "stonefold-tls"],
     &["stonefold-store"],
     &["stonefold-nbd"],
     &["stonefold-server"],

@@ -88,6 +88,10 @@ kinds! {
     Unsupported => 501,
     /// The key does not open this pool (HTTP 403).
     WrongKey => 403,
+    /// The request has no token, or one that does not count: show another (HTTP 401).
+    NoToken => 401,
+    /// The token's role does not allow this: use another (HTTP 403).
+    Denied => 403,
     /// The server is stopping (HTTP 503).
     Closed => 503,
 }

@@ -15,9 +15,10 @@ mod pool;
 mod server;
 mod snapshot;
 mod time;
+mod token;
 
 pub use cache::{Cache, CacheResize, CacheWarm, CacheWarmed};
-pub use client::Client;
+pub use client::{Access, Client};
 pub use disk::{Disk, DiskCreate, DiskIo, DiskResize, DiskSet};
 pub use error::{ErrorBody, ErrorKind};
 pub use openapi::document;
@@ -25,6 +26,7 @@ pub use pool::Pool;
 pub use server::Server;
 pub use snapshot::{CloneCreate, Diff, DiffRange, Rollback, Snapshot, SnapshotCreate};
 pub use time::Time;
+pub use token::{Token, TokenCreate, TokenCreated};
 
 /// Where the API listens, and the command line looks, when nothing else is said.
 pub const DEFAULT_URL: &str = "http://127.0.0.1:7770";

@@ -4,9 +4,11 @@
 
 use crate::{
     Cache, CacheResize, CacheWarm, CacheWarmed, CloneCreate, Diff, DiffRange, Disk, DiskCreate, DiskIo,
-    DiskResize, DiskSet, ErrorBody, ErrorKind, Pool, Rollback, Server, Snapshot, SnapshotCreate, Time,
+    DiskResize, DiskSet, ErrorBody, ErrorKind, Pool, Rollback, Server, Snapshot, SnapshotCreate, Time, Token,
+    TokenCreate, TokenCreated,
 };
-use utoipa::OpenApi;
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::{Modify, OpenApi};
 
 /// The document, as served at [`paths::OPENAPI`](crate::paths::OPENAPI).
 pub fn document() -> serde_json::Value {
@@ -18,7 +20,8 @@ pub fn document() -> serde_json::Value {
     info(
         title = "Stonefold",
         description = "Storage for virtual machines that remembers everything and gives it back at once. \
-            Sizes are whole bytes; times are RFC 3339 in UTC; every failure has the body ErrorBody.",
+            Sizes are whole bytes; times are RFC 3339 in UTC; every failure has the body ErrorBody. \
+            Once a token has been made, every request but that for health needs one.",
         license(name = "Apache-2.0", identifier = "Apache-2.0")
     ),
     paths(
@@ -43,8 +46,13 @@ pub fn document() -> serde_json::Value {
         snapshot_remove,
         snapshot_diff,
         snapshot_clone,
-        snapshot_rollback
+        snapshot_rollback,
+        tokens,
+        token_create,
+        token_remove
     ),
+    modifiers(&Bearer),
+    security(("token" = []), ()),
     components(schemas(
         Cache,
         CacheResize,
@@ -65,10 +73,27 @@ pub fn document() -> serde_json::Value {
         Server,
         Snapshot,
         SnapshotCreate,
-        Time
+        Time,
+        Token,
+        TokenCreate,
+        TokenCreated
     ))
 )]
 struct Document;
+
+/// How a token is shown.
+struct Bearer;
+
+impl Modify for Bearer {
+    fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
+        let scheme = HttpBuilder::new()
+            .scheme(HttpAuthScheme::Bearer)
+            .description(Some("'stonefold token create' makes one. While there is none, none is needed."))
+            .build();
+        let components = document.components.get_or_insert_default();
+        components.add_security_scheme("token", SecurityScheme::Http(scheme));
+    }
+}
 
 /// One operation: method, path, what it is called, its answer, and what it takes.
 macro_rules! operation {
@@ -187,6 +212,20 @@ operation! {
     params(("disk" = String, Path), ("snapshot" = String, Path)),
     responses((status = 200, body = Rollback), (status = "default", body = ErrorBody))
 }
+operation! {
+    /// All tokens, without their secrets; for admins
+    tokens: get, path = "/v1/tokens", tag = "tokens", responses((status = 200, body = [Token]), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Make a token; its secret is told this once; for admins. From the first on, every request needs one
+    token_create: post, path = "/v1/tokens", tag = "tokens", request_body = TokenCreate,
+    responses((status = 201, body = TokenCreated), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Remove a token, which then counts no more; for admins
+    token_remove: delete, path = "/v1/tokens/{token}", tag = "tokens", params(("token" = String, Path)),
+    responses((status = 204), (status = "default", body = ErrorBody))
+}
 
 #[cfg(test)]
 mod tests {
@@ -229,6 +268,8 @@ mod tests {
             paths::SNAPSHOT_DIFF,
             paths::SNAPSHOT_CLONE,
             paths::SNAPSHOT_ROLLBACK,
+            paths::TOKENS,
+            paths::TOKEN,
         ] {
             assert!(document["paths"][path].is_object(), "{path}");
         }

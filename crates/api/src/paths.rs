@@ -39,6 +39,15 @@ pub const SNAPSHOT_DIFF: &str = "/v1/disks/{disk}/snapshots/{snapshot}/diff";
 pub const SNAPSHOT_CLONE: &str = "/v1/disks/{disk}/snapshots/{snapshot}/clone";
 /// Brings a disk back to a snapshot.
 pub const SNAPSHOT_ROLLBACK: &str = "/v1/disks/{disk}/snapshots/{snapshot}/rollback";
+/// All tokens.
+pub const TOKENS: &str = "/v1/tokens";
+/// One token.
+pub const TOKEN: &str = "/v1/tokens/{token}";
+
+/// A pattern with its token filled in.
+pub fn of_token(pattern: &str, token: &Name) -> String {
+    pattern.replace("{token}", token.as_str())
+}
 
 /// A pattern with its disk filled in.
 pub fn of_disk(pattern: &str, disk: &Name) -> String {

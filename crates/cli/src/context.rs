@@ -4,17 +4,25 @@ use crate::failure::Failure;
 use clap::Args;
 use serde::Serialize;
 use std::io::Write;
-use stonefold_api::Client;
+use std::path::PathBuf;
+use stonefold_api::{Access, Client};
 use stonefold_types::{Error, Kind, Result};
 
 /// What every command takes.
 #[derive(Args, Debug, Default)]
 #[command(next_help_heading = "Everywhere")]
 pub(crate) struct Global {
-    /// The API: where `serve` listens, and where everything else asks: http://HOST:PORT or unix:///PATH
+    /// The API: where `serve` listens, and where everything else asks: http://HOST:PORT, https://HOST:PORT
+    /// or unix:///PATH
     /// [default: http://127.0.0.1:7770] [env, but for `serve`: STONEFOLD_API]
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) api: Vec<String>,
+    /// A file with the token to show, where the server wants one [env: STONEFOLD_TOKEN has the token itself]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// A PEM file with the authority that vouches for a server at https:// [env: STONEFOLD_API_CA]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) api_ca: Option<PathBuf>,
     /// Print one JSON document instead of text
     #[arg(long, global = true)]
     pub(crate) json: bool,
@@ -23,24 +31,31 @@ pub(crate) struct Global {
 /// The environment variable that names the server.
 const API_VARIABLE: &str = "STONEFOLD_API";
 
+/// The environment variable that holds the token.
+const TOKEN_VARIABLE: &str = "STONEFOLD_TOKEN";
+/// The environment variable that names the authority's file.
+const API_CA_VARIABLE: &str = "STONEFOLD_API_CA";
+
 /// The server to ask, and how to answer.
 pub(crate) struct Context {
     /// What `--api` said, as written.
     pub(crate) api: Vec<String>,
     /// Whether to answer in JSON.
     pub(crate) json: bool,
+    token_file: Option<PathBuf>,
+    api_ca: Option<PathBuf>,
 }
 
 impl Context {
     pub(crate) fn new(global: Global) -> Self {
-        Context { api: global.api, json: global.json }
+        let Global { api, json, token_file, api_ca } = global;
+        Context { api, json, token_file, api_ca }
     }
 
     /// A client of the server that flags or environment name.
     pub(crate) fn client(&self) -> std::result::Result<Client, Failure> {
-        let from_env = || std::env::var(API_VARIABLE).ok().filter(|url| !url.is_empty());
         let url = match self.api.as_slice() {
-            [] => from_env().unwrap_or_else(|| stonefold_api::DEFAULT_URL.to_owned()),
+            [] => from_env(API_VARIABLE).unwrap_or_else(|| stonefold_api::DEFAULT_URL.to_owned()),
             [url] => url.clone(),
             _ => {
                 let error = Error::new(Kind::Invalid, "--api is given more than once");
@@ -49,7 +64,23 @@ impl Context {
         };
         // `serve` takes its address without a scheme; whoever copies it here means the same.
         let url = if url.contains("://") { url } else { format!("http://{url}") };
-        Client::new(&url).map_err(Failure::Misuse)
+        let authority = self.api_ca.clone().or_else(|| from_env(API_CA_VARIABLE).map(PathBuf::from));
+        let access = Access { token: self.token().map_err(Failure::Misuse)?, authority };
+        Client::with(&url, access).map_err(Failure::Misuse)
+    }
+
+    fn token(&self) -> Result<Option<String>> {
+        let Some(path) = &self.token_file else { return Ok(from_env(TOKEN_VARIABLE)) };
+        let what = format!("the token's file '{}'", path.display());
+        let text = std::fs::read_to_string(path)
+            .map_err(|e| Error::io(format!("{what} cannot be read"), e).remedy("name a readable file"))?;
+        let token = text.trim();
+        // Checked here, because no server could be asked with it.
+        if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+            let error = Error::new(Kind::Invalid, format!("{what} does not hold one token"));
+            return Err(error.remedy("put in it what 'stonefold token create' printed"));
+        }
+        Ok(Some(token.to_owned()))
     }
 
     /// Answers: the value as JSON, or the text.
@@ -61,6 +92,10 @@ impl Context {
         let text = if self.json { as_json(value)? } else { text() };
         print(&text)
     }
+}
+
+fn from_env(variable: &str) -> Option<String> {
+    std::env::var(variable).ok().filter(|value| !value.is_empty())
 }
 
 fn as_json<T: Serialize + ?Sized>(value: &T) -> Result<String> {

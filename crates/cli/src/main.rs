@@ -17,6 +17,7 @@ mod serve;
 mod shell;
 mod snapshot;
 mod table;
+mod token;
 mod top;
 mod version;
 
@@ -61,6 +62,8 @@ enum Command {
     Cache(cache::Cache),
     #[command(subcommand)]
     Pool(pool::Pool),
+    #[command(subcommand)]
+    Token(token::Token),
     Top(top::Top),
     Completions(shell::Completions),
     /// Print the version, and the server's where one answers
@@ -85,6 +88,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Rollback(rollback) => rollback.run(&context),
         Command::Cache(cache) => cache.run(&context),
         Command::Pool(pool) => pool.run(&context),
+        Command::Token(token) => token.run(&context),
         Command::Top(top) => top.run(&context),
         Command::Completions(completions) => completions.run(&context),
         Command::Version => version::run(&context),
@@ -117,6 +121,8 @@ mod tests {
             "stonefold serve --pool file:///p",
             "stonefold serve --pool file:///p --nbd tcp://127.0.0.1:10809 --nbd unix:///s --api 127.0.0.1:7770 \
              --cache 1G --durability ack --config f",
+            "stonefold serve --pool file:///p --nbd tcp://0.0.0.0:10809 --tls-cert c --tls-key k --tls-client-ca a \
+             --tls allow",
             "stonefold disk create web --size 20G --durability flush --compression zstd:3",
             "stonefold disk ls --json",
             "stonefold --json disk show web",
@@ -139,6 +145,10 @@ mod tests {
             "stonefold cache drop",
             "stonefold cache resize 2G",
             "stonefold pool status",
+            "stonefold token create --role admin",
+            "stonefold token create --role operator --name backup-host",
+            "stonefold token ls --token-file t --api https://host:7770 --api-ca ca.pem",
+            "stonefold token rm backup-host",
             "stonefold top",
             "stonefold completions bash",
             "stonefold version",
@@ -163,8 +173,11 @@ mod tests {
             "stonefold rollback web",
             "stonefold clone web test",
             "stonefold cache resize",
+            "stonefold token create",
+            "stonefold token create --role root",
             "stonefold serve --pool file:///p --durability maybe",
             "stonefold serve --pool file:///p --nbd udp://x",
+            "stonefold serve --pool file:///p --tls perhaps",
             "stonefold nonsense",
         ] {
             assert_eq!(refused(line).exit_code(), 2, "{line}");

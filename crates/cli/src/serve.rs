@@ -4,7 +4,7 @@ use crate::context::Context;
 use crate::failure::Failure;
 use clap::Args;
 use std::path::PathBuf;
-use stonefold_server::{ApiAddress, NbdAddress, Settings};
+use stonefold_server::{ApiAddress, NbdAddress, Settings, TlsMode};
 use stonefold_types::{Durability, Error, Kind, Size};
 
 /// Serve a pool: open its doors until told to stop
@@ -15,6 +15,7 @@ use stonefold_types::{Durability, Error, Kind, Size};
 #[command(after_help = "Examples:\n  \
     stonefold serve --pool file:///srv/pool\n  \
     stonefold serve --pool file:///srv/pool --nbd unix:///run/stonefold.sock --cache 4G\n  \
+    stonefold serve --pool file:///srv/pool --nbd tcp://0.0.0.0:10809 --tls-cert cert.pem --tls-key key.pem\n  \
     stonefold serve --config /etc/stonefold.toml\n\n\
     A configuration file has the names of the flags; flags win over it:\n  \
     pool = \"file:///srv/pool\"\n  \
@@ -29,6 +30,24 @@ pub(crate) struct Serve {
     /// Where NBD listens: tcp://HOST:PORT or unix:///PATH; may be given again [default: tcp://127.0.0.1:10809]
     #[arg(long, value_name = "ADDRESS")]
     nbd: Vec<NbdAddress>,
+    /// The server's certificate, PEM, with those that lead to its authority behind it: NBD over TCP then has TLS
+    #[arg(long, value_name = "FILE")]
+    tls_cert: Option<PathBuf>,
+    /// The certificate's private key, PEM
+    #[arg(long, value_name = "FILE")]
+    tls_key: Option<PathBuf>,
+    /// Let in only NBD clients with a certificate that an authority in this PEM file has signed
+    #[arg(long, value_name = "FILE")]
+    tls_client_ca: Option<PathBuf>,
+    /// Whether NBD clients on TCP must use TLS (require) or may (allow) [default: require]
+    #[arg(long, value_name = "MODE")]
+    tls: Option<TlsMode>,
+    /// TLS for the API on loopback, too; where other machines reach it, it has TLS wherever there is a certificate
+    #[arg(long)]
+    api_tls: bool,
+    /// Remove all tokens of the API at start: for whoever has lost the last admin's
+    #[arg(long)]
+    forget_tokens: bool,
     /// Memory for the cache [default: 1G]
     #[arg(long, value_name = "SIZE")]
     cache: Option<Size>,
@@ -68,6 +87,12 @@ impl Serve {
             pool: self.pool,
             nbd: self.nbd,
             api: context.api.iter().map(address).collect::<Result<_, _>>()?,
+            tls_cert: self.tls_cert,
+            tls_key: self.tls_key,
+            tls_client_ca: self.tls_client_ca,
+            tls: self.tls,
+            api_tls: self.api_tls.then_some(true),
+            forget_tokens: self.forget_tokens,
             cache: self.cache,
             journal: self.journal,
             durability: self.durability,

@@ -25,6 +25,8 @@ pub enum DocumentKind {
     Head = 2,
     /// What is known of references to segments.
     Accounts = 3,
+    /// The tokens of the API.
+    Tokens = 4,
 }
 
 /// Wraps a body.

@@ -15,7 +15,7 @@
 //! | [`segment`] | many frames and their index | object `segment/…` |
 //! | [`ledger`] | what a round of the fold added to maps and took from them | object `ledger/…` |
 //! | [`account`] | how often each block is referred to | objects `account/…`, `accounts` |
-//! | [`document`], [`head`], [`pool`] | small mutable records | objects `head/…`, `gone/…`, `pool` |
+//! | [`document`], [`head`], [`pool`], [`tokens`] | small mutable records | objects `head/…`, `gone/…`, `pool`, `tokens` |
 
 pub mod account;
 pub mod chunk;
@@ -29,4 +29,5 @@ pub mod node;
 pub mod pool;
 pub mod record;
 pub mod segment;
+pub mod tokens;
 mod wire;

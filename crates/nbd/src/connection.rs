@@ -5,7 +5,7 @@
 //! to stop, finish what is in flight.
 
 use bytes::BytesMut;
-use futures::future::{BoxFuture, Either, select};
+use futures::future::{BoxFuture, Either, Select, select};
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
@@ -15,12 +15,14 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
 
 use crate::fault::Fault;
-use crate::handshake::{Opened, negotiate};
-use crate::limits::{HANDSHAKE_MAX, PULSE, SHUTDOWN_MAX, STALL_MAX};
+use crate::handshake::{greet, negotiate};
+use crate::limits::{FAREWELL_MAX, HANDSHAKE_MAX, PULSE, SHUTDOWN_MAX, STALL_MAX};
 use crate::memory::Memory;
 use crate::metrics::Metrics;
+use crate::negotiation::{Negotiation, Next, Opened};
 use crate::session::{Session, Stop, Turn};
 use crate::target::{Exports, Target};
+use crate::tls::{Secrecy, Tls};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// What a connection needs of its server.
@@ -34,18 +36,68 @@ pub(crate) struct Surroundings<E> {
 }
 
 /// Serves one client until it leaves, fails, or the server stops.
-pub(crate) async fn converse<S, E>(mut stream: S, around: Surroundings<E>) -> Result<(), Fault>
+pub(crate) async fn converse<S, E>(
+    mut stream: S,
+    tls: Option<Tls>,
+    around: Surroundings<E>,
+) -> Result<(), Fault>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send,
+    E: Exports,
+{
+    let exports = around.exports.clone();
+    let mut negotiation = Negotiation::new(exports.as_ref(), Secrecy::at_first(tls.as_ref()));
+    let mut limit = handshake_limit(&around);
+    let mut input = BytesMut::new();
+    let begin = async {
+        greet(&mut stream, &mut negotiation, &mut input).await?;
+        negotiate(&mut stream, &mut negotiation, &mut input).await
+    };
+    match within(&mut limit, &around, begin).await? {
+        Some(Next::Transmission(opened)) => transmit(stream, opened, input, &around).await,
+        // In a box, because a connection in clear should not have room for all of TLS.
+        Some(Next::StartTls) => Box::pin(converse_in_secret(stream, tls, negotiation, limit, &around)).await,
+        Some(Next::Option | Next::Close) | None => Ok(()),
+    }
+}
+
+/// The rest of a conversation whose client has asked for TLS, and was told to begin.
+async fn converse_in_secret<S, E>(
+    stream: S,
+    tls: Option<Tls>,
+    mut negotiation: Negotiation<'_, E>,
+    mut limit: HandshakeLimit,
+    around: &Surroundings<E>,
+) -> Result<(), Fault>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send,
+    E: Exports,
+{
+    let tls = tls.expect("only a door that has TLS lets it begin");
+    let mut input = BytesMut::new();
+    let begin = async {
+        let mut stream = tls.acceptor.accept(stream).await.map_err(Fault::Tls)?;
+        negotiation.secured();
+        let next = negotiate(&mut stream, &mut negotiation, &mut input).await?;
+        Ok((stream, next))
+    };
+    match within(&mut limit, around, begin).await? {
+        Some((stream, Next::Transmission(opened))) => transmit(stream, opened, input, around).await,
+        _ => Ok(()),
+    }
+}
+
+/// The transmission phase, to its end.
+async fn transmit<S, E>(
+    mut stream: S,
+    opened: Opened<E::Target>,
+    input: BytesMut,
+    around: &Surroundings<E>,
+) -> Result<(), Fault>
 where
     S: AsyncRead + AsyncWrite + Unpin,
     E: Exports,
 {
-    let mut input = BytesMut::new();
-    let Some(opened) = shake_hands(&mut stream, &around, &mut input).await.inspect_err(|_| {
-        around.metrics.handshakes_failed.fetch_add(1, Relaxed);
-    })?
-    else {
-        return Ok(());
-    };
     let Opened { name, style, .. } = &opened;
     tracing::debug!(export = name, ?style, "a client opened an export");
     let tally = around.metrics.export(&opened.name);
@@ -62,8 +114,9 @@ where
     let result = poll_fn(|cx| transmission.poll(cx)).await;
     let Transmission { session, deadline, .. } = transmission;
     if result.is_ok() {
-        // The client may be gone already, and then there is nobody to say goodbye to.
-        let _ = stream.shutdown().await;
+        // The client may be gone already, and then there is nobody to say goodbye to. TLS has a word for it, which a
+        // client that does not read would keep us waiting with.
+        select(pin!(stream.shutdown()), around.env.sleep(FAREWELL_MAX)).await;
     }
     drop(stream);
     let patience = async {
@@ -84,23 +137,27 @@ fn stop_signal(mut stopping: watch::Receiver<bool>) -> BoxFuture<'static, ()> {
     Box::pin(async move { drop(stopping.wait_for(|stop| *stop).await) })
 }
 
-/// The handshake, within its time; `None` when the client or the server left.
-async fn shake_hands<S, E>(
-    stream: &mut S,
+/// Completes when a handshake has taken too long, or when the server stops.
+type HandshakeLimit = Select<BoxFuture<'static, ()>, BoxFuture<'static, ()>>;
+
+fn handshake_limit<E>(around: &Surroundings<E>) -> HandshakeLimit {
+    select(around.env.sleep(HANDSHAKE_MAX), stop_signal(around.stopping.clone()))
+}
+
+/// A stretch of the handshake, within the time for all of it; `None` when the server stops.
+async fn within<T, E>(
+    limit: &mut HandshakeLimit,
     around: &Surroundings<E>,
-    input: &mut BytesMut,
-) -> Result<Option<Opened<E::Target>>, Fault>
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-    E: Exports,
-{
-    let handshake = pin!(negotiate(stream, around.exports.as_ref(), input));
-    let limit = select(around.env.sleep(HANDSHAKE_MAX), stop_signal(around.stopping.clone()));
-    match select(handshake, limit).await {
-        Either::Left((result, _)) => result,
+    stretch: impl Future<Output = Result<T, Fault>>,
+) -> Result<Option<T>, Fault> {
+    let result = match select(pin!(stretch), limit).await {
+        Either::Left((result, _)) => result.map(Some),
         Either::Right((Either::Left(_), _)) => Err(Fault::Stalled),
         Either::Right((Either::Right(_), _)) => Ok(None),
-    }
+    };
+    result.inspect_err(|_| {
+        around.metrics.handshakes_failed.fetch_add(1, Relaxed);
+    })
 }
 
 /// Lets other tasks run and, unlike waking oneself, also lets the runtime look at its sockets before.
@@ -191,7 +248,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin, T: Target> Transmission<'_, S, T> {
             if self.quiet_pulses > 1 {
                 self.session.shrink();
             }
-            let owes = !self.session.output.is_empty() || self.session.is_mid_request();
+            let owes = !self.session.output.is_settled() || self.session.is_mid_request();
             if owes && PULSE * self.quiet_pulses > STALL_MAX {
                 return Poll::Ready(Err(Fault::Stalled));
             }

@@ -14,6 +14,8 @@ pub(crate) enum Fault {
     Io(io::Error),
     /// The client broke the protocol, in the way told.
     Protocol(String),
+    /// No TLS came about, for the reason told.
+    Tls(io::Error),
     /// The client took or sent nothing for too long.
     Stalled,
 }
@@ -36,6 +38,7 @@ impl fmt::Display for Fault {
             Fault::Hangup => f.write_str("the client hung up"),
             Fault::Io(error) => write!(f, "the socket failed: {error}"),
             Fault::Protocol(what) => write!(f, "the client broke the protocol: {what}"),
+            Fault::Tls(error) => write!(f, "the TLS handshake failed: {error}"),
             Fault::Stalled => f.write_str("the client neither read nor wrote for too long"),
         }
     }
@@ -55,7 +58,9 @@ pub(crate) fn errno_of(error: &Error) -> Errno {
         | Kind::Conflict
         | Kind::Corrupt
         | Kind::Io
-        | Kind::WrongKey => Errno::Io,
+        | Kind::WrongKey
+        | Kind::NoToken
+        | Kind::Denied => Errno::Io,
     }
 }
 

@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!   server ── listener ── one task per connection:  socket ── connection ── session ── Target (the store)
-//!                                                       handshake ┘            └ output, memory
+//!                                                 tls, handshake ┘            └ output, memory
 //!   wire: the protocol's bytes, without any state
 //! ```
 //! One task owns a socket and everything about it, so there is nothing to lock. Requests that the cache can answer are
@@ -22,10 +22,12 @@ mod listener;
 mod memory;
 mod meta;
 mod metrics;
+mod negotiation;
 mod output;
 mod server;
 mod session;
 mod target;
+mod tls;
 pub mod wire;
 
 pub use address::Address;
@@ -34,3 +36,4 @@ pub use listener::Listener;
 pub use metrics::{COMMANDS, Counts, ExportCounts, Metrics};
 pub use server::Server;
 pub use target::{Exports, Target};
+pub use tls::{Tls, TlsMode};

@@ -14,6 +14,7 @@ pub const REQUEST_BYTES_PREFERRED: u32 = stonefold_types::BLOCK_BYTES as u32;
 pub(crate) const DISCARD_BYTES_MAX: u64 = 2 * REQUEST_BYTES_MAX as u64;
 
 /// From the greeting to the last option: enough for a slow link that lists everything, too little to collect connections.
+/// TLS is part of it.
 pub(crate) const HANDSHAKE_MAX: Duration = Duration::from_secs(30);
 /// An option's data: two names, and room for hundreds of queries.
 pub(crate) const OPTION_BYTES_MAX: u32 = 64 << 10;
@@ -69,6 +70,8 @@ pub(crate) const EXTENTS_MAX: usize = 8192;
 /// How long a client may leave a request half sent or a reply unread. A host under memory pressure or a debugger can stop
 /// one for minutes; what it holds meanwhile is bounded by the numbers above.
 pub(crate) const STALL_MAX: Duration = Duration::from_secs(300);
+/// How long a client that has been told everything may take to read that this was all: it need not be told.
+pub(crate) const FAREWELL_MAX: Duration = Duration::from_millis(300);
 /// How often a connection with nothing to do looks at itself: often enough that the buffers of idle machines do not add up.
 pub(crate) const PULSE: Duration = Duration::from_secs(10);
 /// How long a shutdown waits for requests in flight. An upgrade should cost clients at most 2 s.

@@ -15,6 +15,7 @@ use stonefold_types::{Error, Kind, Result};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 use crate::address::Address;
+use crate::tls::Tls;
 
 /// Clients that may wait to be accepted: more than a host of machines that all reconnect at once.
 const BACKLOG: i32 = 1024;
@@ -31,6 +32,7 @@ const UNIX_SEND_BYTES: usize = 512 << 10;
 pub struct Listener {
     socket: Socket,
     address: Address,
+    tls: Option<Tls>,
 }
 
 enum Socket {
@@ -61,7 +63,18 @@ impl Listener {
                 (Socket::Unix(listener, file), address.clone())
             }
         };
-        Ok(Listener { socket, address })
+        Ok(Listener { socket, address, tls: None })
+    }
+
+    /// Speaks TLS with those who come in here.
+    #[must_use]
+    pub fn with_tls(self, tls: Tls) -> Listener {
+        Listener { tls: Some(tls), ..self }
+    }
+
+    /// What it was given.
+    pub fn tls(&self) -> Option<&Tls> {
+        self.tls.as_ref()
     }
 
     /// Where it listens, with the port the system chose.

@@ -23,6 +23,8 @@ pub(crate) struct Output {
     sent: usize,
     large: VecDeque<Large>,
     large_bytes: usize,
+    /// The stream has taken bytes that it may not have passed on: under TLS it keeps some.
+    unflushed: bool,
 }
 
 /// A payload that follows the first `at` bytes of the small buffer.
@@ -34,6 +36,11 @@ struct Large {
 impl Output {
     pub(crate) fn is_empty(&self) -> bool {
         self.sent == self.end && self.large.is_empty()
+    }
+
+    /// Whether nothing of it is left, here or in the stream.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.is_empty() && !self.unflushed
     }
 
     /// Bytes not yet taken by the socket.
@@ -76,7 +83,7 @@ impl Output {
         self.large.push_back(Large { at: self.end, data });
     }
 
-    /// Writes until everything is gone or the socket is full.
+    /// Writes until everything is gone, out of the stream too, or the socket is full.
     pub(crate) fn poll_write<S: AsyncWrite + Unpin>(
         &mut self,
         cx: &mut Context<'_>,
@@ -94,7 +101,12 @@ impl Output {
             if written == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
+            self.unflushed = true;
             self.advance(written);
+        }
+        if self.unflushed {
+            ready!(Pin::new(stream).poll_flush(cx))?;
+            self.unflushed = false;
         }
         Poll::Ready(Ok(()))
     }

@@ -20,6 +20,7 @@ use crate::listener::{Accepted, Listener};
 use crate::memory::Memory;
 use crate::metrics::Metrics;
 use crate::target::Exports;
+use crate::tls::Tls;
 
 /// When the system has no descriptor or memory for another connection, trying at once would only burn time.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -54,8 +55,8 @@ impl<E: Exports> Server<E> {
                 Either::Right(_) => break,
             };
             match accepted.map(|accepted| (accepted.configure(), accepted)) {
-                Ok((Ok(()), Accepted::Tcp(stream))) => self.admit(stream, &stopping),
-                Ok((Ok(()), Accepted::Unix(stream))) => self.admit(stream, &stopping),
+                Ok((Ok(()), Accepted::Tcp(stream))) => self.admit(stream, listener.tls(), &stopping),
+                Ok((Ok(()), Accepted::Unix(stream))) => self.admit(stream, listener.tls(), &stopping),
                 // Gone before it was served; nobody else should wait for that.
                 Ok((Err(_), _)) => {}
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
@@ -73,18 +74,18 @@ impl<E: Exports> Server<E> {
     }
 
     /// Serves one client over a stream that somebody else has accepted, until it leaves.
-    pub async fn attend<S>(&self, stream: S)
+    pub async fn attend<S>(&self, stream: S, tls: Option<&Tls>)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let (stop, stopping) = watch::channel(false);
-        self.admit(stream, &stopping);
+        self.admit(stream, tls, &stopping);
         drop(stopping);
         stop.closed().await;
     }
 
     /// Gives a client a task of its own, unless there are too many.
-    fn admit<S>(&self, stream: S, stopping: &watch::Receiver<bool>)
+    fn admit<S>(&self, stream: S, tls: Option<&Tls>, stopping: &watch::Receiver<bool>)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -103,8 +104,9 @@ impl<E: Exports> Server<E> {
             metrics: metrics.clone(),
             stopping: stopping.clone(),
         };
+        let tls = tls.cloned();
         self.env.spawn("nbd", async move {
-            match AssertUnwindSafe(converse(stream, around)).catch_unwind().await {
+            match AssertUnwindSafe(converse(stream, tls, around)).catch_unwind().await {
                 Ok(Ok(())) => {}
                 Ok(Err(fault @ Fault::Hangup)) => tracing::debug!("{fault}"),
                 Ok(Err(fault)) => tracing::info!("an NBD connection ended: {fault}"),

@@ -5,7 +5,8 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use stonefold_nbd::Address as NbdAddress;
+use stonefold_nbd::{Address as NbdAddress, TlsMode};
+use stonefold_tls::Files;
 use stonefold_types::{Durability, Error, Kind, Result, Size};
 
 /// Where NBD listens when nothing else is said.
@@ -25,12 +26,29 @@ pub struct Config {
     pub nbd: Vec<NbdAddress>,
     /// Where the API listens.
     pub api: Vec<ApiAddress>,
+    /// TLS on TCP doors.
+    pub tls: Option<Tls>,
+    /// Whether the API has TLS on loopback, too.
+    pub api_tls: bool,
+    /// Whether the API's tokens are removed at start.
+    pub forget_tokens: bool,
     /// Memory for the caches, in bytes.
     pub cache_bytes: u64,
     /// Memory for acknowledged data not yet folded, in bytes.
     pub journal_bytes_max: u64,
     /// What new disks get where nothing else is said.
     pub durability: Durability,
+}
+
+/// TLS of a server's TCP doors.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tls {
+    /// The server's certificate and key.
+    pub files: Files,
+    /// Who signs the certificates of NBD clients, where they must have one.
+    pub client_ca: Option<PathBuf>,
+    /// Whether NBD clients must use TLS.
+    pub mode: TlsMode,
 }
 
 /// What may be said of a server, by flags or in a file; nothing has to be.
@@ -45,6 +63,24 @@ pub struct Settings {
     /// Where the API listens.
     #[serde(default)]
     pub api: Vec<ApiAddress>,
+    /// The server's certificate.
+    #[serde(rename = "tls-cert")]
+    pub tls_cert: Option<PathBuf>,
+    /// Its key.
+    #[serde(rename = "tls-key")]
+    pub tls_key: Option<PathBuf>,
+    /// Who signs the certificates of NBD clients.
+    #[serde(rename = "tls-client-ca")]
+    pub tls_client_ca: Option<PathBuf>,
+    /// Whether NBD clients must use TLS.
+    #[serde(default, deserialize_with = "tls_mode")]
+    pub tls: Option<TlsMode>,
+    /// Whether the API has TLS on loopback, too.
+    #[serde(rename = "api-tls")]
+    pub api_tls: Option<bool>,
+    /// Whether the API's tokens are removed at start; not for a file, where it would be forgotten.
+    #[serde(skip)]
+    pub forget_tokens: bool,
     /// Memory for the caches.
     #[serde(default, deserialize_with = "size")]
     pub cache: Option<Size>,
@@ -81,6 +117,12 @@ impl Settings {
             pool: self.pool.or(below.pool),
             nbd: if self.nbd.is_empty() { below.nbd } else { self.nbd },
             api: if self.api.is_empty() { below.api } else { self.api },
+            tls_cert: self.tls_cert.or(below.tls_cert),
+            tls_key: self.tls_key.or(below.tls_key),
+            tls_client_ca: self.tls_client_ca.or(below.tls_client_ca),
+            tls: self.tls.or(below.tls),
+            api_tls: self.api_tls.or(below.api_tls),
+            forget_tokens: self.forget_tokens || below.forget_tokens,
             cache: self.cache.or(below.cache),
             journal: self.journal.or(below.journal),
             durability: self.durability.or(below.durability),
@@ -90,6 +132,7 @@ impl Settings {
 
     /// Fills in the defaults. A server without a pool makes no sense.
     pub fn resolve(self) -> Result<Config> {
+        let tls = self.tls()?;
         let pool = self.pool.ok_or_else(|| {
             Error::new(Kind::Invalid, "no pool is named").remedy("name one, as in --pool file:///srv/pool")
         })?;
@@ -99,18 +142,45 @@ impl Settings {
             durability: self.durability.unwrap_or_else(|| durability_for(&nbd)),
             nbd,
             api: if self.api.is_empty() { vec![parsed(API_DEFAULT)] } else { self.api },
+            tls,
+            api_tls: self.api_tls.unwrap_or(false),
+            forget_tokens: self.forget_tokens,
             cache_bytes: self.cache.unwrap_or(CACHE_DEFAULT).0,
             journal_bytes_max: self.journal.unwrap_or(JOURNAL_DEFAULT).0,
         })
+    }
+
+    fn tls(&self) -> Result<Option<Tls>> {
+        let lacks = |given: &str, lacking: &str| {
+            Err(Error::new(Kind::Invalid, format!("{given} is given without {lacking}"))
+                .remedy(format!("give both, or leave {given} out")))
+        };
+        match (&self.tls_cert, &self.tls_key) {
+            (Some(certificate), Some(key)) => Ok(Some(Tls {
+                files: Files { certificate: certificate.clone(), key: key.clone() },
+                client_ca: self.tls_client_ca.clone(),
+                mode: self.tls.unwrap_or_default(),
+            })),
+            (Some(_), None) => lacks("--tls-cert", "--tls-key"),
+            (None, Some(_)) => lacks("--tls-key", "--tls-cert"),
+            (None, None) if self.tls_client_ca.is_some() => lacks("--tls-client-ca", "--tls-cert"),
+            (None, None) if self.tls.is_some() => lacks("--tls", "--tls-cert"),
+            (None, None) if self.api_tls == Some(true) => lacks("--api-tls", "--tls-cert"),
+            (None, None) => Ok(None),
+        }
     }
 }
 
 /// A client on another machine can outlive this one's memory, and with it what was acknowledged and not flushed: for
 /// such clients a write is acknowledged only when it is durable, unless the operator chose otherwise.
 fn durability_for(doors: &[NbdAddress]) -> Durability {
-    let local = |host: &str| host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
-    let remote = doors.iter().any(|door| matches!(door, NbdAddress::Tcp { host, .. } if !local(host)));
-    if remote { Durability::Ack } else { Durability::Flush }
+    if doors.iter().any(is_open_to_the_network) { Durability::Ack } else { Durability::Flush }
+}
+
+/// Whether clients of other machines may reach an NBD door.
+pub(crate) fn is_open_to_the_network(door: &NbdAddress) -> bool {
+    let local = |host: &str| host == "localhost" || host.parse::<IpAddr>().is_ok_and(is_local);
+    matches!(door, NbdAddress::Tcp { host, .. } if !local(host))
 }
 
 fn parsed<T: FromStr<Err: fmt::Debug>>(default: &str) -> T {
@@ -120,6 +190,11 @@ fn parsed<T: FromStr<Err: fmt::Debug>>(default: &str) -> T {
 fn nbd_addresses<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<Vec<NbdAddress>, D::Error> {
     let written = Vec::<String>::deserialize(from)?;
     written.iter().map(|text| text.parse().map_err(serde::de::Error::custom)).collect()
+}
+
+fn tls_mode<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<Option<TlsMode>, D::Error> {
+    let written = Option::<String>::deserialize(from)?;
+    written.map(|text| text.parse().map_err(serde::de::Error::custom)).transpose()
 }
 
 fn size<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<Option<Size>, D::Error> {
@@ -158,6 +233,13 @@ impl FromStr for ApiAddress {
         let bare = text.strip_prefix("http://").or(text.strip_prefix("tcp://")).unwrap_or(text);
         let bare = bare.trim_end_matches('/').replace("localhost", "127.0.0.1");
         bare.parse().map(ApiAddress::Tcp).map_err(|_| wrong())
+    }
+}
+
+impl ApiAddress {
+    /// Whether other machines reach it.
+    pub(crate) fn is_networked(&self) -> bool {
+        matches!(self, ApiAddress::Tcp(address) if !is_local(address.ip()))
     }
 }
 
@@ -208,6 +290,7 @@ mod tests {
             ("pool = 'file:///a'\ncach = '1G'", "line 2", "cach"),
             ("cache = '1X'", "line 1", "1X"),
             ("\n\nnbd = ['udp://x']", "line 3", "udp://x"),
+            ("tls = 'maybe'", "line 1", "allow or require"),
             ("pool = ", "line 1", ""),
         ] {
             let error = settings(text).unwrap_err().to_string();
@@ -218,6 +301,29 @@ mod tests {
     #[test]
     fn without_a_pool_there_is_no_server() {
         assert_eq!(Settings::default().resolve().unwrap_err().kind(), Kind::Invalid);
+    }
+
+    #[test]
+    fn tls_needs_a_certificate_and_its_key_and_is_then_required() {
+        let resolved = |text: &str| settings(&format!("pool = 'memory:'\n{text}")).unwrap().resolve();
+        let tls = |text: &str| resolved(text).unwrap().tls;
+        assert_eq!(tls(""), None);
+        let both = "tls-cert = 'c'\ntls-key = 'k'\n";
+        let files = Files { certificate: "c".into(), key: "k".into() };
+        let expected = Tls { files, client_ca: None, mode: TlsMode::Require };
+        assert_eq!(tls(both), Some(expected.clone()));
+        let more = format!("{both}tls-client-ca = 'a'\ntls = 'allow'");
+        assert_eq!(tls(&more), Some(Tls { client_ca: Some("a".into()), mode: TlsMode::Allow, ..expected }));
+        for (text, lacking) in [
+            ("tls-cert = 'c'", "--tls-key"),
+            ("tls-key = 'k'", "--tls-cert"),
+            ("tls-client-ca = 'a'", "--tls-cert"),
+            ("tls = 'require'", "--tls-cert"),
+            ("api-tls = true", "--tls-cert"),
+        ] {
+            let error = resolved(text).unwrap_err();
+            assert!(error.kind() == Kind::Invalid && error.to_string().contains(lacking), "{error}");
+        }
     }
 
     #[test]

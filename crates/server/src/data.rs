@@ -1,12 +1,14 @@
 //! The data thread: the doors, the store's tasks and the engine's ring on one runtime.
 
+use crate::access::Access;
 use crate::doors::{Door, Doors};
-use crate::{Config, engines};
+use crate::{ApiAddress, Config, engines};
 use std::sync::Arc;
 use stonefold_engine::uring;
 use stonefold_env::{Env, SystemWorld};
-use stonefold_nbd::{Metrics, Server};
+use stonefold_nbd::{Metrics, Server, Tls};
 use stonefold_store::{Options, Store};
+use stonefold_tls::Acceptor;
 use stonefold_types::{Error, Result};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::{oneshot, watch};
@@ -15,6 +17,8 @@ use tokio::sync::{oneshot, watch};
 pub(crate) struct Opened {
     pub(crate) env: Env,
     pub(crate) store: Arc<Store>,
+    pub(crate) api_tls: Option<Acceptor>,
+    pub(crate) access: Arc<Access>,
     pub(crate) doors: Vec<Door>,
     pub(crate) nbd: Arc<Metrics>,
 }
@@ -34,17 +38,16 @@ pub(crate) fn run(
         }
     };
     runtime.block_on(async {
-        let (doors, env, store) = match open(config).await {
+        let (doors, server, all) = match open(config).await {
             Ok(all) => all,
             Err(error) => {
                 let _ = opened.send(Err(error));
                 return Ok(());
             }
         };
-        let server = Server::new(env.clone(), store.clone());
-        let (addresses, nbd) = (doors.addresses(), server.metrics().clone());
+        let store = all.store.clone();
         // Whoever waits may have given up; then `stop` says so at once.
-        let _ = opened.send(Ok(Opened { env, store: store.clone(), doors: addresses, nbd }));
+        let _ = opened.send(Ok(all));
         doors.serve(&server, stop).await;
         tracing::info!("doors are closed; folding what the journal holds");
         store.close().await?;
@@ -53,12 +56,13 @@ pub(crate) fn run(
     })
 }
 
-async fn open(config: &Config) -> Result<(Doors, Env, Arc<Store>)> {
+async fn open(config: &Config) -> Result<(Doors, Server<Arc<Store>>, Opened)> {
     let world = SystemWorld::new(Handle::current(), workers())
         .map_err(|e| Error::io("starting the worker threads", e))?;
     let env = Env::new(world);
-    // Addresses first: a port in use is found before the pool is touched.
-    let doors = Doors::bind(&config.nbd).await?;
+    // Certificates and addresses first: a mistake is found before the pool is touched.
+    let (tls, api_tls) = tls(config, &env)?;
+    let doors = Doors::bind(&config.nbd, tls.as_ref()).await?;
     if let Err(error) = uring::install() {
         tracing::warn!("{error}");
     }
@@ -66,7 +70,34 @@ async fn open(config: &Config) -> Result<(Doors, Env, Arc<Store>)> {
     let engine = engines::open(&config.pool, &env).await?;
     tracing::info!("the pool is {}", engine.describe());
     let store = Store::open(env.clone(), engine, options(config)).await?;
-    Ok((doors, env, store))
+    let access = match access(config, &store).await {
+        Ok(access) => access,
+        Err(error) => {
+            store.close().await?;
+            return Err(error);
+        }
+    };
+    let server = Server::new(env.clone(), store.clone());
+    let (open, nbd) = (doors.opened(), server.metrics().clone());
+    Ok((doors, server, Opened { env, store, api_tls, access, doors: open, nbd }))
+}
+
+/// For NBD and for the API, whose clients have tokens and not certificates.
+fn tls(config: &Config, env: &Env) -> Result<(Option<Tls>, Option<Acceptor>)> {
+    let Some(tls) = &config.tls else { return Ok((None, None)) };
+    let acceptor = Acceptor::new(&tls.files, tls.client_ca.as_deref(), env)?;
+    let api = Acceptor::new(&tls.files, None, env)?;
+    Ok((Some(Tls { acceptor, mode: tls.mode }), Some(api)))
+}
+
+async fn access(config: &Config, store: &Store) -> Result<Arc<Access>> {
+    if config.forget_tokens {
+        store.forget_tokens().await?;
+        tracing::warn!("all tokens of the API were removed, as told");
+    }
+    let unreadable = |e: Error| e.remedy("serve it with --forget-tokens, which removes them all");
+    let tokens = store.tokens().await.map_err(unreadable)?;
+    Access::new(tokens, config.api.iter().any(ApiAddress::is_networked))
 }
 
 fn options(config: &Config) -> Options {

@@ -1,27 +1,39 @@
 //! The NBD doors of one server: taken first, opened when the store is, and named as clients name them.
 
+use crate::config::is_open_to_the_network;
 use futures::future::join_all;
-use stonefold_nbd::{Address, Exports, Listener, Server};
+use stonefold_nbd::{Address, Exports, Listener, Server, Tls, TlsMode};
 use stonefold_types::Result;
 use tokio::sync::watch;
 
-/// An open door: its address, with the port that was really taken.
-pub(crate) type Door = Address;
+/// An open door.
+#[derive(Clone)]
+pub(crate) struct Door {
+    /// With the port that was really taken.
+    address: Address,
+    /// Whether clients must use TLS.
+    secret: bool,
+}
 
 /// The URI of a door, to which clients add a name.
 pub(crate) fn door_uri(door: &Door) -> String {
-    match door {
-        Address::Tcp { host, port } => format!("nbd://{}:{port}", bracketed(host)),
+    match &door.address {
+        Address::Tcp { host, port } => format!("{}://{}:{port}", scheme(door), bracketed(host)),
         Address::Unix(path) => format!("nbd+unix:///?socket={}", escaped(&path.to_string_lossy())),
     }
 }
 
 /// The URI of one export behind a door.
 pub(crate) fn export_uri(door: &Door, export: &str) -> String {
-    match door {
-        Address::Tcp { host, port } => format!("nbd://{}:{port}/{export}", bracketed(host)),
+    match &door.address {
+        Address::Tcp { host, port } => format!("{}://{}:{port}/{export}", scheme(door), bracketed(host)),
         Address::Unix(path) => format!("nbd+unix:///{export}?socket={}", escaped(&path.to_string_lossy())),
     }
+}
+
+/// Where TLS is only allowed, a client that was told of `nbds` could no longer do without.
+fn scheme(door: &Door) -> &'static str {
+    if door.secret { "nbds" } else { "nbd" }
 }
 
 fn bracketed(host: &str) -> String {
@@ -38,18 +50,29 @@ fn escaped(path: &str) -> String {
 pub(crate) struct Doors(Vec<Listener>);
 
 impl Doors {
-    /// Takes every address, or none.
-    pub(crate) async fn bind(addresses: &[Address]) -> Result<Doors> {
+    /// Takes every address, or none. TLS is for those on TCP: a Unix socket is its owner's alone.
+    pub(crate) async fn bind(addresses: &[Address], tls: Option<&Tls>) -> Result<Doors> {
         let mut listeners = Vec::new();
         for address in addresses {
-            listeners.push(Listener::bind(address).await?);
+            let listener = Listener::bind(address).await?;
+            listeners.push(match (address, tls) {
+                (Address::Tcp { .. }, Some(tls)) => listener.with_tls(tls.clone()),
+                _ => listener,
+            });
+            if is_open_to_the_network(address) && tls.is_none() {
+                tracing::warn!(%address, "this door is open to the network, without TLS; see --tls-cert");
+            }
         }
         Ok(Doors(listeners))
     }
 
     /// Where they are.
-    pub(crate) fn addresses(&self) -> Vec<Door> {
-        self.0.iter().map(|listener| listener.address().clone()).collect()
+    pub(crate) fn opened(&self) -> Vec<Door> {
+        let door = |listener: &Listener| Door {
+            address: listener.address().clone(),
+            secret: listener.tls().is_some_and(|tls| tls.mode == TlsMode::Require),
+        };
+        self.0.iter().map(door).collect()
     }
 
     /// Serves until told to stop, and returns when the last client has gone.
@@ -68,11 +91,12 @@ mod tests {
 
     #[test]
     fn uris_name_an_export_behind_each_kind_of_door() {
-        let tcp: Door = "tcp://127.0.0.1:10809".parse().unwrap();
-        let unix: Door = "unix:///run/a b.sock".parse().unwrap();
+        let door = |address: &str, secret| Door { address: address.parse().unwrap(), secret };
+        let tcp = door("tcp://127.0.0.1:10809", false);
+        let unix = door("unix:///run/a b.sock", false);
         assert_eq!(export_uri(&tcp, "web@monday"), "nbd://127.0.0.1:10809/web@monday");
         assert_eq!(export_uri(&unix, "web"), "nbd+unix:///web?socket=/run/a%20b.sock");
-        assert_eq!(export_uri(&"tcp://[::1]:1".parse().unwrap(), "web"), "nbd://[::1]:1/web");
+        assert_eq!(export_uri(&door("tcp://[::1]:1", true), "web"), "nbds://[::1]:1/web");
         assert_eq!(door_uri(&unix), "nbd+unix:///?socket=/run/a%20b.sock");
     }
 }

@@ -9,6 +9,7 @@
 //! Threads: `data` runs the doors, the store's tasks and the engine's ring; `api` runs HTTP and hands every call
 //! that does I/O over to `data` ([`gate`]); `fold-N` compress and hash; the main thread waits for a signal.
 
+mod access;
 mod config;
 mod convert;
 mod data;
@@ -22,11 +23,11 @@ mod ready;
 mod run;
 mod suggest;
 
-pub use config::{ApiAddress, Config, Settings};
+pub use config::{ApiAddress, Config, Settings, Tls};
 pub use log::start_log;
 pub use ready::Ready;
 pub use run::{Running, serve, start};
-pub use stonefold_nbd::Address as NbdAddress;
+pub use stonefold_nbd::{Address as NbdAddress, TlsMode};
 pub use suggest::nearest;
 
 /// The version that the server and the command line tell.

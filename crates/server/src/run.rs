@@ -58,7 +58,8 @@ pub fn start(config: Config) -> Result<Running> {
 }
 
 fn start_told(config: Config, ended: Option<oneshot::Sender<()>>) -> Result<Running> {
-    let listeners: Vec<ApiListener> = config.api.iter().map(ApiListener::bind).collect::<Result<_>>()?;
+    let listeners: Vec<ApiListener> =
+        config.api.iter().map(|address| ApiListener::bind(address, &config)).collect::<Result<_>>()?;
     let (tell, told) = oneshot::channel();
     let of_data = config.clone();
     let data = Worker::start("data", ended, move |stop| data::run(&of_data, tell, stop))?;
@@ -81,9 +82,9 @@ fn start_told(config: Config, ended: Option<oneshot::Sender<()>>) -> Result<Runn
         nbd: opened.doors.iter().map(door_uri).collect(),
         api: listeners.iter().map(ApiListener::url).collect(),
     };
-    let Opened { env, store, doors, nbd } = opened;
-    let app = App::new(&config, &ready, env.wall(), doors, nbd, Gate::new(env.clone(), store));
-    let api = Worker::start("api", None, move |stop| http::run(listeners, app, env, stop))?;
+    let Opened { env, store, api_tls, access, doors, nbd } = opened;
+    let app = App::new(&config, &ready, env.wall(), doors, nbd, Gate::new(env.clone(), store), access);
+    let api = Worker::start("api", None, move |stop| http::run(listeners, app, env, api_tls, stop))?;
     Ok(Running { ready, api, data })
 }
 

@@ -36,12 +36,14 @@ mod segments;
 mod snapshots;
 mod status;
 mod store;
+mod tokens;
 
 pub use attachment::{Attachment, Extent, Flushed};
 pub use check::Checked;
 pub use reclaim::Reclaimed;
 pub use snapshots::SnapshotInfo;
 pub use status::{DiskInfo, PoolStatus};
+pub use stonefold_format::tokens::{Token, Tokens};
 pub use store::{Options, Store};
 
 use stonefold_types::{Error, Kind};

@@ -35,6 +35,10 @@ pub enum Kind {
     Unsupported,
     /// The key does not open this pool.
     WrongKey,
+    /// Nobody who is known asks: show a token that counts.
+    NoToken,
+    /// Who asks is known and may not: use a token of another role.
+    Denied,
     /// This part has been closed and answers nothing more.
     Closed,
 }

@@ -7,12 +7,14 @@
 mod buffer;
 mod error;
 mod name;
+mod role;
 mod settings;
 mod size;
 
 pub use buffer::AlignedBuf;
 pub use error::{Error, Kind, Result};
 pub use name::{ExportName, Name, SnapshotName};
+pub use role::Role;
 pub use settings::{Compression, DiskSettings, Durability};
 pub use size::{ParseSizeError, Size};
 

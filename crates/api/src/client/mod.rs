@@ -1,16 +1,19 @@
 //! A blocking client.
 
+mod access;
 mod unix;
+
+pub use access::Access;
 
 use crate::{
     Cache, CacheResize, CacheWarm, CacheWarmed, CloneCreate, Diff, Disk, DiskCreate, DiskResize, DiskSet,
-    ErrorBody, Pool, Rollback, Server, Snapshot, SnapshotCreate, paths,
+    ErrorBody, Pool, Rollback, Server, Snapshot, SnapshotCreate, Token, TokenCreate, TokenCreated, paths,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::time::Duration;
 use stonefold_types::{Error, ExportName, Kind, Name, Result, SnapshotName};
-use ureq::{Agent, Body, http};
+use ureq::{Agent, Body, RequestBuilder, http};
 
 /// How long a server that is there may take to accept: one that is not there should be told of soon.
 const CONNECT_SECONDS_MAX: Duration = Duration::from_secs(5);
@@ -18,18 +21,25 @@ const CONNECT_SECONDS_MAX: Duration = Duration::from_secs(5);
 const ANSWER_BYTES_MAX: u64 = 1 << 30;
 
 /// Speaks to one server. Cheap to clone; connections are kept between calls.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Client {
     /// As the user names it.
     url: String,
     /// What paths are added to.
     base: String,
     agent: Agent,
+    /// What it shows, if it has one.
+    token: Option<String>,
 }
 
 impl Client {
     /// A client of the server at `url`: `http://127.0.0.1:7770`, or `unix:///path`. Connects with the first call.
     pub fn new(url: &str) -> Result<Self> {
+        Client::with(url, Access::default())
+    }
+
+    /// The same with a token; and, for `https://host:port`, with whom to trust.
+    pub fn with(url: &str, access: Access) -> Result<Self> {
         let wrong = |why: &str| {
             Error::new(Kind::Invalid, format!("'{url}' is not the URL of an API: {why}"))
                 .remedy(format!("write it as {} or unix:///path", crate::DEFAULT_URL))
@@ -39,26 +49,28 @@ impl Client {
             .timeout_connect(Some(CONNECT_SECONDS_MAX))
             // A proxy is for the world; a store's API is never out there.
             .proxy(None)
-            .user_agent(concat!("stonefold/", env!("CARGO_PKG_VERSION")))
-            .build();
+            .user_agent(concat!("stonefold/", env!("CARGO_PKG_VERSION")));
         let base = url.trim_end_matches('/');
         if let Some(path) = base.strip_prefix("unix://") {
             if !path.starts_with('/') {
                 return Err(wrong("the socket's path does not begin with a slash"));
             }
-            let agent = unix::agent(config, path.into());
-            return Ok(Client { url: base.to_owned(), base: "http://localhost".to_owned(), agent });
+            let agent = unix::agent(config.build(), path.into());
+            let base_url = "http://localhost".to_owned();
+            return Ok(Client { url: base.to_owned(), base: base_url, agent, token: access.token });
         }
         let parsed: http::Uri = base.parse().map_err(|e| wrong(&format!("{e}")))?;
-        match parsed.scheme_str() {
-            Some("http") => {}
-            Some(other) => return Err(wrong(&format!("{other}:// is not spoken, only http:// and unix://"))),
-            None => return Err(wrong("it does not begin with http:// or unix://")),
-        }
+        let config = match parsed.scheme_str() {
+            Some("http") => config,
+            Some("https") => config.https_only(true).tls_config(access.tls(base)?),
+            Some(other) => return Err(wrong(&format!("{other}:// is none of http://, https://, unix://"))),
+            None => return Err(wrong("it does not begin with http://, https:// or unix://")),
+        };
         if !matches!(parsed.path(), "" | "/") || parsed.query().is_some() {
             return Err(wrong("it has a path; the API's own are added to it"));
         }
-        Ok(Client { url: base.to_owned(), base: base.to_owned(), agent: config.new_agent() })
+        let agent = config.build().new_agent();
+        Ok(Client { url: base.to_owned(), base: base.to_owned(), agent, token: access.token })
     }
 
     /// The URL it was made with.
@@ -180,24 +192,46 @@ impl Client {
         self.post(&paths::of_snapshot(paths::SNAPSHOT_ROLLBACK, to), &())
     }
 
+    /// All tokens, without their secrets.
+    pub fn tokens(&self) -> Result<Vec<Token>> {
+        self.get(paths::TOKENS)
+    }
+
+    /// Makes a token.
+    pub fn create_token(&self, token: &TokenCreate) -> Result<TokenCreated> {
+        self.post(paths::TOKENS, token)
+    }
+
+    /// Removes a token.
+    pub fn remove_token(&self, name: &Name) -> Result<()> {
+        self.delete(&paths::of_token(paths::TOKEN, name))
+    }
+
     fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
-        self.read(self.agent.get(self.at(path)).call())
+        self.read(self.shown(self.agent.get(self.at(path))).call())
     }
 
     fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T> {
-        self.read(self.agent.post(self.at(path)).send_json(body))
+        self.read(self.shown(self.agent.post(self.at(path))).send_json(body))
     }
 
     fn post_empty(&self, path: &str) -> Result<()> {
-        self.check(self.agent.post(self.at(path)).send_json(())).map(drop)
+        self.check(self.shown(self.agent.post(self.at(path))).send_json(())).map(drop)
     }
 
     fn patch<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T> {
-        self.read(self.agent.patch(self.at(path)).send_json(body))
+        self.read(self.shown(self.agent.patch(self.at(path))).send_json(body))
     }
 
     fn delete(&self, path: &str) -> Result<()> {
-        self.check(self.agent.delete(self.at(path)).call()).map(drop)
+        self.check(self.shown(self.agent.delete(self.at(path))).call()).map(drop)
+    }
+
+    fn shown<B>(&self, request: RequestBuilder<B>) -> RequestBuilder<B> {
+        match &self.token {
+            Some(token) => request.header("authorization", format!("Bearer {token}")),
+            None => request,
+        }
     }
 
     fn at(&self, path: &str) -> String {
@@ -227,8 +261,17 @@ impl Client {
             ureq::Error::Io(error) => error.to_string(),
             other => other.to_string(),
         };
-        Error::new(Kind::Io, format!("no Stonefold answers at {}: {why}", self.url))
-            .remedy("start one with 'stonefold serve', or name the right one with --api URL or STONEFOLD_API")
+        let of_tls = match error {
+            ureq::Error::Io(error) => error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()),
+            other => matches!(other, ureq::Error::Rustls(_)),
+        };
+        let remedy = if of_tls {
+            "name the authority that signed the server's certificate with --api-ca, and call the server by a name that \
+             stands in it"
+        } else {
+            "start one with 'stonefold serve', or name the right one with --api URL or STONEFOLD_API"
+        };
+        Error::new(Kind::Io, format!("no Stonefold answers at {}: {why}", self.url)).remedy(remedy)
     }
 
     fn strange(&self, why: impl std::fmt::Display) -> Error {
@@ -250,8 +293,10 @@ mod tests {
     fn a_url_that_cannot_work_is_refused_with_the_reason() {
         assert!(Client::new("http://127.0.0.1:7770/").is_ok());
         assert!(Client::new("unix:///run/stonefold-api.sock").is_ok());
-        for bad in ["127.0.0.1:7770", "https://host", "http://host/v1", "http://a b", "unix://a", ""] {
-            let error = Client::new(bad).unwrap_err();
+        for bad in
+            ["127.0.0.1:7770", "https://host", "ftp://host", "http://host/v1", "http://a b", "unix://a", ""]
+        {
+            let error = Client::new(bad).err().unwrap();
             assert_eq!(error.kind(), Kind::Invalid, "{bad}");
         }
     }

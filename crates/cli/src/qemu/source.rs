@@ -59,8 +59,18 @@ pub(crate) fn reachable(uris: &[String], api: &str) -> Result<String> {
         uris.iter().filter(|_| is_here).find(|uri| socket_of(uri).is_some_and(|path| path.exists()));
     let by_tcp = || uris.iter().find(|uri| uri.starts_with("nbd://")).map(|uri| from_here(uri, host));
     by_socket.cloned().or_else(by_tcp).ok_or_else(|| {
-        Error::new(Kind::Io, format!("the server at {api} has no NBD door that can be reached from here"))
-            .remedy("start it with --nbd tcp://HOST:PORT, or run this command on the server's machine")
+        let (what, remedy) = if uris.iter().any(|uri| uri.starts_with("nbds://")) {
+            (
+                "only an NBD door with TLS, which this command does not speak yet",
+                "start it with --nbd unix:///PATH as well, and run this command on the server's machine",
+            )
+        } else {
+            (
+                "no NBD door that can be reached from here",
+                "start it with --nbd tcp://HOST:PORT, or run this command on the server's machine",
+            )
+        };
+        Error::new(Kind::Io, format!("the server at {api} has {what}")).remedy(remedy)
     })
 }
 
@@ -118,5 +128,7 @@ mod tests {
         assert_eq!(reachable(&uris, "http://store:7770").unwrap(), "nbd://store:10809/web");
         assert_eq!(reachable(&uris[..1], "http://localhost:7770").unwrap(), "nbd://localhost:10809/web");
         assert_eq!(reachable(&uris[1..], "http://store:7770").unwrap_err().kind(), Kind::Io);
+        let secret = ["nbds://0.0.0.0:10809/web".to_owned()];
+        assert!(reachable(&secret, "http://store:7770").unwrap_err().to_string().contains("--nbd unix:"));
     }
 }

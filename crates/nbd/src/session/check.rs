@@ -70,7 +70,7 @@ impl<T: Target> Session<T> {
     pub(super) fn contexts_named(&self, ids: &[u32]) -> Option<Vec<usize>> {
         let mut indices: Vec<usize> = Vec::with_capacity(ids.len());
         for id in ids {
-            let index = (0..self.contexts.len()).find(|i| crate::handshake::context_id(*i) == *id)?;
+            let index = (0..self.contexts.len()).find(|i| crate::negotiation::context_id(*i) == *id)?;
             if indices.contains(&index) {
                 return None;
             }

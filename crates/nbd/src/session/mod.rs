@@ -31,11 +31,11 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
 
 use crate::fault::Fault;
-use crate::handshake::Opened;
 use crate::limits::{INPUT_BYTES, JOBS_MAX, OUTPUT_BYTES_MAX, TURN_BYTES_MAX, TURN_REQUESTS_MAX};
 use crate::memory::Lease;
 use crate::meta::MetaContext;
 use crate::metrics::Tally;
+use crate::negotiation::Opened;
 use crate::output::Output;
 use crate::target::Target;
 use crate::wire::reply::Answer;
@@ -154,7 +154,7 @@ impl<T: Target> Session<T> {
 
     /// Whether everything taken is answered and gone.
     pub(crate) fn is_finished(&self) -> bool {
-        self.over && self.jobs.is_empty() && self.output.is_empty()
+        self.over && self.jobs.is_empty() && self.output.is_settled()
     }
 
     /// Whether the client is in the middle of a request.
@@ -174,7 +174,7 @@ impl<T: Target> Session<T> {
         if self.input.is_empty() {
             self.input = BytesMut::new();
         }
-        if self.output.is_empty() {
+        if self.output.is_settled() {
             self.output = Output::default();
         }
     }

@@ -3,9 +3,9 @@
 use std::ops::Range;
 use stonefold_types::Result;
 
-use crate::handshake::context_id;
 use crate::limits::EXTENTS_MAX;
 use crate::meta::MetaContext;
+use crate::negotiation::context_id;
 use crate::target::Target;
 
 /// What is asked of the store at first, in bytes: 4096 blocks, so at most as many extents. Grows while they are few.

@@ -9,8 +9,8 @@ use stonefold_nbd::wire::Style;
 use stonefold_nbd::wire::option::{self, REPLY_MAGIC, code, rep};
 use stonefold_nbd::wire::request::{Command, Request, flag};
 
-pub(crate) struct Client {
-    pub(crate) stream: UnixStream,
+pub(crate) struct Client<S = UnixStream> {
+    pub(crate) stream: S,
     pub(crate) style: Style,
     next_cookie: u64,
 }
@@ -92,6 +92,13 @@ impl Client {
     /// Another hold on the same connection, to send from another thread.
     pub(crate) fn twin(&self) -> Self {
         Client { stream: self.stream.try_clone().unwrap(), ..*self }
+    }
+}
+
+impl<S: Read + Write> Client<S> {
+    /// Goes on over another stream, that of TLS for one.
+    pub(crate) fn over<T>(self, wrap: impl FnOnce(S) -> T) -> Client<T> {
+        Client { stream: wrap(self.stream), style: self.style, next_cookie: self.next_cookie }
     }
 
     pub(crate) fn send(&mut self, bytes: &[u8]) {

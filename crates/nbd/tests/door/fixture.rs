@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::thread::JoinHandle;
 use stonefold_env::{Env, SystemWorld};
-use stonefold_nbd::{Address, Counts, Listener, Server};
+use stonefold_nbd::{Address, Counts, Listener, Server, Tls};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::client::Client;
@@ -27,6 +27,14 @@ impl Fixture {
     }
 
     pub(crate) fn start(address: Option<Address>) -> Self {
+        Self::start_with(address, |_env| None)
+    }
+
+    /// The same with TLS, which is made where the server runs.
+    pub(crate) fn start_with(
+        address: Option<Address>,
+        tls: impl FnOnce(&Env) -> Option<Tls> + Send + 'static,
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let address = address.unwrap_or_else(|| Address::Unix(folder.path().join("nbd.sock")));
         let exports = MemoryExports::default();
@@ -36,7 +44,7 @@ impl Fixture {
         let served = exports.clone();
         let thread = std::thread::Builder::new()
             .name("door".into())
-            .spawn(move || run(&address, served, stopped, asked, &ready))
+            .spawn(move || run(&address, tls, served, stopped, asked, &ready))
             .unwrap();
         let address = started.recv().expect("the server starts");
         Fixture { exports, folder, stop: Some(stop), counts, thread: Some(thread), address }
@@ -98,6 +106,7 @@ impl Drop for Fixture {
 
 fn run(
     address: &Address,
+    tls: impl FnOnce(&Env) -> Option<Tls>,
     exports: MemoryExports,
     stopped: oneshot::Receiver<()>,
     mut asked: mpsc::UnboundedReceiver<oneshot::Sender<Counts>>,
@@ -106,7 +115,10 @@ fn run(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let env = Env::new(SystemWorld::new(tokio::runtime::Handle::current(), 1).unwrap());
-        let listener = Listener::bind(address).await.unwrap();
+        let mut listener = Listener::bind(address).await.unwrap();
+        if let Some(tls) = tls(&env) {
+            listener = listener.with_tls(tls);
+        }
         let server = Server::new(env.clone(), exports);
         ready.send(listener.address().clone()).unwrap();
         let metrics = server.metrics().clone();

@@ -364,7 +364,7 @@ mod streams {
                 let mut sink = vec![0; 1 << 16];
                 while reader.read(&mut sink).await.is_ok_and(|read| read > 0) {}
             };
-            tokio::join!(sending, reading, server.attend(theirs));
+            tokio::join!(sending, reading, server.attend(theirs, None));
             let counts = server.metrics().read();
             assert_eq!((counts.panics, counts.connections), (0, 0));
         });

@@ -2,6 +2,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests time real sockets")]
 
+mod certificates;
 mod client;
 mod codec;
 mod differential;
@@ -12,4 +13,6 @@ mod memory;
 mod patience;
 mod real_clients;
 mod serving;
+mod tls;
+mod tls_clients;
 mod transmission;

@@ -8,7 +8,7 @@ use crate::fixture::Fixture;
 const SIZE: usize = 32 << 20;
 
 /// Runs a program to its end and returns its output; fails with everything it said.
-fn run(program: &str, package: &str, arguments: &[&str]) -> String {
+pub(crate) fn run(program: &str, package: &str, arguments: &[&str]) -> String {
     let out =
         Command::new(program).args(arguments).stdin(Stdio::null()).output().unwrap_or_else(|error| {
             panic!("{program} cannot be run ({error}); install the package {package}")
@@ -19,17 +19,17 @@ fn run(program: &str, package: &str, arguments: &[&str]) -> String {
 }
 
 /// A program that runs beside the test, and ends with it.
-struct Beside(Child);
+pub(crate) struct Beside(Child);
 
 impl Beside {
-    fn start(program: &str, package: &str, arguments: &[&str]) -> Self {
+    pub(crate) fn start(program: &str, package: &str, arguments: &[&str]) -> Self {
         let child = Command::new(program).args(arguments).stdin(Stdio::null()).spawn();
         Beside(child.unwrap_or_else(|error| {
             panic!("{program} cannot be run ({error}); install the package {package}")
         }))
     }
 
-    fn wait_for(&mut self, mut ready: impl FnMut() -> bool) {
+    pub(crate) fn wait_for(&mut self, mut ready: impl FnMut() -> bool) {
         for _ in 0..500 {
             if ready() {
                 return;

@@ -2,8 +2,9 @@
 
 use axum::extract::rejection::{JsonRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
-use axum::http::StatusCode;
+use axum::http::header::WWW_AUTHENTICATE;
 use axum::http::request::Parts;
+use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -30,7 +31,12 @@ impl IntoResponse for Failure {
             tracing::warn!(kind = ?body.kind, "{}", self.0);
         }
         let status = StatusCode::from_u16(body.kind.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        (status, axum::Json(body)).into_response()
+        let asks_for_a_token = body.kind == ErrorKind::NoToken;
+        let mut response = (status, axum::Json(body)).into_response();
+        if asks_for_a_token {
+            response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
     }
 }
 
@@ -68,6 +74,18 @@ impl<S: Send + Sync> FromRequestParts<S> for SnapshotPath {
         let Path((disk, snapshot)) =
             Path::<(String, String)>::from_request_parts(parts, state).await.map_err(wrong)?;
         Ok(SnapshotPath(SnapshotName { disk: Name::new(&disk)?, snapshot: Name::new(&snapshot)? }))
+    }
+}
+
+/// The `{token}` of a path.
+pub(super) struct TokenPath(pub(super) Name);
+
+impl<S: Send + Sync> FromRequestParts<S> for TokenPath {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Answer<Self> {
+        let Path(token) = Path::<String>::from_request_parts(parts, state).await.map_err(wrong)?;
+        Ok(TokenPath(Name::new(&token)?))
     }
 }
 

@@ -1,8 +1,8 @@
 //! The API's listeners and the thread that serves them.
 
+use super::secret::SecretListener;
 use super::{App, router};
-use crate::ApiAddress;
-use crate::config::is_local;
+use crate::{ApiAddress, Config};
 use rustix::fs::{Mode, fchmod};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
 use std::net::TcpListener;
@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use stonefold_env::Env;
+use stonefold_tls::Acceptor;
 use stonefold_types::{Error, Kind, Result};
 use tokio::sync::watch;
 
@@ -22,7 +23,8 @@ const BACKLOG: i32 = 128;
 
 /// An address taken, not yet served.
 pub(crate) enum ApiListener {
-    Tcp(TcpListener),
+    /// And whether it has TLS.
+    Tcp(TcpListener, bool),
     Unix(UnixListener, SocketFile),
 }
 
@@ -37,13 +39,15 @@ impl Drop for SocketFile {
 }
 
 impl ApiListener {
-    pub(crate) fn bind(address: &ApiAddress) -> Result<Self> {
+    /// TLS is for TCP where there is a certificate: beyond loopback always, there when asked for.
+    pub(crate) fn bind(address: &ApiAddress, config: &Config) -> Result<Self> {
+        let secret = config.tls.is_some() && (config.api_tls || address.is_networked());
         let listener = match address {
             ApiAddress::Tcp(socket) => {
-                if !is_local(socket.ip()) {
-                    tracing::warn!(%address, "the API is open to the network, and asks nobody who they are");
+                if address.is_networked() && !secret {
+                    tracing::warn!(%address, "the API is on the network without TLS, tokens too; see --tls-cert");
                 }
-                TcpListener::bind(socket).map(ApiListener::Tcp)
+                TcpListener::bind(socket).map(|listener| ApiListener::Tcp(listener, secret))
             }
             ApiAddress::Unix(path) => bind_unix(path)?,
         };
@@ -54,7 +58,7 @@ impl ApiListener {
 
     fn set_nonblocking(&self) -> std::io::Result<()> {
         match self {
-            ApiListener::Tcp(listener) => listener.set_nonblocking(true),
+            ApiListener::Tcp(listener, _) => listener.set_nonblocking(true),
             ApiListener::Unix(listener, _) => listener.set_nonblocking(true),
         }
     }
@@ -62,9 +66,9 @@ impl ApiListener {
     /// As clients write it, with the port that was really taken.
     pub(crate) fn url(&self) -> String {
         match self {
-            ApiListener::Tcp(listener) => {
+            ApiListener::Tcp(listener, secret) => {
                 let address = listener.local_addr().expect("a bound socket has an address");
-                format!("http://{address}")
+                format!("{}://{address}", if *secret { "https" } else { "http" })
             }
             ApiListener::Unix(_, SocketFile(path)) => format!("unix://{}", path.display()),
         }
@@ -113,6 +117,7 @@ pub(crate) fn run(
     listeners: Vec<ApiListener>,
     app: Arc<App>,
     env: Env,
+    tls: Option<Acceptor>,
     stop: watch::Receiver<bool>,
 ) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -122,7 +127,7 @@ pub(crate) fn run(
     runtime.block_on(async {
         let mut served = tokio::task::JoinSet::new();
         for listener in listeners {
-            served.spawn(serve_one(listener, router(app.clone()), env.clone(), stop.clone()));
+            served.spawn(serve_one(listener, router(app.clone()), env.clone(), tls.clone(), stop.clone()));
         }
         while let Some(one) = served.join_next().await {
             one.unwrap_or_else(|_| Err(Error::new(Kind::Io, "the API ended by a defect of Stonefold")))?;
@@ -135,6 +140,7 @@ async fn serve_one(
     listener: ApiListener,
     router: axum::Router,
     env: Env,
+    tls: Option<Acceptor>,
     stop: watch::Receiver<bool>,
 ) -> Result<()> {
     let told = |mut stop: watch::Receiver<bool>| async move {
@@ -148,7 +154,13 @@ async fn serve_one(
     let url = listener.url();
     let served = async {
         match listener {
-            ApiListener::Tcp(listener) => {
+            ApiListener::Tcp(listener, true) => {
+                let acceptor = tls.expect("only where there is a certificate is TLS promised");
+                let tcp = tokio::net::TcpListener::from_std(listener)?;
+                let listener = SecretListener::new(tcp, acceptor, env.clone());
+                axum::serve(listener, router).with_graceful_shutdown(told(stop.clone())).await
+            }
+            ApiListener::Tcp(listener, false) => {
                 let listener = tokio::net::TcpListener::from_std(listener)?;
                 axum::serve(listener, router).with_graceful_shutdown(told(stop.clone())).await
             }

@@ -6,16 +6,19 @@ mod disks;
 mod guard;
 mod listen;
 mod pool;
+mod secret;
 mod snapshots;
+mod tokens;
 
 pub(crate) use listen::{ApiListener, run};
 
+use crate::access::Access;
 use crate::doors::Door;
 use crate::gate::Gate;
 use crate::{Config, Ready, VERSION, suggest};
 use answer::Failure;
 use axum::Router;
-use axum::routing::{get, post};
+use axum::routing::{delete, get, post};
 use std::sync::Arc;
 use stonefold_api::{Server, Time, document, paths};
 use stonefold_env::WallNanos;
@@ -25,6 +28,7 @@ use stonefold_types::{Durability, Error, ExportName, Kind, Name, Result};
 /// What every handler sees.
 pub(crate) struct App {
     gate: Gate,
+    access: Arc<Access>,
     doors: Vec<Door>,
     nbd: Arc<Metrics>,
     durability: Durability,
@@ -39,6 +43,7 @@ impl App {
         doors: Vec<Door>,
         nbd: Arc<Metrics>,
         gate: Gate,
+        access: Arc<Access>,
     ) -> Arc<Self> {
         let server = Server {
             version: VERSION.to_owned(),
@@ -47,7 +52,7 @@ impl App {
             api: ready.api.clone(),
             started: Time::from_nanos(started),
         };
-        Arc::new(App { gate, doors, nbd, durability: config.durability, server })
+        Arc::new(App { gate, access, doors, nbd, durability: config.durability, server })
     }
 
     /// To an error about a name that does not exist, adds the one that was probably meant.
@@ -104,8 +109,11 @@ fn router(app: Arc<App>) -> Router {
         .route(paths::SNAPSHOT_DIFF, get(snapshots::diff))
         .route(paths::SNAPSHOT_CLONE, post(snapshots::clone))
         .route(paths::SNAPSHOT_ROLLBACK, post(snapshots::rollback))
+        .route(paths::TOKENS, get(tokens::list).post(tokens::create))
+        .route(paths::TOKEN, delete(tokens::remove))
         .fallback(no_such_path)
         .method_not_allowed_fallback(no_such_method)
+        .layer(axum::middleware::from_fn_with_state(app.clone(), guard::known))
         .layer(axum::middleware::from_fn(guard::same_origin))
         .with_state(app)
 }

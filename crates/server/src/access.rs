@@ -1,0 +1,131 @@
+//! Who may ask the API for what: the tokens as they were last stored, in memory, so that looking at one costs no I/O.
+//!
+//! *Promises*: a change counts from before it is answered, also when whoever asked for it has gone; an API that other
+//! machines reach is never left without a token. *Owns*: the copy of the tokens; the store has them for good. One server
+//! has a pool, so nobody else changes them meanwhile.
+
+use axum::http::Method;
+use parking_lot::RwLock;
+use std::sync::Arc;
+use stonefold_api::paths;
+use stonefold_store::{Store, Token, Tokens};
+use stonefold_types::{Error, Kind, Name, Result, Role};
+
+/// See the module.
+pub(crate) struct Access {
+    tokens: RwLock<Tokens>,
+    /// Held over a change and its adoption, so that two are not adopted in the wrong order.
+    changing: tokio::sync::Mutex<()>,
+    /// Whether other machines reach the API.
+    networked: bool,
+}
+
+impl Access {
+    /// Refuses what would be open to everybody.
+    pub(crate) fn new(tokens: Tokens, networked: bool) -> Result<Arc<Self>> {
+        if networked && tokens.0.is_empty() {
+            return Err(Error::new(
+                Kind::Invalid,
+                "the API would be open to every machine that reaches it: there is no token yet",
+            )
+            .remedy(
+                "serve it on loopback or a Unix socket first, make one with 'stonefold token create --role admin', \
+                 and then serve it on the network",
+            ));
+        }
+        Ok(Arc::new(Access {
+            tokens: RwLock::new(tokens),
+            changing: tokio::sync::Mutex::default(),
+            networked,
+        }))
+    }
+
+    /// All tokens.
+    pub(crate) fn tokens(&self) -> Vec<Token> {
+        self.tokens.read().0.clone()
+    }
+
+    /// Whether a request may be carried out; `secret` is what it shows.
+    pub(crate) fn check(&self, method: &Method, path: &str, secret: Option<&str>) -> Result<()> {
+        let tokens = self.tokens.read();
+        if tokens.0.is_empty() || path == paths::HEALTH {
+            return Ok(());
+        }
+        let Some(token) = secret.and_then(|secret| tokens.of_secret(secret)) else {
+            let what = match secret {
+                None => "this API wants a token, and the request has none",
+                Some(_) => "the request's token is not one of this pool's",
+            };
+            return Err(Error::new(Kind::NoToken, what).remedy(
+                "name the file that has it with --token-file, or set STONEFOLD_TOKEN; an admin makes one with \
+                 'stonefold token create'",
+            ));
+        };
+        let needed = needed(method, path);
+        if token.role >= needed {
+            return Ok(());
+        }
+        let what = format!("token '{}' is of the role {}, and this takes {needed}", token.name, token.role);
+        Err(Error::new(Kind::Denied, what).remedy("use another token"))
+    }
+
+    /// Makes a token. To be called where the store's I/O is done.
+    pub(crate) async fn create(
+        &self,
+        store: &Store,
+        name: Option<Name>,
+        role: Role,
+    ) -> Result<(Token, String)> {
+        let _one_at_a_time = self.changing.lock().await;
+        let (tokens, secret) = store.create_token(name, role).await?;
+        let made = tokens.0.last().expect("the new one is the last").clone();
+        *self.tokens.write() = tokens;
+        Ok((made, secret))
+    }
+
+    /// Removes a token. To be called where the store's I/O is done.
+    pub(crate) async fn remove(&self, store: &Store, name: &Name) -> Result<()> {
+        let _one_at_a_time = self.changing.lock().await;
+        if self.networked && self.tokens.read().0.iter().all(|token| token.name == *name) {
+            let what =
+                format!("token '{name}' is the last, and without one the API would be open to the network");
+            return Err(Error::new(Kind::Busy, what)
+                .remedy("make another admin's first, or serve the API on loopback"));
+        }
+        let tokens = store.remove_token(name).await?;
+        *self.tokens.write() = tokens;
+        Ok(())
+    }
+}
+
+/// The least role that may do this.
+fn needed(method: &Method, path: &str) -> Role {
+    let tokens =
+        path.strip_prefix(paths::TOKENS).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    match *method {
+        _ if tokens => Role::Admin,
+        Method::GET | Method::HEAD | Method::OPTIONS => Role::Viewer,
+        _ => Role::Operator,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looking_takes_a_viewer_changing_an_operator_and_tokens_an_admin() {
+        for (method, path, role) in [
+            (Method::GET, paths::DISKS, Role::Viewer),
+            (Method::HEAD, paths::METRICS, Role::Viewer),
+            (Method::POST, paths::DISKS, Role::Operator),
+            (Method::DELETE, "/v1/disks/web", Role::Operator),
+            (Method::PATCH, paths::CACHE, Role::Operator),
+            (Method::GET, paths::TOKENS, Role::Admin),
+            (Method::DELETE, "/v1/tokens/a", Role::Admin),
+            (Method::PUT, "/v1/what-is-to-come", Role::Operator),
+        ] {
+            assert_eq!(needed(&method, path), role, "{method} {path}");
+        }
+    }
+}

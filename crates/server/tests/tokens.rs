@@ -1,0 +1,188 @@
+//! Who is let in: anybody while there is no token, then those whose token's role allows what they ask. And HTTPS.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use stonefold_api::{Access, Client, DiskCreate, TokenCreate};
+use stonefold_server::{Config, Running, Settings, start};
+use stonefold_types::{Kind, Name, Role, Size};
+
+fn settings(folder: &Path) -> Settings {
+    Settings {
+        pool: Some(format!("file://{}", folder.join("pool").display())),
+        nbd: vec![format!("unix://{}", folder.join("nbd.sock").display()).parse().unwrap()],
+        api: vec!["127.0.0.1:0".parse().unwrap()],
+        cache: Some(Size(64 << 20)),
+        ..Settings::default()
+    }
+}
+
+fn config(folder: &Path) -> Config {
+    settings(folder).resolve().unwrap()
+}
+
+fn client(running: &Running, secret: Option<&str>) -> Client {
+    let access = Access { token: secret.map(str::to_owned), authority: None };
+    Client::with(&running.ready().api[0], access).unwrap()
+}
+
+fn name(text: &str) -> Name {
+    text.parse().unwrap()
+}
+
+fn disk(text: &str) -> DiskCreate {
+    DiskCreate { name: name(text), size_bytes: 1 << 30, durability: None, compression: None, dedupe: None }
+}
+
+fn token(client: &Client, role: Role, text: &str) -> String {
+    let made = client.create_token(&TokenCreate { role, name: Some(name(text)) }).unwrap();
+    assert_eq!((made.token.role, made.token.name.as_str()), (role, text));
+    made.secret
+}
+
+/// Sends a request as it is and returns the whole answer.
+fn raw(running: &Running, path: &str, header: &str) -> String {
+    let address = running.ready().api[0].strip_prefix("http://").unwrap().to_owned();
+    let mut stream = TcpStream::connect(&address).unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n{header}Connection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn from_the_first_token_on_everybody_needs_one_whose_role_allows_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = start(config(folder.path())).unwrap();
+    let open = client(&running, None);
+    open.create_disk(&disk("before")).unwrap();
+    let too_little = TokenCreate { role: Role::Viewer, name: None };
+    assert_eq!(open.create_token(&too_little).unwrap_err().kind(), Kind::Invalid, "first an admin's");
+    let admin = token(&open, Role::Admin, "boss");
+
+    let error = open.disks().unwrap_err();
+    assert_eq!(error.kind(), Kind::NoToken);
+    assert!(error.to_string().contains("--token-file"), "{error}");
+    assert_eq!(client(&running, Some(&admin[..admin.len() - 1])).disks().unwrap_err().kind(), Kind::NoToken);
+    let boss = client(&running, Some(&admin));
+    let operator = client(&running, Some(&token(&boss, Role::Operator, "hand")));
+    let viewer = client(&running, Some(&token(&boss, Role::Viewer, "eye")));
+
+    for client in [&boss, &operator, &viewer] {
+        assert_eq!(client.disks().unwrap().len(), 1);
+        client.pool().unwrap();
+    }
+    operator.create_disk(&disk("web")).unwrap();
+    operator.drop_cache().unwrap();
+    let denied = viewer.create_disk(&disk("x")).unwrap_err();
+    assert_eq!(denied.kind(), Kind::Denied);
+    assert!(denied.to_string().contains("'eye' is of the role viewer, and this takes operator"), "{denied}");
+    assert_eq!(viewer.drop_cache().unwrap_err().kind(), Kind::Denied);
+    for client in [&operator, &viewer] {
+        assert_eq!(client.tokens().unwrap_err().kind(), Kind::Denied);
+        assert_eq!(client.create_token(&too_little).unwrap_err().kind(), Kind::Denied);
+        assert_eq!(client.remove_token(&name("boss")).unwrap_err().kind(), Kind::Denied);
+    }
+    let names: Vec<String> = boss.tokens().unwrap().iter().map(|token| token.name.to_string()).collect();
+    assert_eq!(names, ["boss", "hand", "eye"]);
+
+    boss.remove_token(&name("eye")).unwrap();
+    assert_eq!(viewer.disks().unwrap_err().kind(), Kind::NoToken, "at once");
+    assert_eq!(boss.remove_token(&name("boss")).unwrap_err().kind(), Kind::Busy, "the last admin");
+    boss.remove_token(&name("hand")).unwrap();
+    boss.remove_token(&name("boss")).unwrap();
+    assert_eq!(open.disks().unwrap().len(), 2, "open as before");
+    running.stop().unwrap();
+}
+
+#[test]
+fn only_health_is_told_to_strangers_and_a_header_has_one_form() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = start(config(folder.path())).unwrap();
+    let secret = token(&client(&running, None), Role::Admin, "boss");
+    let status = |path: &str, header: &str| raw(&running, path, header)[9..12].to_owned();
+    assert_eq!(status("/healthz", ""), "200");
+    for path in ["/metrics", "/openapi.json", "/v1/pool", "/v1/tokens", "/nowhere", "/healthz/", "/v1//pool"]
+    {
+        let answer = raw(&running, path, "");
+        assert_eq!(&answer[9..12], "401", "{path}");
+        assert!(answer.to_lowercase().contains("\r\nwww-authenticate: bearer\r\n"), "{answer}");
+        assert!(answer.contains("\"kind\":\"no_token\""), "{answer}");
+    }
+    for (header, expected) in [
+        (format!("Authorization: Bearer {secret}\r\n"), "200"),
+        (format!("authorization: bearer  {secret}\r\n"), "200"),
+        (format!("Authorization: {secret}\r\n"), "401"),
+        (format!("Authorization: Basic {secret}\r\n"), "401"),
+        ("Authorization: Bearer \r\n".to_owned(), "401"),
+        ("Authorization: Bearer \u{e9}\r\n".to_owned(), "401"),
+    ] {
+        assert_eq!(status("/v1/pool", &header), expected, "{header}");
+    }
+    running.stop().unwrap();
+}
+
+#[test]
+fn tokens_outlive_the_server_and_can_be_forgotten() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = start(config(folder.path())).unwrap();
+    let secret = token(&client(&running, None), Role::Admin, "boss");
+    running.stop().unwrap();
+    let running = start(config(folder.path())).unwrap();
+    assert_eq!(client(&running, None).disks().unwrap_err().kind(), Kind::NoToken);
+    client(&running, Some(&secret)).disks().unwrap();
+    running.stop().unwrap();
+    let running = start(Config { forget_tokens: true, ..config(folder.path()) }).unwrap();
+    client(&running, None).disks().unwrap();
+    running.stop().unwrap();
+}
+
+/// A server on the network needs a token, and keeps one; with a certificate it speaks HTTPS.
+#[test]
+fn the_network_is_served_with_tokens_only_and_with_tls_where_there_is_a_certificate() {
+    let folder = tempfile::tempdir().unwrap();
+    let networked = || {
+        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+        let (certificate, key) = (folder.path().join("ca.pem"), folder.path().join("key.pem"));
+        std::fs::write(&certificate, made.cert.pem()).unwrap();
+        std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+        let (api, tls_cert, tls_key) = ("0.0.0.0:0".parse().unwrap(), Some(certificate), Some(key));
+        Settings { api: vec![api], tls_cert, tls_key, ..settings(folder.path()) }.resolve().unwrap()
+    };
+    let refused = start(networked()).err().unwrap();
+    assert_eq!(refused.kind(), Kind::Invalid);
+    assert!(refused.to_string().contains("token create --role admin"), "{refused}");
+    let running = start(config(folder.path())).unwrap();
+    let secret = token(&client(&running, None), Role::Admin, "boss");
+    running.stop().unwrap();
+
+    let running = start(networked()).unwrap();
+    let port = running.ready().api[0].strip_prefix("https://0.0.0.0:").unwrap().to_owned();
+    // Clients that never begin keep nobody waiting.
+    let _silent: Vec<TcpStream> =
+        (0..20).map(|_| TcpStream::connect(format!("127.0.0.1:{port}")).unwrap()).collect();
+    let mut rude = TcpStream::connect(format!("127.0.0.1:{port}")).unwrap();
+    rude.write_all(b"GET /healthz HTTP/1.1\r\n\r\n").unwrap();
+    let url = format!("https://localhost:{port}");
+    let access = |token: Option<&str>| Access {
+        token: token.map(str::to_owned),
+        authority: Some(folder.path().join("ca.pem")),
+    };
+    let boss = Client::with(&url, access(Some(&secret))).unwrap();
+    boss.create_disk(&disk("web")).unwrap();
+    let nobody = Client::with(&url, access(None)).unwrap();
+    assert_eq!(nobody.disks().unwrap_err().kind(), Kind::NoToken);
+    let last = boss.remove_token(&name("boss")).unwrap_err();
+    assert_eq!(last.kind(), Kind::Busy);
+    assert!(last.to_string().contains("open to the network"), "{last}");
+
+    assert_eq!(Client::new(&url).err().unwrap().kind(), Kind::Invalid, "nobody vouches");
+    let other = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    std::fs::write(folder.path().join("other.pem"), other.cert.pem()).unwrap();
+    let wrong = Access { token: None, authority: Some(folder.path().join("other.pem")) };
+    let distrusted = Client::with(&url, wrong).unwrap().disks().unwrap_err();
+    assert_eq!(distrusted.kind(), Kind::Io);
+    assert!(distrusted.remedy_text().unwrap().contains("--api-ca"), "{distrusted}");
+    running.stop().unwrap();
+}
