@@ -5,6 +5,7 @@ use super::handles::{self, Handles};
 use super::layout::Layout;
 use super::lock::{self, Lock};
 use super::options::{Direct, Options};
+use super::roster::{RECORD_BYTES_MAX, Roster};
 use super::spares::Spares;
 use crate::io::Io;
 use crate::{JournalId, Key, Room};
@@ -13,10 +14,11 @@ use std::collections::HashSet;
 use std::collections::hash_map::RandomState;
 use std::fs::{self, File, OpenOptions};
 use std::hash::BuildHasher;
+use std::io::Read;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use stonefold_env::Env;
 use stonefold_types::{AlignedBuf, Error, Kind, Result};
 
@@ -35,13 +37,13 @@ pub(super) struct Member {
     /// Held by whatever changes a key or opens its file, so that no open file outlives its object unnoticed.
     keys: Box<[tokio::sync::Mutex<()>]>,
     hasher: RandomState,
-    /// Shared by puts and deletes between the name's change and its durability; a listing waits for them.
-    pub(super) settling: tokio::sync::RwLock<()>,
     /// Folders known to be there and durable.
     pub(super) folders: tokio::sync::Mutex<HashSet<PathBuf>>,
     /// Bytes that our files occupy. Signed, because a file may be counted before and removed after.
     used_bytes: AtomicI64,
     temporaries: AtomicU64,
+    /// Reads on their way, so that the next goes where fewer are.
+    pub(super) reads: AtomicUsize,
     /// Why no change is accepted any more: a folder could not be made durable.
     failed: Mutex<Option<Error>>,
     _lock: Lock,
@@ -71,7 +73,7 @@ impl Member {
         // files hold was durable before they were named; a journal's files are seen to when it is opened. Not
         // syncfs: that would wait for whatever else is written on the same file system.
         sync_folders(&layout.root).map_err(failed)?;
-        let total_bytes = statvfs(&layout)?.total_bytes;
+        let total_bytes = statvfs(&layout)?.1.total_bytes;
         let spares = Spares::open(&layout.spares(), total_bytes, options).map_err(failed)?;
         let direct = match options.direct {
             Direct::Auto => probe(&layout.temporary().join("probe")),
@@ -87,10 +89,10 @@ impl Member {
             direct,
             keys: (0..KEY_LOCKS).map(|_| tokio::sync::Mutex::default()).collect(),
             hasher: RandomState::new(),
-            settling: tokio::sync::RwLock::default(),
             folders: tokio::sync::Mutex::default(),
             used_bytes: AtomicI64::new(used_bytes as i64),
             temporaries: AtomicU64::new(0),
+            reads: AtomicUsize::new(0),
             failed: Mutex::new(None),
             _lock: lock,
         })
@@ -152,14 +154,54 @@ impl Member {
         })
     }
 
+    /// What this directory knows of the pool's members; `None` where it was not told yet.
+    pub(super) async fn read_roster(&self) -> Result<Option<Roster>> {
+        let paths = self.layout.rosters();
+        let read = self.io.blocking(move || paths.map(|path| read_roster(&path))).await;
+        let mut best: Option<Roster> = None;
+        let mut damage = None;
+        for one in read {
+            match one {
+                Ok(Some(roster)) if best.as_ref().is_none_or(|b| b.generation < roster.generation) => {
+                    best = Some(roster);
+                }
+                Ok(_) => {}
+                Err(error) => damage = Some(error),
+            }
+        }
+        match damage {
+            Some(error) if best.is_none() => Err(error),
+            _ => Ok(best),
+        }
+    }
+
+    /// Tells this directory of the pool's members, durably.
+    pub(super) async fn write_roster(&self, roster: &Roster, own: usize) -> Result<()> {
+        self.check_sound()?;
+        let bytes = roster.encode(roster.members[own].id);
+        let (paths, root) = (self.layout.rosters(), self.layout.root.clone());
+        let temporary = self.temporary_path();
+        let written = self.io.blocking(move || {
+            for path in paths {
+                fs::write(&temporary, &bytes)?;
+                File::open(&temporary)?.sync_all()?;
+                fs::rename(&temporary, &path)?;
+                sync_folder(&root)?;
+            }
+            Ok(())
+        });
+        written.await.map_err(|e| file_error("recording the pool's members in", &self.layout.root, e))
+    }
+
     /// Room on the file system, and what this pool takes of it.
-    pub(super) async fn room(&self) -> Result<Room> {
+    /// Members on one file system tell the same device.
+    pub(super) async fn room(&self) -> Result<(u64, Room)> {
         let layout = self.layout.clone();
-        let mut room = self.io.blocking(move || statvfs(&layout)).await?;
+        let (device, mut room) = self.io.blocking(move || statvfs(&layout)).await?;
         // Spare journal files are ours to give back.
         room.free_bytes = room.free_bytes.saturating_add(self.spares.bytes());
         room.used_bytes = self.used_bytes.load(Ordering::Relaxed).max(0) as u64;
-        Ok(room)
+        Ok((device, room))
     }
 
     pub(super) async fn journal_list(&self) -> Result<Vec<JournalId>> {
@@ -174,19 +216,30 @@ impl Member {
     }
 }
 
+fn read_roster(path: &Path) -> Result<Option<Roster>> {
+    let mut bytes = Vec::new();
+    match File::open(path).and_then(|file| file.take(RECORD_BYTES_MAX + 1).read_to_end(&mut bytes)) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        other => other.map_err(|e| file_error("reading", path, e))?,
+    };
+    Roster::decode(&bytes).map(Some).map_err(|e| e.context(format!("'{}'", path.display())))
+}
+
 fn parse_id(name: &str) -> Option<JournalId> {
     let id = u128::from_str_radix(name, 16).ok().filter(|_| name.len() == 32)?;
     Some(JournalId(id.to_be_bytes()))
 }
 
-fn statvfs(layout: &Layout) -> Result<Room> {
+fn statvfs(layout: &Layout) -> Result<(u64, Room)> {
     let stat = rustix::fs::statvfs(&layout.root)
         .map_err(|e| Error::io(format!("asking for the room at '{}'", layout.root.display()), e.into()))?;
-    Ok(Room {
+    let room = Room {
         total_bytes: stat.f_blocks * stat.f_frsize,
         free_bytes: stat.f_bavail * stat.f_frsize,
         used_bytes: 0,
-    })
+    };
+    let device = fs::metadata(&layout.root).map_or(0, |root| root.dev());
+    Ok((device, room))
 }
 
 /// Empties a folder.

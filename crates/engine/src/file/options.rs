@@ -12,6 +12,9 @@ pub struct Options {
     pub copies: usize,
     /// Whether to go around the page cache.
     pub direct: Direct,
+    /// Whether to go on without directories that are missing, although they may hold what the others do not, and
+    /// without filling again those that were dropped.
+    pub degraded: bool,
     /// Whether to make the pool when the directories are empty or absent.
     pub create: bool,
     /// Objects kept open for reading, at most. `None`: half of the descriptors the process may have, and 4096 at
@@ -39,6 +42,7 @@ impl Options {
             dirs: vec![dir.into()],
             copies: 1,
             direct: Direct::Auto,
+            degraded: false,
             create: true,
             handles_max: None,
             journal_file_bytes_max: 64 << 20,
@@ -66,10 +70,17 @@ impl Options {
                     options.copies =
                         value.parse().map_err(|_| wrong(format!("copies={value} is not a number")))?;
                 }
+                ("degraded", "yes") => options.degraded = true,
+                ("degraded", "no") => options.degraded = false,
+                ("degraded", _) => return Err(wrong(format!("degraded={value} is neither yes nor no"))),
                 ("direct", "auto") => options.direct = Direct::Auto,
                 ("direct", "never") => options.direct = Direct::Never,
                 ("direct", _) => return Err(wrong(format!("direct={value} is neither auto nor never"))),
-                _ => return Err(wrong(format!("unknown parameter '{name}' (known: also, copies, direct)"))),
+                _ => {
+                    return Err(wrong(format!(
+                        "unknown parameter '{name}' (known: also, copies, degraded, direct)"
+                    )));
+                }
             }
         }
         options.check().map_err(|e| e.context(format!("pool URL '{url}'")))?;
@@ -147,6 +158,7 @@ mod tests {
             ("file:///d?colour=red", "unknown parameter 'colour'"),
             ("file:///d?also", "has no value"),
             ("file:///d?direct=maybe", "neither auto nor never"),
+            ("file:///d?degraded=1", "neither yes nor no"),
             ("file:///%zz", "two hex digits"),
         ] {
             let error = Options::parse(url).unwrap_err();
