@@ -143,6 +143,13 @@ impl Member {
         self.failed.lock().clone().map_or(Ok(()), Err)
     }
 
+    /// Every write fails from now on, as when the disk has gone.
+    #[cfg(test)]
+    pub(super) fn break_for_test(&self) {
+        let gone = std::io::Error::from_raw_os_error(libc::EIO);
+        *self.failed.lock() = Some(Error::io(format!("writing to '{}'", self.path().display()), gone));
+    }
+
     /// Makes the names in a folder durable. A failure is final, because the kernel may have dropped the names and
     /// would answer a second attempt with success.
     pub(super) fn sync_folder_now(&self, folder: &Path) -> Result<()> {
@@ -154,24 +161,20 @@ impl Member {
         })
     }
 
-    /// What this directory knows of the pool's members; `None` where it was not told yet.
-    pub(super) async fn read_roster(&self) -> Result<Option<Roster>> {
+    /// What this directory knows of the pool's members, and whether it has that twice; `None` where it was not told
+    /// yet.
+    pub(super) async fn read_roster(&self) -> Result<Option<(Roster, bool)>> {
         let paths = self.layout.rosters();
         let read = self.io.blocking(move || paths.map(|path| read_roster(&path))).await;
-        let mut best: Option<Roster> = None;
-        let mut damage = None;
-        for one in read {
-            match one {
-                Ok(Some(roster)) if best.as_ref().is_none_or(|b| b.generation < roster.generation) => {
-                    best = Some(roster);
-                }
-                Ok(_) => {}
-                Err(error) => damage = Some(error),
+        match read {
+            [Ok(Some(first)), Ok(Some(second))] => {
+                let twice = first == second;
+                let newer = if first.generation < second.generation { second } else { first };
+                Ok(Some((newer, twice)))
             }
-        }
-        match damage {
-            Some(error) if best.is_none() => Err(error),
-            _ => Ok(best),
+            [Ok(Some(one)), _] | [_, Ok(Some(one))] => Ok(Some((one, false))),
+            [Err(error), _] | [_, Err(error)] => Err(error),
+            [Ok(None), Ok(None)] => Ok(None),
         }
     }
 

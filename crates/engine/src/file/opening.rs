@@ -22,8 +22,8 @@ use stonefold_types::{Error, Kind, Result};
 
 /// A directory as it was found.
 enum Found {
-    /// A member that knows its pool.
-    Member(Arc<Member>, Roster),
+    /// A member that knows its pool; whether it has its record twice.
+    Member(Arc<Member>, Roster, bool),
     /// A directory that no pool has been made in, or not to its end; whether it exists.
     Empty { exists: bool },
     /// It cannot be used now.
@@ -47,7 +47,7 @@ impl Found {
     /// What is known of the pool; a pool that was never made to its end knows nothing.
     fn roster(&self) -> Option<&Roster> {
         match self {
-            Found::Member(_, roster) if roster.generation > 0 => Some(roster),
+            Found::Member(_, roster, _) if roster.generation > 0 => Some(roster),
             _ => None,
         }
     }
@@ -71,7 +71,7 @@ async fn look(env: &Env, dir: &Path, options: &Options) -> Result<Found> {
         Err(error) => return missing(error),
     };
     match member.read_roster().await {
-        Ok(Some(roster)) => Ok(Found::Member(member, roster)),
+        Ok(Some((roster, twice))) => Ok(Found::Member(member, roster, twice)),
         // Its lock is taken again when it is made.
         Ok(None) => Ok(Found::Empty { exists: true }),
         Err(error) => missing(error),
@@ -124,18 +124,28 @@ struct Opening<'a> {
 
 impl Opening<'_> {
     async fn open(self) -> Result<Arc<Members>> {
-        self.check_copies()?;
         self.check_histories()?;
+        self.check_copies()?;
         let mut next = self.newest.next(self.env.random());
         let seats = self.seats(&mut next)?;
         let absent = self.absent(&seats);
-        if !absent.is_empty() {
+        let lags = self.lags(&next);
+        let view = if !absent.is_empty() {
             self.check_spared(&absent)?;
             absent.iter().for_each(|(seat, _)| next.set(*seat, false));
-        }
-        let view = View::new(next, seats);
-        // The lag of a record is made up for, too.
-        view.record().await?;
+            let view = View::new(next, seats);
+            view.record().await?;
+            view
+        } else if lags {
+            let view = View::new(next, seats);
+            // Good to have, and not needed: a pool on a full disk must open.
+            if let Err(error) = view.record().await {
+                tracing::warn!(%error, "a directory's record of the pool stays behind");
+            }
+            view
+        } else {
+            View::new(self.newest.clone(), seats)
+        };
         for (seat, why) in absent {
             tracing::warn!("'{}' is given up: {why}", view.roster.members[seat].dir.display());
         }
@@ -144,6 +154,18 @@ impl Opening<'_> {
             tracing::warn!("the pool runs without '{}', with fewer copies", entry.dir.display());
         }
         Ok(Members::new(self.env, view))
+    }
+
+    /// Whether a member's record is of an older generation, there only once, or tells of another directory.
+    fn lags(&self, next: &Roster) -> bool {
+        let behind = |found: &Found| match found {
+            Found::Member(_, roster, twice) => {
+                let current = next.members.iter().any(|entry| entry.current && entry.id == roster.own);
+                current && !(*twice && roster.generation == self.newest.generation)
+            }
+            _ => false,
+        };
+        next.members != self.newest.members || self.found.iter().any(|(_, found)| behind(found))
     }
 
     fn check_copies(&self) -> Result<()> {
@@ -164,7 +186,10 @@ impl Opening<'_> {
                 Err(Error::new(Kind::Invalid, why).remedy(fix))
             };
             if roster.pool != self.newest.pool {
-                return invalid("belongs to another pool", "name the directories of one pool");
+                return invalid(
+                    "and another that is named belong to different pools",
+                    "name those of one pool",
+                );
             }
             let Some(entry) = self.newest.members.iter().find(|entry| entry.id == roster.own) else {
                 let fix = "leave it out; to have it filled again, empty it first";
@@ -184,7 +209,7 @@ impl Opening<'_> {
         let mut seats: Vec<Option<Arc<Member>>> = vec![None; next.members.len()];
         for (dir, found) in &self.found {
             let known = match found {
-                Found::Member(member, roster) => {
+                Found::Member(member, roster, _) => {
                     let seat = next.members.iter().position(|entry| entry.id == roster.own);
                     seat.map(|seat| (seat, member))
                 }

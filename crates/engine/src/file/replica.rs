@@ -199,6 +199,7 @@ impl Replica {
     }
 
     async fn sync(&self, written: u64) -> Result<()> {
+        self.member.check_sound()?;
         let failed = |e| file_error("making journal durable:", &self.path, e).with_kind(Kind::Io);
         if self.synced.load(Ordering::Acquire) < written {
             if let Err(error) = self.member.io.datasync(&self.file).await {

@@ -9,6 +9,7 @@ use stonefold_format::chunk;
 use stonefold_types::Kind;
 
 mod full;
+mod membership;
 mod several;
 
 fn env() -> Env {

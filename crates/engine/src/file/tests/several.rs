@@ -4,7 +4,7 @@ use super::*;
 use std::path::Path;
 
 /// `members` directories, side by side.
-fn several(at: &Path, members: usize, copies: usize) -> Options {
+pub(super) fn several(at: &Path, members: usize, copies: usize) -> Options {
     let dirs = (1..=members).map(|n| at.join(format!("d{n}"))).collect();
     Options { dirs, copies, ..Options::new(at) }
 }
@@ -33,16 +33,16 @@ async fn three_directories_with_two_copies_conform() {
     conforms(3, 2).await;
 }
 
-fn key(n: usize) -> Key {
+pub(super) fn key(n: usize) -> Key {
     Key::new(format!("segment/{n:08}"))
 }
 
-fn payload(n: usize, len: usize) -> Bytes {
+pub(super) fn payload(n: usize, len: usize) -> Bytes {
     (0..len).map(|at| (n * 31 + at / 7) as u8).collect::<Vec<_>>().into()
 }
 
 /// The files in which an object lies.
-fn files(options: &Options, key: &Key) -> Vec<PathBuf> {
+pub(super) fn files(options: &Options, key: &Key) -> Vec<PathBuf> {
     let place = |dir: &PathBuf| layout::Layout { root: dir.clone() }.place(key).unwrap().file;
     options.dirs.iter().map(place).filter(|path| path.exists()).collect()
 }
@@ -63,7 +63,8 @@ async fn objects_and_journals_use_all_directories() {
         journal.append(chunk::encode(id.0, seq, 1, &[seq as u8; 6000]).freeze()).await.unwrap();
     }
     for dir in &options.dirs {
-        let objects = (0..60).filter(|n| files(&options, &key(*n)).iter().any(|f| f.starts_with(dir))).count();
+        let objects =
+            (0..60).filter(|n| files(&options, &key(*n)).iter().any(|f| f.starts_with(dir))).count();
         assert!((20..60).contains(&objects), "{objects} of 60 lie in {}", dir.display());
         let journal = fs::read_dir(dir.join("journals").join(id.to_string())).unwrap().count();
         assert!(journal >= 4, "{journal} files of a journal lie in {}", dir.display());
@@ -80,7 +81,8 @@ async fn rot_in_either_copy_is_healed() {
     engine.put_new(&key(1), bytes.clone()).await.unwrap();
     let (offset, len) = (1_000_001, 50_000);
     let expected = bytes.slice(offset..offset + len);
-    let repair = async || engine.repair(&key(1), offset as u64, len, &|found| found == expected).await.unwrap();
+    let repair =
+        async || engine.repair(&key(1), offset as u64, len, &|found| found == expected).await.unwrap();
     let rot = |path: &PathBuf| {
         let file = fs::OpenOptions::new().write(true).open(path).unwrap();
         file.write_all_at(b"rot", (4096 + offset + 30_000) as u64).unwrap();
@@ -94,7 +96,10 @@ async fn rot_in_either_copy_is_healed() {
         assert_eq!(repaired.bytes, expected);
         let repaired = repair().await.unwrap();
         assert_eq!((repaired.copies, repaired.healed), (2, 0), "it is healed");
-        assert!(copies.iter().all(|path| fs::read(path).unwrap()[4096..] == bytes[..]), "nothing else changed");
+        assert!(
+            copies.iter().all(|path| fs::read(path).unwrap()[4096..] == bytes[..]),
+            "nothing else changed"
+        );
     }
     copies.iter().for_each(rot);
     assert_eq!(repair().await, None, "no copy is sound");
@@ -129,7 +134,10 @@ async fn a_missing_copy_is_made_anew() {
             assert_eq!(fs::read(&heads[n]).unwrap(), sound.1, "a document is healed before it is shown");
             if kind == 0 {
                 for _ in 0..2 {
-                    assert_eq!(engine.get_range(&segment, 2 << 20, 10).await.unwrap(), bytes[2 << 20..][..10]);
+                    assert_eq!(
+                        engine.get_range(&segment, 2 << 20, 10).await.unwrap(),
+                        bytes[2 << 20..][..10]
+                    );
                 }
                 while engine.members.healing.lock().contains(&segment) {
                     tokio::task::yield_now().await;
@@ -161,7 +169,11 @@ async fn the_newest_document_wins_at_opening() {
         // A crash in the midst of put_if: one copy is new, the other old; and a put_new that reached one only.
         fs::write(&copies[1 - newer], &before).unwrap();
         let engine = open(&options).await.unwrap();
-        assert_eq!(fs::read(&copies[0]).unwrap(), fs::read(&copies[1]).unwrap(), "opening makes them the same");
+        assert_eq!(
+            fs::read(&copies[0]).unwrap(),
+            fs::read(&copies[1]).unwrap(),
+            "opening makes them the same"
+        );
         assert_eq!(engine.get(&head).await.unwrap(), (payload(2, 300), new));
         drop(engine);
         fs::remove_file(&copies[newer]).unwrap();
