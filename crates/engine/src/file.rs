@@ -111,7 +111,8 @@ impl Engine for FileEngine {
     }
 
     async fn punch(&self, key: &Key, ranges: &[Range<u64>]) -> Result<u64> {
-        self.members.punch(key, ranges).await
+        let (members, key, ranges) = (self.members.clone(), key.clone(), ranges.to_vec());
+        self.members.detached("punch", async move { members.punch(&key, &ranges).await }).await
     }
 
     async fn delete(&self, key: &Key) -> Result<()> {

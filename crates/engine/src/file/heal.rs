@@ -107,6 +107,24 @@ impl Members {
         });
     }
 
+    /// Heals what lacks a copy, one after the other, beside whatever else goes on.
+    pub(super) fn heal_all_later(self: &Arc<Self>, keys: Vec<Key>) {
+        if keys.is_empty() {
+            return;
+        }
+        // Whoever closes the pool must not wait for this to end.
+        let members = Arc::downgrade(self);
+        self.env.spawn("heal", async move {
+            tracing::info!(objects = keys.len(), "objects with a copy less are copied");
+            for key in keys {
+                let Some(members) = members.upgrade() else { return };
+                if let Err(error) = members.settle_locked(&key).await {
+                    tracing::warn!(%error, "object '{key}' could not be healed");
+                }
+            }
+        });
+    }
+
     async fn heal(self: &Arc<Self>, key: &Key, unreadable: Option<Unreadable>) -> Result<()> {
         let _held = self.lock_key(key).await;
         let settled = self.settle(key).await?;

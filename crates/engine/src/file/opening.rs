@@ -15,6 +15,7 @@ use super::members::{Members, View};
 use super::options::Options;
 use super::refill;
 use super::roster::{Entry, MEMBERS_MAX, Roster};
+use crate::Key;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use stonefold_env::Env;
@@ -149,11 +150,13 @@ impl Opening<'_> {
         for (seat, why) in absent {
             tracing::warn!("'{}' is given up: {why}", view.roster.members[seat].dir.display());
         }
-        let view = self.level(view).await?;
+        let (view, short) = self.level(view).await?;
         for entry in view.roster.dropped() {
             tracing::warn!("the pool runs without '{}', with fewer copies", entry.dir.display());
         }
-        Ok(Members::new(self.env, view))
+        let members = Members::new(self.env, view);
+        members.heal_all_later(short);
+        Ok(members)
     }
 
     /// Whether a member's record is of an older generation, there only once, or tells of another directory.
@@ -246,8 +249,8 @@ impl Opening<'_> {
     /// Whether the pool may be opened without these.
     fn check_spared(&self, absent: &[(usize, String)]) -> Result<()> {
         let dir = |seat: usize| format!("'{}'", self.newest.members[seat].dir.display());
-        let each: Vec<_> = absent.iter().map(|(seat, why)| format!("{}: {why}", dir(*seat))).collect();
-        let missing = format!("the pool's directory {} ", each.join("; and "));
+        let each: Vec<_> = absent.iter().map(|(seat, why)| format!("{} ({why})", dir(*seat))).collect();
+        let missing = format!("the pool is without its directory {}", each.join(" and "));
         if absent.len() + self.newest.dropped().count() >= usize::from(self.newest.copies) {
             let why =
                 format!("{missing}(and with {} copies some objects lie nowhere else)", self.newest.copies);
@@ -258,14 +261,18 @@ impl Opening<'_> {
         if self.options.degraded {
             return Ok(());
         }
-        let why = format!("{missing}(and it may hold what the others do not)");
+        let why = format!("{missing}, which may hold what the others do not");
         Err(Error::new(Kind::Io, why).remedy(
             "bring it back; or open with --degraded (degraded=yes in the URL): what only it has is lost then",
         ))
     }
 
-    /// Fills whoever is there and does not count, unless the operator wants to be served at once.
-    async fn level(&self, view: View) -> Result<View> {
+    /// Fills whoever is there and does not count, unless the operator wants to be served at once. Returns the members
+    /// then, and what is left to be healed while they serve.
+    async fn level(&self, view: View) -> Result<(View, Vec<Key>)> {
+        if view.copies() == 1 {
+            return Ok((view, Vec::new()));
+        }
         let mut seats = view.present().to_vec();
         let mut next = view.roster.next(self.env.random());
         let mut refilled = Vec::new();
@@ -274,26 +281,20 @@ impl Opening<'_> {
                 let Some(successor) = self.succeed(&mut next, seat).await? else { continue };
                 seats[seat] = Some(successor);
             }
+            tracing::warn!("'{}' is filled again; this may take long", next.members[seat].dir.display());
             next.set(seat, true);
             refilled.push(seat);
         }
-        if view.copies() > 1 {
-            let next = View::new(next.clone(), seats.clone());
-            for seat in &refilled {
-                tracing::warn!(
-                    "'{}' is filled again; this may take long",
-                    next.member(*seat).path().display()
-                );
-            }
-            let bytes = refill::level(&next, &refilled).await?;
-            tracing::info!(bytes, "the pool's directories hold the same");
+        let next = View::new(next, seats);
+        let leveling = refill::level(&next, &refilled).await?;
+        if leveling.copied_bytes > 0 {
+            tracing::info!(leveling.copied_bytes, "the pool's directories hold the same again");
         }
         if refilled.is_empty() {
-            return Ok(view);
+            return Ok((view, leveling.short));
         }
-        let next = View::new(next, seats);
         next.record().await?;
-        Ok(next)
+        Ok((next, leveling.short))
     }
 
     /// An empty directory where a member was that is dropped.

@@ -32,28 +32,41 @@ struct Surveyed {
     objects: HashMap<Key, u64>,
 }
 
-/// Makes every member of `next` hold what it shall; `untrusted` are the seats whose contents count for nothing.
-/// Returns the bytes copied.
-pub(super) async fn level(next: &View, untrusted: &[usize]) -> Result<u64> {
+/// What was done, and what is left to be done while the pool is served.
+#[derive(Default)]
+pub(super) struct Leveling {
+    pub(super) copied_bytes: u64,
+    /// Immutable objects with a copy less than they shall have.
+    pub(super) short: Vec<Key>,
+}
+
+/// Makes every member of `next` hold what it shall; `untrusted` are the seats whose contents count for nothing. Where
+/// there are none, segments that lack a copy can wait: any copy of a segment is as good as another.
+pub(super) async fn level(next: &View, untrusted: &[usize]) -> Result<Leveling> {
     let surveys = next.current().map(|(seat, member)| async move {
         let (trusted, objects) = (!untrusted.contains(&seat), member.survey().await?);
         Ok(Surveyed { member: member.clone(), seat, trusted, objects })
     });
     let found = try_join_all(surveys).await?;
     let all: BTreeSet<&Key> = found.iter().flat_map(|one| one.objects.keys()).collect();
-    let mut copied = 0;
+    let mut leveling = Leveling::default();
     let mut running = FuturesUnordered::new();
     for key in all {
         let Some(work) = leveled(next, &found, key) else { continue };
+        if work.can_wait && untrusted.is_empty() {
+            leveling.short.push(work.key);
+            continue;
+        }
         running.push(work.apply());
         if running.len() == AT_ONCE {
-            copied += running.next().await.unwrap_or(Ok(0))?;
+            leveling.copied_bytes += running.next().await.unwrap_or(Ok(0))?;
         }
     }
     while let Some(bytes) = running.next().await {
-        copied += bytes?;
+        leveling.copied_bytes += bytes?;
     }
-    Ok(copied + level_journals(next, untrusted).await?)
+    leveling.copied_bytes += level_journals(next, untrusted).await?;
+    Ok(leveling)
 }
 
 /// What is to be done about a key; `None` when its copies are where they shall be, and cannot differ.
@@ -73,17 +86,21 @@ fn leveled(next: &View, found: &[Surveyed], key: &Key) -> Option<Leveled> {
     if known && placed && same && !changes {
         return None;
     }
+    let excess = members(&|one| has(one) && !(known && is_target(one)));
     Some(Leveled {
         key: key.clone(),
+        can_wait: known && !changes && excess.is_empty(),
         trusted: members(&|one| one.trusted && has(one)),
         targets: if known { members(&is_target) } else { Vec::new() },
-        excess: members(&|one| has(one) && !(known && is_target(one))),
+        excess,
     })
 }
 
 /// One key: who has it now, and who shall.
 struct Leveled {
     key: Key,
+    /// It is immutable, and lies nowhere that it shall not.
+    can_wait: bool,
     /// Members whose copies count.
     trusted: Vec<Arc<Member>>,
     /// Members that shall have it.

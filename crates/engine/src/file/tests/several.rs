@@ -236,3 +236,25 @@ async fn the_longest_journal_wins_and_is_made_durable_everywhere() {
     engine.journal_remove(id).await.unwrap();
     assert!(files(0).is_empty());
 }
+
+/// A segment whose put reached one copy only is served at once, and has its other soon.
+#[tokio::test]
+async fn a_segment_with_a_copy_less_is_healed_after_opening() {
+    let dir = tempdir();
+    let options = several(dir.path(), 2, 2);
+    let engine = open(&options).await.unwrap();
+    for n in 0..10 {
+        engine.put_new(&key(n), payload(n, 2 << 20)).await.unwrap();
+    }
+    drop(engine);
+    for n in 0..10 {
+        fs::remove_file(&files(&options, &key(n))[n % 2]).unwrap();
+    }
+    let engine = open(&options).await.unwrap();
+    for n in 0..10 {
+        assert_eq!(engine.get_range(&key(n), 5000, 10).await.unwrap(), payload(n, 5010)[5000..]);
+        engine.members.settle_locked(&key(n)).await.unwrap();
+        let copies = files(&options, &key(n));
+        assert!(fs::read(&copies[0]).unwrap() == fs::read(&copies[1]).unwrap());
+    }
+}
