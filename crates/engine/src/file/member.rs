@@ -5,7 +5,6 @@ use super::handles::{self, Handles};
 use super::layout::Layout;
 use super::lock::{self, Lock};
 use super::options::{Direct, Options};
-use super::roster::{RECORD_BYTES_MAX, Roster};
 use super::spares::Spares;
 use crate::io::Io;
 use crate::{JournalId, Key, Room};
@@ -14,7 +13,6 @@ use std::collections::HashSet;
 use std::collections::hash_map::RandomState;
 use std::fs::{self, File, OpenOptions};
 use std::hash::BuildHasher;
-use std::io::Read;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -161,41 +159,6 @@ impl Member {
         })
     }
 
-    /// What this directory knows of the pool's members, and whether it has that twice; `None` where it was not told
-    /// yet.
-    pub(super) async fn read_roster(&self) -> Result<Option<(Roster, bool)>> {
-        let paths = self.layout.rosters();
-        let read = self.io.blocking(move || paths.map(|path| read_roster(&path))).await;
-        match read {
-            [Ok(Some(first)), Ok(Some(second))] => {
-                let twice = first == second;
-                let newer = if first.generation < second.generation { second } else { first };
-                Ok(Some((newer, twice)))
-            }
-            [Ok(Some(one)), _] | [_, Ok(Some(one))] => Ok(Some((one, false))),
-            [Err(error), _] | [_, Err(error)] => Err(error),
-            [Ok(None), Ok(None)] => Ok(None),
-        }
-    }
-
-    /// Tells this directory of the pool's members, durably.
-    pub(super) async fn write_roster(&self, roster: &Roster, own: usize) -> Result<()> {
-        self.check_sound()?;
-        let bytes = roster.encode(roster.members[own].id);
-        let (paths, root) = (self.layout.rosters(), self.layout.root.clone());
-        let temporary = self.temporary_path();
-        let written = self.io.blocking(move || {
-            for path in paths {
-                fs::write(&temporary, &bytes)?;
-                File::open(&temporary)?.sync_all()?;
-                fs::rename(&temporary, &path)?;
-                sync_folder(&root)?;
-            }
-            Ok(())
-        });
-        written.await.map_err(|e| file_error("recording the pool's members in", &self.layout.root, e))
-    }
-
     /// Room on the file system, and what this pool takes of it.
     /// Members on one file system tell the same device.
     pub(super) async fn room(&self) -> Result<(u64, Room)> {
@@ -217,15 +180,6 @@ impl Member {
         ids.sort_unstable();
         Ok(ids)
     }
-}
-
-fn read_roster(path: &Path) -> Result<Option<Roster>> {
-    let mut bytes = Vec::new();
-    match File::open(path).and_then(|file| file.take(RECORD_BYTES_MAX + 1).read_to_end(&mut bytes)) {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        other => other.map_err(|e| file_error("reading", path, e))?,
-    };
-    Roster::decode(&bytes).map(Some).map_err(|e| e.context(format!("'{}'", path.display())))
 }
 
 fn parse_id(name: &str) -> Option<JournalId> {

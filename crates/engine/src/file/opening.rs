@@ -297,13 +297,20 @@ impl Opening<'_> {
         Ok((next, leveling.short))
     }
 
-    /// An empty directory where a member was that is dropped.
+    /// An empty directory where a member was that is dropped, if it is to take its place.
     async fn succeed(&self, next: &mut Roster, seat: usize) -> Result<Option<Arc<Member>>> {
         let dir = next.members[seat].dir.clone();
         let empty = |(named, found): &(PathBuf, Found)| {
             *named == dir && matches!(found, Found::Empty { exists: true })
         };
         if !self.found.iter().any(empty) {
+            return Ok(None);
+        }
+        if !self.options.replace.contains(&dir) {
+            let dir = dir.display();
+            tracing::warn!(
+                "'{dir}' is empty: mount its disk; or have it filled as a new one with replace={dir}"
+            );
             return Ok(None);
         }
         next.members[seat].id = self.env.random();

@@ -21,14 +21,18 @@
 //! Generation 0 is a pool that is being made: nothing was acknowledged yet. The record lies twice in each directory,
 //! `member` and `member.second`, written one after the other, so that no single rotten sector shuts a pool.
 
-use std::path::PathBuf;
+use super::durable::sync_folder;
+use super::member::{Member, file_error};
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read};
+use std::path::{Path, PathBuf};
 use stonefold_types::{Error, Kind, Result};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Members of a pool at most: what a machine holds; they are told in one byte.
 pub(super) const MEMBERS_MAX: usize = 32;
 /// Longest record, in bytes: all members with the longest paths the kernel takes.
-pub(super) const RECORD_BYTES_MAX: u64 = (HEAD_BYTES + MEMBERS_MAX * (MEMBER_BYTES + 4096)) as u64;
+const RECORD_BYTES_MAX: u64 = (HEAD_BYTES + MEMBERS_MAX * (MEMBER_BYTES + 4096)) as u64;
 
 const MAGIC: &[u8; 8] = b"SFMEMBR1";
 const HEAD_BYTES: usize = 76;
@@ -146,6 +150,52 @@ fn take<const N: usize>(from: &mut &[u8]) -> Option<[u8; N]> {
     let (first, rest) = from.split_first_chunk()?;
     *from = rest;
     Some(*first)
+}
+
+impl Member {
+    /// What this directory knows of the pool's members, and whether it has that twice; `None` where it was not told
+    /// yet.
+    pub(super) async fn read_roster(&self) -> Result<Option<(Roster, bool)>> {
+        let paths = self.layout.rosters();
+        let read = self.io.blocking(move || paths.map(|path| read_roster(&path))).await;
+        match read {
+            [Ok(Some(first)), Ok(Some(second))] => {
+                let twice = first == second;
+                let newer = if first.generation < second.generation { second } else { first };
+                Ok(Some((newer, twice)))
+            }
+            [Ok(Some(one)), _] | [_, Ok(Some(one))] => Ok(Some((one, false))),
+            [Err(error), _] | [_, Err(error)] => Err(error),
+            [Ok(None), Ok(None)] => Ok(None),
+        }
+    }
+
+    /// Tells this directory of the pool's members, durably.
+    pub(super) async fn write_roster(&self, roster: &Roster, own: usize) -> Result<()> {
+        self.check_sound()?;
+        let bytes = roster.encode(roster.members[own].id);
+        let (paths, root) = (self.layout.rosters(), self.layout.root.clone());
+        let temporary = self.temporary_path();
+        let written = self.io.blocking(move || {
+            for path in paths {
+                fs::write(&temporary, &bytes)?;
+                File::open(&temporary)?.sync_all()?;
+                fs::rename(&temporary, &path)?;
+                sync_folder(&root)?;
+            }
+            Ok(())
+        });
+        written.await.map_err(|e| file_error("recording the pool's members in", &self.layout.root, e))
+    }
+}
+
+fn read_roster(path: &Path) -> Result<Option<Roster>> {
+    let mut bytes = Vec::new();
+    match File::open(path).and_then(|file| file.take(RECORD_BYTES_MAX + 1).read_to_end(&mut bytes)) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+        other => other.map_err(|e| file_error("reading", path, e))?,
+    };
+    Roster::decode(&bytes).map(Some).map_err(|e| e.context(format!("'{}'", path.display())))
 }
 
 #[cfg(test)]

@@ -139,7 +139,7 @@ async fn a_missing_member_is_not_done_without_unasked() {
     read_all(&engine, 6).await;
 }
 
-/// A disk that died is replaced by an empty one: once the pool went on without it, it is filled.
+/// A disk that died is replaced by an empty one, when told so: once the pool went on without it, it is filled.
 #[tokio::test]
 async fn an_empty_directory_takes_the_place_of_a_dropped_one() {
     let dir = tempdir();
@@ -148,14 +148,17 @@ async fn an_empty_directory_takes_the_place_of_a_dropped_one() {
     for n in 0..30 {
         engine.put_new(&key(n), payload(n, 5000)).await.unwrap();
     }
-    engine.punch(&key(1), &[0..4096]).await.unwrap();
+    engine.punch(&key(1), &[0..4096, 4096..4096]).await.unwrap();
     drop(engine);
     fs::rename(&options.dirs[1], dir.path().join("dead")).unwrap();
     drop(open(&Options { degraded: true, ..options.clone() }).await.unwrap());
     // Still absent: the pool runs, for nothing newer can be there.
     read_all_but_one(&open(&options).await.unwrap()).await;
     fs::create_dir(&options.dirs[1]).unwrap();
-    let engine = open(&options).await.unwrap();
+    // Nor is an empty mount point taken for a new disk.
+    read_all_but_one(&open(&options).await.unwrap()).await;
+    assert_eq!(fs::read_dir(&options.dirs[1]).unwrap().count(), 0);
+    let engine = open(&Options { replace: vec![options.dirs[1].clone()], ..options.clone() }).await.unwrap();
     assert!(!engine.describe().contains("DEGRADED"));
     assert!((0..30).all(|n| files(&options, &key(n)).len() == 2));
     read_all_but_one(&engine).await;
