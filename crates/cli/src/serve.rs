@@ -24,9 +24,12 @@ use stonefold_types::{Durability, Error, Kind, Size};
     cache = \"4G\"\n  \
     durability = \"flush\"")]
 pub(crate) struct Serve {
-    /// Where everything durable lives: file:///DIRECTORY
+    /// Where everything durable lives: file:///DIRECTORY, or file:///D1?also=/D2&copies=2
     #[arg(long, value_name = "URL")]
     pool: Option<String>,
+    /// Go on without directories of the pool that are missing: what only they hold is lost then
+    #[arg(long)]
+    degraded: bool,
     /// Where NBD listens: tcp://HOST:PORT or unix:///PATH; may be given again [default: tcp://127.0.0.1:10809]
     #[arg(long, value_name = "ADDRESS")]
     nbd: Vec<NbdAddress>,
@@ -85,6 +88,7 @@ impl Serve {
         };
         Ok(Settings {
             pool: self.pool,
+            degraded: self.degraded,
             nbd: self.nbd,
             api: context.api.iter().map(address).collect::<Result<_, _>>()?,
             tls_cert: self.tls_cert,

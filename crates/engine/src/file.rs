@@ -1,135 +1,148 @@
 //! An engine on the local file system.
 //!
 //! *Promises*: the trait's, by fsync of files and of folders before anything is acknowledged; one process at a
-//! time. *Never*: serves what it cannot be sure is durable. *Owns*: everything below its directories, as
-//! [`layout`] draws it. *May be used by*: whoever opens a pool by URL.
+//! time. On several directories also: every acknowledgement waits for all that are current, and what is damaged or
+//! missing in one is healed from another. *Never*: serves what it cannot be sure is durable, or what a missing
+//! directory may know better. *Owns*: everything below its directories, as [`layout`] draws it. *May be used by*:
+//! whoever opens a pool by URL.
 //!
-//! The engine is a thin layer over *members*, one per directory ([`member`]), each of which is complete in
-//! itself. Today a pool has one member; several, with copies, place objects over them here.
+//! A pool has *members*, one per directory ([`member`]: files, and nothing of each other). [`members`] says who counts,
+//! [`placement`] what lies where, [`copies`] and [`replica`] write everywhere at once, [`heal`] makes copies agree,
+//! [`opening`] decides who may be believed. One directory is a pool of one member.
 
+mod copies;
 mod durable;
 mod handles;
 mod header;
+mod heal;
 mod journal;
 mod layout;
 mod list;
 mod lock;
 mod member;
+mod members;
 mod object;
+mod opening;
 mod options;
+mod placement;
 mod punch;
+mod refill;
 mod replay;
+mod replica;
+mod roster;
 mod spares;
 #[cfg(test)]
 mod tests;
 
 pub use options::{Direct, Options};
 
-use crate::{Engine, Journal, JournalId, JournalReader, Key, Listed, Room, Version, uring};
+use crate::{Engine, Journal, JournalId, JournalReader, Key, Listed, Repaired, Room, Sound, Version, uring};
 use async_trait::async_trait;
 use bytes::Bytes;
-use member::Member;
+use members::Members;
 use std::ops::Range;
-use std::path::Path;
 use std::sync::Arc;
 use stonefold_env::Env;
-use stonefold_types::{Error, Kind, Result};
+use stonefold_types::Result;
 
 /// An engine whose objects are files. Clones share it; the last one gives the directories free.
 #[derive(Clone)]
 pub struct FileEngine {
-    member: Arc<Member>,
-    copies: usize,
+    members: Arc<Members>,
 }
 
 impl FileEngine {
     /// Opens the pool in these directories, or makes it where they are empty or absent.
     ///
     /// Everything found is made durable, leftovers of a crash are removed, and the directories are locked against
-    /// other processes until the engine is dropped.
+    /// other processes until the engine is dropped. A directory that was dropped is filled again, which takes as long
+    /// as copying what lies on it. Fails when a directory is missing that may know more than the others, unless
+    /// [`Options::degraded`] allows it.
     pub async fn open(env: Env, options: Options) -> Result<FileEngine> {
         options.check()?;
-        let [dir] = &options.dirs[..] else {
-            return Err(Error::new(Kind::Unsupported, "a pool on several directories is not served yet")
-                .remedy("name one directory"));
-        };
-        let member = Member::open(&env, Path::new(dir), &options).await?;
-        Ok(FileEngine { member: Arc::new(member), copies: options.copies })
-    }
-
-    /// Runs a change to its end even if the caller loses interest: a put half done would leave it unclear what a
-    /// later read has shown.
-    async fn detached<T: Send + 'static>(
-        &self,
-        name: &'static str,
-        change: impl Future<Output = Result<T>> + Send + 'static,
-    ) -> Result<T> {
-        let (tell, told) = tokio::sync::oneshot::channel();
-        self.member.env.spawn(name, async move {
-            let _ = tell.send(change.await);
-        });
-        told.await.unwrap_or_else(|_| Err(Error::new(Kind::Closed, format!("{name}: the runtime has ended"))))
+        Ok(FileEngine { members: opening::open(env, &options).await? })
     }
 }
 
 #[async_trait]
 impl Engine for FileEngine {
     fn describe(&self) -> String {
-        let copies = if self.copies > 1 { format!(", {} copies", self.copies) } else { String::new() };
+        let view = self.members.view();
+        let dirs: Vec<_> = view.roster.members.iter().map(|entry| entry.dir.display().to_string()).collect();
+        let copies = if dirs.len() > 1 { format!(", copies={}", view.copies()) } else { String::new() };
+        let dropped: Vec<_> =
+            view.roster.dropped().map(|entry| format!("'{}'", entry.dir.display())).collect();
+        let degraded = match dropped.is_empty() {
+            true => String::new(),
+            false => format!(", DEGRADED: without {}", dropped.join(" and ")),
+        };
+        let mut access: Vec<_> = view.current().map(|(_, member)| member.access()).collect();
+        access.dedup();
         let by = if uring::installed() { "io_uring" } else { "threads (no ring on this thread)" };
-        format!("file://{}{copies}, {} by {by}", self.member.path().display(), self.member.access())
+        format!("file://{}{copies}{degraded}, {} by {by}", dirs.join(" and "), access.join(" and "))
     }
 
     async fn put_new(&self, key: &Key, bytes: Bytes) -> Result<Version> {
-        let (member, key) = (self.member.clone(), key.clone());
-        self.detached("put", async move { member.put(&key, bytes, None).await }).await
+        let (members, key) = (self.members.clone(), key.clone());
+        self.members.detached("put", async move { members.put(&key, bytes, None).await }).await
     }
 
     async fn put_if(&self, key: &Key, bytes: Bytes, expected: &Version) -> Result<Version> {
-        let (member, key, expected) = (self.member.clone(), key.clone(), expected.clone());
-        self.detached("put", async move { member.put(&key, bytes, Some(&expected)).await }).await
+        let (members, key, expected) = (self.members.clone(), key.clone(), expected.clone());
+        self.members.detached("put", async move { members.put(&key, bytes, Some(&expected)).await }).await
     }
 
     async fn get(&self, key: &Key) -> Result<(Bytes, Version)> {
-        self.member.get(key).await
+        self.members.get(key).await
     }
 
     async fn get_range(&self, key: &Key, offset: u64, len: usize) -> Result<Bytes> {
-        self.member.get_range(key, offset, len).await
+        self.members.get_range(key, offset, len).await
+    }
+
+    async fn repair(
+        &self,
+        key: &Key,
+        offset: u64,
+        len: usize,
+        sound: &Sound<'_>,
+    ) -> Result<Option<Repaired>> {
+        self.members.repair(key, offset, len, sound).await
     }
 
     async fn punch(&self, key: &Key, ranges: &[Range<u64>]) -> Result<u64> {
-        self.member.punch(key, ranges).await
+        let (members, key, ranges) = (self.members.clone(), key.clone(), ranges.to_vec());
+        self.members.detached("punch", async move { members.punch(&key, &ranges).await }).await
     }
 
     async fn delete(&self, key: &Key) -> Result<()> {
-        let (member, key) = (self.member.clone(), key.clone());
-        self.detached("delete", async move { member.delete(&key).await }).await
+        let (members, key) = (self.members.clone(), key.clone());
+        self.members.detached("delete", async move { members.delete(&key).await }).await
     }
 
     async fn list(&self, prefix: &str, after: Option<&Key>, limit: usize) -> Result<Vec<Listed>> {
-        self.member.list(prefix, after, limit).await
+        self.members.list(prefix, after, limit).await
     }
 
     async fn room(&self) -> Result<Room> {
-        self.member.room().await
+        self.members.room().await
     }
 
     async fn journal_create(&self, id: JournalId) -> Result<Arc<dyn Journal>> {
-        let member = self.member.clone();
-        self.detached("journal", journal::create(member, id)).await
+        let members = self.members.clone();
+        self.members.detached("journal", journal::create(members, id)).await
     }
 
     async fn journal_list(&self) -> Result<Vec<JournalId>> {
-        self.member.journal_list().await
+        journal::list(&self.members.view()).await
     }
 
     async fn journal_open(&self, id: JournalId) -> Result<Box<dyn JournalReader>> {
-        Ok(Box::new(replay::open(&self.member, id).await?))
+        Ok(Box::new(replay::open(&self.members, id).await?))
     }
 
     async fn journal_remove(&self, id: JournalId) -> Result<()> {
-        let member = self.member.clone();
-        self.detached("journal", async move { journal::remove(&member, id).await }).await
+        let members = self.members.clone();
+        self.members.detached("journal", async move { journal::remove(&members, id).await }).await
     }
 }

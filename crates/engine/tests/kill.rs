@@ -15,18 +15,30 @@ use stonefold_env::{Env, SystemWorld};
 use stonefold_format::chunk::{self, ChunkHeader};
 
 const DIR: &str = "STONEFOLD_KILL_TEST_DIR";
-const ROUNDS: u32 = 8;
+const SHAPE: &str = "STONEFOLD_KILL_TEST_SHAPE";
+/// Directories and copies.
+const SHAPES: [(usize, usize); 3] = [(1, 1), (2, 2), (3, 2)];
+const ROUNDS: u32 = 12;
 const JOURNAL: JournalId = JournalId(*b"the one journal.");
 
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-async fn open(dir: &Path) -> FileEngine {
+async fn open(dir: &Path, shape: (usize, usize)) -> FileEngine {
+    open_so(dir, shape, false).await
+}
+
+async fn open_degraded(dir: &Path, shape: (usize, usize)) -> FileEngine {
+    open_so(dir, shape, true).await
+}
+
+async fn open_so(dir: &Path, (members, copies): (usize, usize), degraded: bool) -> FileEngine {
     let env = Env::new(SystemWorld::new(tokio::runtime::Handle::current(), 1).unwrap());
-    FileEngine::open(env, FileOptions { journal_file_bytes_max: 1 << 20, ..FileOptions::new(dir) })
-        .await
-        .unwrap()
+    let dirs = (0..members).map(|n| dir.join(n.to_string())).collect();
+    let options =
+        FileOptions { dirs, copies, degraded, journal_file_bytes_max: 1 << 20, ..FileOptions::new(dir) };
+    FileEngine::open(env, options).await.unwrap()
 }
 
 fn payload(n: u64) -> Bytes {
@@ -39,7 +51,8 @@ fn child() {
     let Some(dir) = std::env::var_os(DIR) else { return };
     runtime().block_on(async {
         let _ = uring::install();
-        let engine = open(Path::new(&dir)).await;
+        let shape = std::env::var(SHAPE).unwrap().parse::<usize>().unwrap();
+        let engine = open(Path::new(&dir), SHAPES[shape]).await;
         let document = Key::new("head/document");
         let mut version = engine.put_new(&document, Bytes::from_static(&[0; 8])).await.unwrap();
         let journal = engine.journal_create(JOURNAL).await.unwrap();
@@ -64,16 +77,19 @@ fn what_was_acknowledged_survives_the_process() {
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
     for round in 0..ROUNDS {
         let dir = tempfile::tempdir_in(&beside).or_else(|_| tempfile::tempdir()).unwrap();
-        let acknowledged = run_and_kill(dir.path(), Duration::from_millis(u64::from(20 + round * 37)));
-        runtime().block_on(check(dir.path(), acknowledged));
+        let shape = round as usize % SHAPES.len();
+        let after = Duration::from_millis(u64::from(20 + round * 25));
+        let acknowledged = run_and_kill(dir.path(), shape, after);
+        runtime().block_on(check(dir.path(), SHAPES[shape], acknowledged));
     }
 }
 
 /// Lets the child run for a while after its first acknowledgement; returns the last.
-fn run_and_kill(dir: &Path, after: Duration) -> u64 {
+fn run_and_kill(dir: &Path, shape: usize, after: Duration) -> u64 {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "child", "--nocapture"])
         .env(DIR, dir)
+        .env(SHAPE, shape.to_string())
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -87,8 +103,8 @@ fn run_and_kill(dir: &Path, after: Duration) -> u64 {
     last
 }
 
-async fn check(dir: &Path, acknowledged: u64) {
-    let engine = open(dir).await;
+async fn check(dir: &Path, shape: (usize, usize), acknowledged: u64) {
+    let engine = open(dir, shape).await;
     for n in 0..=acknowledged + 1 {
         match engine.get(&Key::new(format!("seg/{n}"))).await {
             Ok((bytes, _)) => assert!(bytes == payload(n), "object {n} is whole"),
@@ -111,5 +127,24 @@ async fn check(dir: &Path, acknowledged: u64) {
         next += 1;
     }
     assert!(next > acknowledged, "the journal ends at {next}, chunk {acknowledged} was acknowledged");
-    assert_eq!(std::fs::read_dir(dir.join("temporary")).unwrap().count(), 0, "nothing half done is left");
+    for member in std::fs::read_dir(dir).unwrap() {
+        let left = std::fs::read_dir(member.unwrap().path().join("temporary")).unwrap().count();
+        assert_eq!(left, 0, "nothing half done is left");
+    }
+    drop((reader, engine));
+    if shape.1 > 1 {
+        // What was acknowledged survives the loss of a directory, too.
+        let lost = acknowledged as usize % shape.0;
+        std::fs::remove_dir_all(dir.join(lost.to_string())).unwrap();
+        let engine = open_degraded(dir, shape).await;
+        for n in 0..=acknowledged {
+            let (bytes, _) = engine.get(&Key::new(format!("seg/{n}"))).await.unwrap();
+            assert!(bytes == payload(n), "object {n} is whole without directory {lost}");
+        }
+        assert!(engine.get(&Key::new("head/document")).await.is_ok());
+        let mut reader = engine.journal_open(JOURNAL).await.unwrap();
+        for n in 0..=acknowledged {
+            assert!(reader.next().await.unwrap().is_some(), "chunk {n} is there without directory {lost}");
+        }
+    }
 }

@@ -22,6 +22,8 @@ const JOURNAL_DEFAULT: Size = Size(192 << 20);
 pub struct Config {
     /// The pool's URL.
     pub pool: String,
+    /// Whether to go on without directories that may hold what the others do not.
+    pub degraded: bool,
     /// Where NBD listens.
     pub nbd: Vec<NbdAddress>,
     /// Where the API listens.
@@ -57,6 +59,10 @@ pub struct Tls {
 pub struct Settings {
     /// The pool's URL.
     pub pool: Option<String>,
+    /// Whether to go on without directories that may hold what the others do not. A flag only: in a file it would
+    /// stay, and one day give up a directory unasked.
+    #[serde(skip)]
+    pub degraded: bool,
     /// Where NBD listens.
     #[serde(default, deserialize_with = "nbd_addresses")]
     pub nbd: Vec<NbdAddress>,
@@ -115,6 +121,7 @@ impl Settings {
     pub fn over(self, below: Settings) -> Settings {
         Settings {
             pool: self.pool.or(below.pool),
+            degraded: self.degraded || below.degraded,
             nbd: if self.nbd.is_empty() { below.nbd } else { self.nbd },
             api: if self.api.is_empty() { below.api } else { self.api },
             tls_cert: self.tls_cert.or(below.tls_cert),
@@ -139,6 +146,7 @@ impl Settings {
         let nbd = if self.nbd.is_empty() { vec![parsed(NBD_DEFAULT)] } else { self.nbd };
         Ok(Config {
             pool,
+            degraded: self.degraded,
             durability: self.durability.unwrap_or_else(|| durability_for(&nbd)),
             nbd,
             api: if self.api.is_empty() { vec![parsed(API_DEFAULT)] } else { self.api },

@@ -67,7 +67,7 @@ async fn open(config: &Config) -> Result<(Doors, Server<Arc<Store>>, Opened)> {
         tracing::warn!("{error}");
     }
     tracing::info!("opening the pool {}", config.pool);
-    let engine = engines::open(&config.pool, &env).await?;
+    let engine = engines::open(&config.pool, config.degraded, &env).await?;
     tracing::info!("the pool is {}", engine.describe());
     let store = Store::open(env.clone(), engine, options(config)).await?;
     let access = match access(config, &store).await {

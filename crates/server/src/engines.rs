@@ -6,10 +6,14 @@ use stonefold_env::Env;
 use stonefold_types::{Error, Kind, Result};
 
 /// Opens the engine that a pool's URL names.
-pub(crate) async fn open(url: &str, env: &Env) -> Result<Arc<dyn Engine>> {
+pub(crate) async fn open(url: &str, degraded: bool, env: &Env) -> Result<Arc<dyn Engine>> {
     match url.split_once(':').map_or("", |(scheme, _)| scheme) {
         "memory" => Ok(Arc::new(MemoryEngine::default())),
-        "file" => Ok(Arc::new(FileEngine::open(env.clone(), FileOptions::parse(url)?).await?)),
+        "file" => {
+            let mut options = FileOptions::parse(url)?;
+            options.degraded |= degraded;
+            Ok(Arc::new(FileEngine::open(env.clone(), options).await?))
+        }
         _ => Err(not_a_pool(url)),
     }
 }

@@ -3,6 +3,7 @@
 //! Chunks lie one behind the other in files numbered without a gap; one that does not fit the rest of a file
 //! begins the next. Files are of any length, whole pages, and durable under their name *before* the first chunk
 //! goes into them, so that a sync is an fdatasync of the files written since the last one and nothing else.
+//! On several directories each file lies on as many as there are copies ([`super::replica`]), which take turns.
 //!
 //! A file begins with a page of zeros until its first chunk is written: so the first chunk found in a journal's
 //! oldest file is one that was written there, not one it held before it was recycled. Beyond that page, what it
@@ -10,27 +11,28 @@
 //!
 //! One append at a time; syncs and trims beside it. An append that fails or is dropped before it returned, and a
 //! sync that fails, end the journal: what lies at its tail is not known any more. Only where there was no room for the
-//! next file nothing was changed, and the journal goes on.
+//! next file nothing was changed, and the journal goes on; and where a member failed that could be spared, the others
+//! have it all.
 
-use super::member::{Member, SharedFile, file_error};
-use super::spares::{self, Spares};
+use super::member::{Member, file_error};
+use super::members::{Members, View};
+use super::replica::{JournalFile, recycle};
+use super::spares::Spares;
 use crate::chunks;
 use crate::{Journal, JournalId};
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use stonefold_types::{AlignedBuf, Error, Kind, Result};
+use std::sync::atomic::{AtomicBool, Ordering};
+use stonefold_types::{Error, Kind, Result};
 
 /// The writing end.
 struct FileJournal {
-    member: Arc<Member>,
+    members: Arc<Members>,
     id: JournalId,
-    folder: PathBuf,
     tail: tokio::sync::Mutex<Tail>,
     /// The file that is written, last, and those before it.
     files: Mutex<VecDeque<Arc<JournalFile>>>,
@@ -44,83 +46,82 @@ struct Tail {
     next_seq: u64,
 }
 
-struct JournalFile {
-    file: SharedFile,
-    path: PathBuf,
-    number: u64,
-    bytes: u64,
-    /// Bytes written, and how many of these are durable.
-    written: AtomicU64,
-    synced: AtomicU64,
-    /// The sequence number behind its last chunk.
-    end_seq: AtomicU64,
-}
-
-/// Makes a journal's folder and its first file, durably.
-pub(super) async fn create(member: Arc<Member>, id: JournalId) -> Result<Arc<dyn Journal>> {
-    member.check_sound()?;
-    let folder = member.layout.journal(id);
-    let path = folder.clone();
-    let made = member.io.blocking(move || fs::create_dir(&path)).await;
-    made.map_err(|e| match e.kind() {
-        std::io::ErrorKind::AlreadyExists => {
-            Error::new(Kind::AlreadyExists, format!("journal {id} exists already"))
-        }
-        _ => file_error("making journal", &folder, e),
-    })?;
-    let first = match next_file(&member, &folder, 0, 0, true).await {
+/// Makes a journal's folders and its first file, durably.
+pub(super) async fn create(members: Arc<Members>, id: JournalId) -> Result<Arc<dyn Journal>> {
+    let made = make_folders(&members, id).await?;
+    let first = match JournalFile::make(&members, id, 0, 0, true).await {
         Ok(first) => Arc::new(first),
         Err(error) => {
-            // Nothing is left behind, as with any put.
-            member.io.blocking(move || fs::remove_dir_all(folder)).await.ok();
+            remove_folders(&made, id).await;
             return Err(error);
         }
     };
-    let by = member.clone();
-    member.io.blocking(move || by.sync_folder_now(&by.layout.journals())).await?;
-    Spares::prepare_ahead(&member);
+    let view = members.view();
+    for (seat, member) in view.current() {
+        let by = member.clone();
+        let synced = member.io.blocking(move || by.sync_folder_now(&by.layout.journals())).await;
+        if let Err(error) = synced {
+            members.without(seat, error).await?;
+        }
+        Spares::prepare_ahead(member);
+    }
     Ok(Arc::new(FileJournal {
         id,
-        folder,
         tail: tokio::sync::Mutex::new(Tail { file: first.clone(), at: 0, next_seq: 0 }),
         files: Mutex::new(VecDeque::from([first])),
         failed: AtomicBool::new(false),
-        member,
+        members,
     }))
 }
 
-/// Brings a file with room for `min_bytes` into a journal's folder, durably: a spare, or else a new one.
-async fn next_file(
-    member: &Arc<Member>,
-    folder: &Path,
-    number: u64,
-    min_bytes: u64,
-    filled: bool,
-) -> Result<JournalFile> {
-    let (spare, file) = match member.spares.take(min_bytes) {
-        Some(spare) => {
-            let file = spares::reopen(member, &spare).await?;
-            (spare, file)
+/// Makes the folder on every member, any of which may get a file of it.
+async fn make_folders(members: &Arc<Members>, id: JournalId) -> Result<Vec<Arc<Member>>> {
+    let mut made = Vec::new();
+    let view = members.view();
+    for (seat, member) in view.current() {
+        let folder = member.layout.journal(id);
+        let path = folder.clone();
+        let error = match member.check_sound() {
+            Ok(()) => match member.io.blocking(move || fs::create_dir(&path)).await {
+                Ok(()) => {
+                    made.push(member.clone());
+                    continue;
+                }
+                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {
+                    Error::new(Kind::AlreadyExists, format!("journal {id} exists already"))
+                }
+                Err(e) => file_error("making journal", &folder, e),
+            },
+            Err(error) => error,
+        };
+        if let Err(error) = members.without(seat, error).await {
+            remove_folders(&made, id).await;
+            return Err(error);
         }
-        None => {
-            let spare = member.spares.to_make(min_bytes);
-            let file = spares::make(member, &spare, filled).await?;
-            (spare, file)
-        }
-    };
-    let (by, folder, path) = (member.clone(), folder.to_path_buf(), folder.join(format!("{number:08}")));
-    let (from, to) = (spare.path, path.clone());
-    let moved = member.io.blocking(move || {
-        fs::rename(&from, &to).map_err(|e| file_error("moving journal file", &from, e))?;
-        by.sync_folder_now(&folder)
-    });
-    moved.await?;
-    let (written, synced, end_seq) = Default::default();
-    Ok(JournalFile { file, path, number, bytes: spare.bytes, written, synced, end_seq })
+    }
+    Ok(made)
 }
 
-/// Forgets a journal: first its name, then its files, so that no crash leaves half of it.
-pub(super) async fn remove(member: &Arc<Member>, id: JournalId) -> Result<()> {
+/// Nothing is left behind by what failed, as with any put.
+async fn remove_folders(made: &[Arc<Member>], id: JournalId) {
+    for member in made {
+        let folder = member.layout.journal(id);
+        member.io.blocking(move || fs::remove_dir_all(folder)).await.ok();
+    }
+}
+
+/// Forgets a journal: on each member first its name, then its files, so that no crash leaves half of it there.
+pub(super) async fn remove(members: &Arc<Members>, id: JournalId) -> Result<()> {
+    let view = members.view();
+    for (seat, member) in view.current() {
+        if let Err(error) = remove_from(member, id).await {
+            members.without(seat, error).await?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) async fn remove_from(member: &Arc<Member>, id: JournalId) -> Result<()> {
     member.check_sound()?;
     let (by, folder) = (member.clone(), member.layout.journal(id));
     let gone = member.temporary_path();
@@ -142,6 +143,15 @@ pub(super) async fn remove(member: &Arc<Member>, id: JournalId) -> Result<()> {
     removed.await
 }
 
+/// The journals that exist.
+pub(super) async fn list(view: &View) -> Result<Vec<JournalId>> {
+    let mut ids = BTreeSet::new();
+    for (_, member) in view.current() {
+        ids.extend(member.journal_list().await?);
+    }
+    Ok(ids.into_iter().collect())
+}
+
 impl FileJournal {
     fn check_sound(&self) -> Result<()> {
         if self.failed.load(Ordering::Acquire) {
@@ -155,24 +165,26 @@ impl FileJournal {
 
     /// Makes room at the tail for one chunk.
     async fn make_room(&self, tail: &mut Tail, bytes: u64) -> Result<()> {
-        if tail.at + bytes <= tail.file.bytes {
+        // Once a member is dropped the next chunks go where they have all their copies again.
+        let view = self.members.view();
+        if tail.at + bytes <= tail.file.bytes && !tail.file.is_short(&view) {
             return Ok(());
         }
         // A file too short for its first chunk is replaced: an empty one must never lie before one with chunks,
         // because a reader could not tell it from one whose chunks were lost.
         let empty = tail.at == 0;
         let number = if empty { tail.file.number } else { tail.file.number + 1 };
-        let next = Arc::new(next_file(&self.member, &self.folder, number, bytes, false).await?);
+        let next = Arc::new(JournalFile::make(&self.members, self.id, number, bytes, false).await?);
         let mut files = self.files.lock();
         if empty {
             files.pop_back();
-            self.member.count_bytes(tail.file.bytes, 0);
+            tail.file.count_replaced(&view);
         }
         files.push_back(next.clone());
         drop(files);
         tail.file = next;
         tail.at = 0;
-        Spares::prepare_ahead(&self.member);
+        view.current().for_each(|(_, member)| Spares::prepare_ahead(member));
         Ok(())
     }
 
@@ -180,26 +192,10 @@ impl FileJournal {
         chunks::check_next(&chunk, self.id, tail.next_seq)?;
         let len = chunk.len() as u64;
         self.make_room(tail, len).await?;
-        let aligned = !self.member.is_direct() || chunk.as_ptr().align_offset(AlignedBuf::ALIGN) == 0;
-        let chunk = if aligned { chunk } else { AlignedBuf::copy_of(&chunk).freeze() };
-        let written = self.member.io.write_all_at(&tail.file.file, chunk, tail.at).await;
-        // Not NoSpace, whatever the cause: part of it may have been written.
-        written.map_err(|e| file_error("appending to journal", &tail.file.path, e).with_kind(Kind::Io))?;
+        tail.file.write(&self.members, chunk, tail.at).await?;
         tail.at += len;
         tail.next_seq += 1;
         tail.file.end_seq.store(tail.next_seq, Ordering::Release);
-        tail.file.written.store(tail.at, Ordering::Release);
-        Ok(())
-    }
-
-    async fn sync_file(&self, file: &JournalFile) -> Result<()> {
-        let written = file.written.load(Ordering::Acquire);
-        if file.synced.load(Ordering::Acquire) >= written {
-            return Ok(());
-        }
-        let synced = self.member.io.datasync(&file.file).await;
-        synced.map_err(|e| file_error("making journal durable:", &file.path, e).with_kind(Kind::Io))?;
-        file.synced.fetch_max(written, Ordering::AcqRel);
         Ok(())
     }
 }
@@ -231,12 +227,12 @@ impl Journal for FileJournal {
     async fn sync(&self) -> Result<()> {
         self.check_sound()?;
         let files: Vec<_> = self.files.lock().iter().cloned().collect();
-        let all = futures::future::try_join_all(files.iter().map(|file| self.sync_file(file))).await;
+        let all = futures::future::try_join_all(files.iter().map(|file| file.sync(&self.members))).await;
         if all.is_err() {
             self.failed.store(true, Ordering::Release);
         }
         all?;
-        // Another sync may have failed meanwhile, and taken the kernel's only report of what both waited for.
+        // Another sync may have failed meanwhile.
         self.check_sound()
     }
 
@@ -248,28 +244,20 @@ impl Journal for FileJournal {
             let count = files.iter().take(files.len() - 1).take_while(|f| done(f)).count();
             files.drain(..count).collect()
         };
-        if gone.is_empty() {
-            return Ok(());
+        let view = self.members.view();
+        let removals: Vec<_> = gone.iter().flat_map(|file| file.removals(&view)).collect();
+        for (seat, member) in view.current() {
+            let of_it = removals.iter().filter(|removal| Arc::ptr_eq(&removal.member, member));
+            let gone: Vec<_> = of_it.map(|removal| (removal.path.clone(), removal.bytes)).collect();
+            if gone.is_empty() {
+                continue;
+            }
+            let (by, folder) = (member.clone(), member.layout.journal(self.id));
+            let trimmed = member.io.blocking(move || recycle(&by, &folder, &gone)).await;
+            if let Err(error) = trimmed {
+                self.members.without(seat, error).await?;
+            }
         }
-        let (member, folder) = (self.member.clone(), self.folder.clone());
-        let trimmed = self.member.io.blocking(move || recycle(&member, &folder, &gone));
-        trimmed.await
+        Ok(())
     }
-}
-
-/// Hands files back, oldest first, so that what a crash leaves of the journal has no gap behind what matters. Their
-/// removal is durable before anyone may overwrite them.
-fn recycle(member: &Member, folder: &Path, gone: &[Arc<JournalFile>]) -> Result<()> {
-    let mut moved = Vec::new();
-    for file in gone {
-        let to = member.temporary_path();
-        fs::rename(&file.path, &to).map_err(|e| file_error("trimming journal", &file.path, e))?;
-        moved.push((to, file.bytes));
-    }
-    member.sync_folder_now(folder)?;
-    for (path, bytes) in moved {
-        let given = member.spares.give(&path, bytes).map_err(|e| file_error("trimming journal", &path, e))?;
-        member.count_bytes(given, 0);
-    }
-    Ok(())
 }

@@ -1,7 +1,8 @@
-//! Where things lie in a directory of a pool. Drawn once, here.
+//! Where things lie in a directory of a pool. Drawn once, here; a pool on several directories has this in each.
 //!
 //! ```text
-//! DIR/pool                          "stonefold pool, layout 1", so that a directory says what it is
+//! DIR/pool                          "stonefold pool, layout 2", so that a directory says what it is
+//! DIR/member, DIR/member.second     which of the pool's members this is, and who the others are (roster.rs), twice
 //! DIR/lock                          held (flock) by the one process that serves the pool; its number is in it
 //! DIR/objects/KIND/XX/REST          an object: a header page, then its bytes (header.rs)
 //! DIR/journals/INCARNATION/NNNNNNNN a journal: files of chunks, numbered without a gap (journal.rs)
@@ -20,13 +21,14 @@ use stonefold_types::{Error, Kind, Result};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// What the file `pool` says.
-const POOL_MARK: &str = "stonefold pool, layout 1\n";
+const POOL_MARK: &str = "stonefold pool, layout 2\n";
 /// Longest file name made from a key, in bytes: file systems take 255.
 const NAME_BYTES_MAX: usize = 255;
 /// Folders that a kind's objects are spread over.
 const BUCKETS: u64 = 64;
 /// What an empty or half-made pool directory may hold.
-const KNOWN: [&str; 7] = ["pool", "lock", "objects", "journals", "spares", "temporary", "lost+found"];
+const KNOWN: [&str; 9] =
+    ["pool", "member", "member.second", "lock", "objects", "journals", "spares", "temporary", "lost+found"];
 
 /// The paths of one directory.
 #[derive(Clone, Debug)]
@@ -66,6 +68,9 @@ impl Layout {
     pub(super) fn pool(&self) -> PathBuf {
         self.root.join("pool")
     }
+    pub(super) fn rosters(&self) -> [PathBuf; 2] {
+        [self.root.join("member"), self.root.join("member.second")]
+    }
 
     /// Where an object lies; a key too long for a file name is refused.
     pub(super) fn place(&self, key: &Key) -> Result<Place> {
@@ -95,7 +100,9 @@ impl Layout {
             Ok(mark) if mark == POOL_MARK => return Ok(true),
             Ok(mark) if mark.starts_with("stonefold pool, layout ") => {
                 let why = format!("pool '{}' has another layout ({})", self.root.display(), mark.trim_end());
-                return Err(Error::new(Kind::Unsupported, why).remedy("open it with a newer stonefold"));
+                return Err(
+                    Error::new(Kind::Unsupported, why).remedy("open it with the stonefold that made it")
+                );
             }
             Ok(_) => return Err(self.stranger("its file 'pool' is not ours")),
             Err(e) if e.kind() == ErrorKind::NotFound => {}

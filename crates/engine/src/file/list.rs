@@ -7,7 +7,7 @@ use super::header::HEADER_BYTES;
 use super::layout::Layout;
 use super::member::{Member, file_error};
 use crate::{Key, Listed};
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashMap};
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use stonefold_types::Result;
 
 impl Member {
-    /// One page of a listing.
+    /// One page of a listing of what is named here, durable or not yet.
     pub(super) async fn list(
         self: &Arc<Self>,
         prefix: &str,
@@ -30,10 +30,28 @@ impl Member {
             let objects = layout.objects();
             page(&layout, &prefix, after, limit).map_err(|e| file_error("listing", &objects, e))
         });
-        let listed = listed.await?;
-        // What was seen may have been named a moment ago: wait until it is durable.
-        drop(self.settling.write().await);
-        Ok(listed)
+        listed.await
+    }
+
+    /// All objects there are, and their lengths.
+    pub(super) async fn survey(&self) -> Result<HashMap<Key, u64>> {
+        let layout = self.layout.clone();
+        let surveyed = self.io.blocking(move || {
+            let mut found = HashMap::new();
+            let walked = for_each(&layout.objects(), &mut |kind, kind_path| {
+                for_each(kind_path, &mut |_, bucket| {
+                    for_each(bucket, &mut |name, path| {
+                        if let Some(key) = Layout::key(kind, name) {
+                            let bytes = fs::metadata(path)?.len().saturating_sub(HEADER_BYTES as u64);
+                            found.insert(key, bytes);
+                        }
+                        Ok(())
+                    })
+                })
+            });
+            walked.map(|()| found).map_err(|e| file_error("listing", &layout.objects(), e))
+        });
+        surveyed.await
     }
 }
 

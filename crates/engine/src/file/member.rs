@@ -16,7 +16,7 @@ use std::hash::BuildHasher;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use stonefold_env::Env;
 use stonefold_types::{AlignedBuf, Error, Kind, Result};
 
@@ -35,13 +35,13 @@ pub(super) struct Member {
     /// Held by whatever changes a key or opens its file, so that no open file outlives its object unnoticed.
     keys: Box<[tokio::sync::Mutex<()>]>,
     hasher: RandomState,
-    /// Shared by puts and deletes between the name's change and its durability; a listing waits for them.
-    pub(super) settling: tokio::sync::RwLock<()>,
     /// Folders known to be there and durable.
     pub(super) folders: tokio::sync::Mutex<HashSet<PathBuf>>,
     /// Bytes that our files occupy. Signed, because a file may be counted before and removed after.
     used_bytes: AtomicI64,
     temporaries: AtomicU64,
+    /// Reads on their way, so that the next goes where fewer are.
+    pub(super) reads: AtomicUsize,
     /// Why no change is accepted any more: a folder could not be made durable.
     failed: Mutex<Option<Error>>,
     _lock: Lock,
@@ -71,7 +71,7 @@ impl Member {
         // files hold was durable before they were named; a journal's files are seen to when it is opened. Not
         // syncfs: that would wait for whatever else is written on the same file system.
         sync_folders(&layout.root).map_err(failed)?;
-        let total_bytes = statvfs(&layout)?.total_bytes;
+        let total_bytes = statvfs(&layout)?.1.total_bytes;
         let spares = Spares::open(&layout.spares(), total_bytes, options).map_err(failed)?;
         let direct = match options.direct {
             Direct::Auto => probe(&layout.temporary().join("probe")),
@@ -87,10 +87,10 @@ impl Member {
             direct,
             keys: (0..KEY_LOCKS).map(|_| tokio::sync::Mutex::default()).collect(),
             hasher: RandomState::new(),
-            settling: tokio::sync::RwLock::default(),
             folders: tokio::sync::Mutex::default(),
             used_bytes: AtomicI64::new(used_bytes as i64),
             temporaries: AtomicU64::new(0),
+            reads: AtomicUsize::new(0),
             failed: Mutex::new(None),
             _lock: lock,
         })
@@ -141,6 +141,13 @@ impl Member {
         self.failed.lock().clone().map_or(Ok(()), Err)
     }
 
+    /// Every write fails from now on, as when the disk has gone.
+    #[cfg(test)]
+    pub(super) fn break_for_test(&self) {
+        let gone = std::io::Error::from_raw_os_error(libc::EIO);
+        *self.failed.lock() = Some(Error::io(format!("writing to '{}'", self.path().display()), gone));
+    }
+
     /// Makes the names in a folder durable. A failure is final, because the kernel may have dropped the names and
     /// would answer a second attempt with success.
     pub(super) fn sync_folder_now(&self, folder: &Path) -> Result<()> {
@@ -153,13 +160,14 @@ impl Member {
     }
 
     /// Room on the file system, and what this pool takes of it.
-    pub(super) async fn room(&self) -> Result<Room> {
+    /// Members on one file system tell the same device.
+    pub(super) async fn room(&self) -> Result<(u64, Room)> {
         let layout = self.layout.clone();
-        let mut room = self.io.blocking(move || statvfs(&layout)).await?;
+        let (device, mut room) = self.io.blocking(move || statvfs(&layout)).await?;
         // Spare journal files are ours to give back.
         room.free_bytes = room.free_bytes.saturating_add(self.spares.bytes());
         room.used_bytes = self.used_bytes.load(Ordering::Relaxed).max(0) as u64;
-        Ok(room)
+        Ok((device, room))
     }
 
     pub(super) async fn journal_list(&self) -> Result<Vec<JournalId>> {
@@ -179,14 +187,16 @@ fn parse_id(name: &str) -> Option<JournalId> {
     Some(JournalId(id.to_be_bytes()))
 }
 
-fn statvfs(layout: &Layout) -> Result<Room> {
+fn statvfs(layout: &Layout) -> Result<(u64, Room)> {
     let stat = rustix::fs::statvfs(&layout.root)
         .map_err(|e| Error::io(format!("asking for the room at '{}'", layout.root.display()), e.into()))?;
-    Ok(Room {
+    let room = Room {
         total_bytes: stat.f_blocks * stat.f_frsize,
         free_bytes: stat.f_bavail * stat.f_frsize,
         used_bytes: 0,
-    })
+    };
+    let device = fs::metadata(&layout.root).map_or(0, |root| root.dev());
+    Ok((device, room))
 }
 
 /// Empties a folder.

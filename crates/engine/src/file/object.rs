@@ -1,16 +1,16 @@
-//! Objects as files: put, get, delete.
+//! One copy of an object, as a file: write, name, look, read, delete.
 //!
 //! A put writes a file of no name, makes it durable, gives it its name, makes the name durable: in that order, so
 //! that a name never leads to half an object. Whoever reads the key meanwhile waits for the key's lock, so that
-//! nothing is shown that a loss of power could still take back.
+//! nothing is shown that a loss of power could still take back. What keeps the copies together is [`super::copies`].
 
 use super::durable::{rename_new, unsupported};
 use super::handles::Handle;
 use super::header::{HEADER_BYTES, Header, SUMMED_BYTES_MAX};
 use super::layout::Place;
 use super::member::{Member, SharedFile, Temporary, file_error, occupied_by};
+use crate::Key;
 use crate::io::buffers;
-use crate::{Key, Version};
 use bytes::Bytes;
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -26,32 +26,26 @@ const DIRECT_FROM_BYTES: usize = 64 << 10;
 const COPY_BYTES: usize = 1 << 20;
 
 impl Member {
-    /// Puts an object: a new one, or over the version `expected`.
-    pub(super) async fn put(
+    /// Gives a written file its name, durably. `replaces`: over what has the name already.
+    pub(super) async fn publish(
         self: &Arc<Self>,
         key: &Key,
-        bytes: Bytes,
-        expected: Option<&Version>,
-    ) -> Result<Version> {
+        temporary: Temporary,
+        replaces: bool,
+    ) -> Result<()> {
         let place = self.layout.place(key)?;
         let _held = self.lock_key(key).await;
         self.check_sound()?;
-        let count = self.check_expected(key, &place, expected).await? + 1;
-        let header = Header::of(&bytes, count, self.env.random());
-        let temporary = self.write_or_make_room(&header, bytes).await?;
         self.ensure_folder(&place).await?;
-
-        let _settling = self.settling.read().await;
         let member = self.clone();
-        let replaces = expected.is_some();
         let named = self.io.blocking(move || -> Result<()> {
             // Moved in whole: a closure would take its flag alone.
             let mut temporary = temporary;
             let failed = |e| file_error("putting", &place.file, e);
             let before_bytes = if replaces {
-                let before = fs::metadata(&place.file).map_err(failed)?;
+                let before = fs::metadata(&place.file).map_or(0, |before| occupied_by(&before));
                 fs::rename(&temporary.path, &place.file).map_err(failed)?;
-                occupied_by(&before)
+                before
             } else {
                 rename_new(&temporary.path, &place.file).map_err(failed)?;
                 0
@@ -63,33 +57,12 @@ impl Member {
         });
         let result = named.await;
         self.handles.forget(key);
-        result?;
-        Ok(header.version())
-    }
-
-    /// The number of the put that made what is there now; 0 for nothing.
-    async fn check_expected(&self, key: &Key, place: &Place, expected: Option<&Version>) -> Result<u64> {
-        let path = place.file.clone();
-        let Some(expected) = expected else {
-            let there = self.io.blocking(move || path.try_exists()).await;
-            return match there {
-                Ok(false) => Ok(0),
-                Ok(true) => Err(Error::new(Kind::AlreadyExists, format!("object '{key}' exists already"))),
-                Err(e) => Err(file_error("looking for", &place.file, e)),
-            };
-        };
-        let found = self.io.blocking(move || read_header(&path)).await;
-        let found = found.map_err(|e| named(e, key))?;
-        let version = found.version();
-        if version != *expected {
-            let why = format!("object '{key}' is version {}, not {}", version.0, expected.0);
-            return Err(Error::new(Kind::Conflict, why).remedy("read it again"));
-        }
-        Ok(found.count)
+        result
     }
 
     /// Writes a durable file without its name; where the disk is full, spare journal files give way.
-    async fn write_or_make_room(self: &Arc<Self>, header: &Header, bytes: Bytes) -> Result<Temporary> {
+    pub(super) async fn stage(self: &Arc<Self>, header: &Header, bytes: Bytes) -> Result<Temporary> {
+        self.check_sound()?;
         match self.write(header, bytes.clone()).await {
             Err(error) if error.kind() == Kind::NoSpace => {
                 let member = self.clone();
@@ -160,39 +133,44 @@ impl Member {
         Ok(())
     }
 
-    /// The whole of an object. A document is verified.
-    pub(super) async fn get(self: &Arc<Self>, key: &Key) -> Result<(Bytes, Version)> {
-        loop {
-            let (header, document) = self.look(key).await?;
-            let payload = match document {
-                Some(payload) => payload,
-                None => {
-                    let payload = self.get_range(key, 0, usize::MAX).await?;
-                    // Meanwhile another object may have come in its place.
-                    if self.look(key).await?.0 != header {
-                        continue;
-                    }
-                    payload
-                }
-            };
-            header.verify(&payload).map_err(|e| named(e, key))?;
-            return Ok((payload, header.version()));
-        }
-    }
-
-    /// An object's header, and its payload too when it is a document's.
-    async fn look(self: &Arc<Self>, key: &Key) -> Result<(Header, Option<Bytes>)> {
+    /// An object's header, and its payload too when it is a document's; both sound. `None` when it is absent.
+    pub(super) async fn look(self: &Arc<Self>, key: &Key) -> Result<Option<(Header, Option<Bytes>)>> {
         let path = self.layout.place(key)?.file;
         let _held = self.lock_key(key).await;
-        self.io.blocking(move || read_document(&path)).await.map_err(|e| named(e, key))
+        let found = self.io.blocking(move || -> Result<_> {
+            let (header, payload) = read_document(&path)?;
+            payload.iter().try_for_each(|payload| header.verify(payload))?;
+            Ok((header, payload))
+        });
+        match found.await {
+            Ok(found) => Ok(Some(found)),
+            Err(error) if error.kind() == Kind::NotFound => Ok(None),
+            Err(error) => Err(self.named(error, key)),
+        }
     }
 
     /// Part of an object.
     pub(super) async fn get_range(self: &Arc<Self>, key: &Key, offset: u64, len: usize) -> Result<Bytes> {
-        let handle = match self.handles.find(key) {
-            Some(handle) => handle,
-            None => self.open_handle(key).await?,
-        };
+        let handle = self.handle(key).await?;
+        self.read_handle(key, &handle, offset, len).await
+    }
+
+    /// An object, open for reading.
+    pub(super) async fn handle(self: &Arc<Self>, key: &Key) -> Result<Arc<Handle>> {
+        match self.handles.find(key) {
+            Some(handle) => Ok(handle),
+            None => self.open_handle(key).await,
+        }
+    }
+
+    /// Part of an open object.
+    pub(super) async fn read_handle(
+        &self,
+        key: &Key,
+        handle: &Handle,
+        offset: u64,
+        len: usize,
+    ) -> Result<Bytes> {
         let begin = offset.min(handle.len);
         let end = begin.saturating_add(len as u64).min(handle.len);
         if begin == end {
@@ -203,16 +181,26 @@ impl Member {
         let first = begin / align * align;
         let span = (end.next_multiple_of(align) - first) as usize;
         let read = self.io.read_at(&handle.file, buffers::take(span), HEADER_BYTES as u64 + first).await;
-        let read = read.map_err(|e| Error::io(format!("reading object '{key}' at {begin}"), e))?;
+        let read = read.map_err(|e| {
+            Error::io(format!("reading object '{key}' in '{}' at {begin}", self.path().display()), e)
+        })?;
         if (read.len() as u64) < end - first {
-            let why = format!(
-                "object '{key}' ends at {} although it has {} bytes",
-                first + read.len() as u64,
-                handle.len
-            );
-            return Err(Error::new(Kind::Corrupt, why).remedy("run a scrub"));
+            let ends = first + read.len() as u64;
+            let why = format!("it ends at {ends} although it has {} bytes", handle.len);
+            return Err(self.named(Error::new(Kind::Corrupt, why), key));
         }
         Ok(buffers::freeze(read).slice((begin - first) as usize..(end - first) as usize))
+    }
+
+    /// The words of an error in terms of the object rather than of its file, where the caller knows better.
+    pub(super) fn named(&self, error: Error, key: &Key) -> Error {
+        match error.kind() {
+            Kind::NotFound => not_found(key),
+            Kind::Corrupt => error
+                .context(format!("object '{key}' in '{}'", self.path().display()))
+                .remedy("run a scrub, or restore it"),
+            _ => error,
+        }
     }
 
     /// Opens an object for reading, and keeps it open.
@@ -230,11 +218,27 @@ impl Member {
         });
         let (file, len) = opened.await.map_err(|e| open_error(e, key))?;
         let Some(len) = len.checked_sub(HEADER_BYTES as u64) else {
-            return Err(Error::new(Kind::Corrupt, format!("object '{key}' is shorter than its header")));
+            return Err(self.named(Error::new(Kind::Corrupt, "it is shorter than its header"), key));
         };
         let handle = Handle::new(file, len);
         self.handles.keep(key, handle.clone());
         Ok(handle)
+    }
+
+    /// Writes over part of an object that is there, durably: sound bytes over damaged ones.
+    pub(super) async fn mend(self: &Arc<Self>, key: &Key, offset: u64, bytes: Bytes) -> Result<()> {
+        let path = self.layout.place(key)?.file;
+        let _held = self.lock_key(key).await;
+        self.check_sound()?;
+        let mended = self.io.blocking(move || {
+            // Through the page cache: a range begins and ends anywhere.
+            let file = fs::OpenOptions::new().write(true).open(&path)?;
+            file.write_all_at(&bytes, HEADER_BYTES as u64 + offset)?;
+            file.sync_data()
+        });
+        mended
+            .await
+            .map_err(|e| Error::io(format!("mending object '{key}' in '{}'", self.path().display()), e))
     }
 
     /// Deletes an object, durably.
@@ -242,7 +246,6 @@ impl Member {
         let place = self.layout.place(key)?;
         let _held = self.lock_key(key).await;
         self.check_sound()?;
-        let _settling = self.settling.read().await;
         let member = self.clone();
         let gone = self.io.blocking(move || -> Result<()> {
             let failed = |e| file_error("deleting", &place.file, e);
@@ -308,15 +311,6 @@ fn read_beginning(path: &Path, whole_max: usize) -> Result<AlignedBuf> {
     Ok(bytes)
 }
 
-/// The words of an error in terms of the object rather than of its file, where the caller knows better.
-pub(super) fn named(error: Error, key: &Key) -> Error {
-    match error.kind() {
-        Kind::NotFound => not_found(key),
-        Kind::Corrupt => error.context(format!("object '{key}'")).remedy("run a scrub, or restore it"),
-        _ => error,
-    }
-}
-
 fn open_error(error: std::io::Error, key: &Key) -> Error {
     match error.kind() {
         ErrorKind::NotFound => not_found(key),
@@ -324,6 +318,6 @@ fn open_error(error: std::io::Error, key: &Key) -> Error {
     }
 }
 
-fn not_found(key: &Key) -> Error {
+pub(super) fn not_found(key: &Key) -> Error {
     Error::new(Kind::NotFound, format!("object '{key}' does not exist"))
 }

@@ -12,6 +12,11 @@ pub struct Options {
     pub copies: usize,
     /// Whether to go around the page cache.
     pub direct: Direct,
+    /// Whether to go on without directories that are missing, although they may hold what the others do not, and
+    /// without filling again those that were dropped.
+    pub degraded: bool,
+    /// Empty directories that take the place of dropped members. Never unasked: an empty mount point looks the same.
+    pub replace: Vec<PathBuf>,
     /// Whether to make the pool when the directories are empty or absent.
     pub create: bool,
     /// Objects kept open for reading, at most. `None`: half of the descriptors the process may have, and 4096 at
@@ -39,6 +44,8 @@ impl Options {
             dirs: vec![dir.into()],
             copies: 1,
             direct: Direct::Auto,
+            degraded: false,
+            replace: Vec::new(),
             create: true,
             handles_max: None,
             journal_file_bytes_max: 64 << 20,
@@ -66,10 +73,18 @@ impl Options {
                     options.copies =
                         value.parse().map_err(|_| wrong(format!("copies={value} is not a number")))?;
                 }
+                ("replace", _) => options.replace.push(value.into()),
+                ("degraded", "yes") => options.degraded = true,
+                ("degraded", "no") => options.degraded = false,
+                ("degraded", _) => return Err(wrong(format!("degraded={value} is neither yes nor no"))),
                 ("direct", "auto") => options.direct = Direct::Auto,
                 ("direct", "never") => options.direct = Direct::Never,
                 ("direct", _) => return Err(wrong(format!("direct={value} is neither auto nor never"))),
-                _ => return Err(wrong(format!("unknown parameter '{name}' (known: also, copies, direct)"))),
+                _ => {
+                    return Err(wrong(format!(
+                        "unknown parameter '{name}' (known: also, copies, degraded, direct, replace)"
+                    )));
+                }
             }
         }
         options.check().map_err(|e| e.context(format!("pool URL '{url}'")))?;
@@ -90,6 +105,10 @@ impl Options {
             if self.dirs[..index].contains(dir) {
                 return wrong(format!("'{}' is named twice", dir.display()), "name each directory once");
             }
+        }
+        if let Some(dir) = self.replace.iter().find(|dir| !self.dirs.contains(dir)) {
+            let why = format!("'{}' is to replace, and is not named itself", dir.display());
+            return wrong(why, "name it with also=, too");
         }
         if self.copies == 0 {
             return wrong("copies=0 keeps nothing".into(), "ask for at least one copy");
@@ -147,6 +166,8 @@ mod tests {
             ("file:///d?colour=red", "unknown parameter 'colour'"),
             ("file:///d?also", "has no value"),
             ("file:///d?direct=maybe", "neither auto nor never"),
+            ("file:///d?replace=/e", "not named itself"),
+            ("file:///d?degraded=1", "neither yes nor no"),
             ("file:///%zz", "two hex digits"),
         ] {
             let error = Options::parse(url).unwrap_err();

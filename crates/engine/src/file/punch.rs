@@ -2,8 +2,8 @@
 
 use super::durable::unsupported;
 use super::header::{HEADER_BYTES, Header};
-use super::member::{Member, file_error, occupied_by};
-use super::object::{named, read_header};
+use super::member::{Member, Temporary, file_error, occupied_by};
+use super::object::read_header;
 use crate::Key;
 use rustix::fs::{FallocateFlags, fallocate};
 use std::fs::{File, OpenOptions};
@@ -36,8 +36,53 @@ impl Member {
             member.count_bytes(before, after);
             Ok(before.saturating_sub(after))
         });
-        punched.await.map_err(|e| named(e, key))
+        punched.await.map_err(|e| self.named(e, key))
     }
+}
+
+impl Member {
+    /// Where an object's file has holes, as ranges of the payload; none where that cannot be told.
+    pub(super) async fn holes(&self, key: &Key) -> Vec<Range<u64>> {
+        let Ok(place) = self.layout.place(key) else { return Vec::new() };
+        self.io.blocking(move || holes(&place.file).unwrap_or_default()).await
+    }
+
+    /// Punches holes into a file that has no name yet, so that a copy takes no more room than what it is copied
+    /// from. Where that fails the copy takes more room, and is right all the same.
+    pub(super) async fn punch_temporary(&self, temporary: Temporary, holes: Vec<Range<u64>>) -> Temporary {
+        if holes.is_empty() {
+            return temporary;
+        }
+        let punch = move || {
+            if let Ok(file) = OpenOptions::new().write(true).open(&temporary.path) {
+                let _ = holes.into_iter().try_for_each(|hole| dig(&file, &temporary.path, hole));
+                // The bytes are durable already; of the holes a crash may take what it likes.
+            }
+            temporary
+        };
+        self.io.blocking(punch).await
+    }
+}
+
+fn holes(path: &Path) -> std::io::Result<Vec<Range<u64>>> {
+    use rustix::fs::{SeekFrom, seek};
+    let file = File::open(path)?;
+    let (mut at, end) = (HEADER_BYTES as u64, file.metadata()?.len());
+    let mut holes = Vec::new();
+    while at < end {
+        let hole = seek(&file, SeekFrom::Hole(at))?;
+        if hole >= end {
+            break;
+        }
+        at = match seek(&file, SeekFrom::Data(hole)) {
+            Ok(data) => data,
+            // No data behind the hole.
+            Err(rustix::io::Errno::NXIO) => end,
+            Err(error) => return Err(error.into()),
+        };
+        holes.push(hole - HEADER_BYTES as u64..at / PAGE * PAGE - HEADER_BYTES as u64);
+    }
+    Ok(holes)
 }
 
 /// Takes the sum out of the header of an object that has one over all its bytes, durably and before the first hole,

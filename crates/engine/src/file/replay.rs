@@ -3,13 +3,18 @@
 //! The files are made durable first. Then they are read in the order of their numbers: within a file chunk follows chunk;
 //! where the next one is not there, it can only be at the beginning of the next file; where it is not there
 //! either, the journal ends. Files before a gap in the numbers were trimmed, and a crash brought them back.
+//!
+//! Where a file has several replicas a chunk is taken from any that has it whole, and written, durably, to those that
+//! have not, before it is given out: what was served from it cannot be lost with one directory.
 
 use super::member::{Member, SharedFile, file_error};
+use super::members::{Members, View};
+use super::replica::file_name;
 use crate::chunks::Replay;
 use crate::{JournalId, JournalReader};
 use async_trait::async_trait;
 use bytes::Bytes;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,53 +26,77 @@ const WINDOW_BYTES: usize = 1 << 20;
 
 /// The reading end.
 pub(super) struct FileReader {
-    member: Arc<Member>,
+    members: Arc<Members>,
     replay: Replay,
-    /// The file being read, first, and those behind it.
-    files: VecDeque<ReplayFile>,
+    /// The file being read, first, and those behind it; of each all replicas.
+    files: VecDeque<Vec<ReplayFile>>,
     at: u64,
-    /// What was read of the first file last, and from where.
-    window: (u64, Bytes),
 }
 
 struct ReplayFile {
+    seat: usize,
+    member: Arc<Member>,
     file: SharedFile,
     path: PathBuf,
+    /// What was read of it last, and from where.
+    window: (u64, Bytes),
 }
 
 /// Opens a journal that nobody writes any more.
-pub(super) async fn open(member: &Arc<Member>, id: JournalId) -> Result<FileReader> {
-    let (by, folder) = (member.clone(), member.layout.journal(id));
-    let opened = member.io.blocking(move || -> Result<VecDeque<ReplayFile>> {
-        let failed = |e: std::io::Error| match e.kind() {
-            std::io::ErrorKind::NotFound => {
-                Error::new(Kind::NotFound, format!("journal {id} does not exist"))
+pub(super) async fn open(members: &Arc<Members>, id: JournalId) -> Result<FileReader> {
+    let view = members.view();
+    let files = files_of(&view, id)
+        .await?
+        .ok_or_else(|| Error::new(Kind::NotFound, format!("journal {id} does not exist")))?;
+    let mut opened = VecDeque::new();
+    for (number, seats) in files {
+        let mut replicas = Vec::new();
+        let mut failed = None;
+        for seat in seats {
+            match ReplayFile::open(seat, view.member(seat), id, number).await {
+                Ok(replica) => replicas.push(replica),
+                Err(error) => failed = Some(error),
             }
-            _ => file_error("opening journal", &folder, e),
-        };
-        let mut numbers = Vec::new();
-        for entry in fs::read_dir(&folder).map_err(failed)? {
-            let name = entry.map_err(failed)?.file_name();
-            numbers.extend(name.to_str().and_then(|name| name.parse::<u64>().ok()));
         }
-        by.sync_folder_now(&folder)?;
-        let open = |number| {
-            let path = folder.join(format!("{number:08}"));
-            let file =
-                by.open_options().read(true).open(&path).map_err(|e| file_error("opening", &path, e))?;
-            file.sync_data().map_err(|e| file_error("making durable", &path, e))?;
-            Ok(ReplayFile { file: Arc::new(file), path })
-        };
-        kept(numbers).into_iter().map(open).collect()
-    });
-    let files = opened.await?;
-    Ok(FileReader {
-        member: member.clone(),
-        replay: Replay::new(id),
-        files,
-        at: 0,
-        window: (0, Bytes::new()),
-    })
+        match failed {
+            Some(error) if replicas.is_empty() => return Err(error),
+            Some(error) => tracing::warn!(%error, "a copy of a journal's file cannot be opened, another can"),
+            None => {}
+        }
+        opened.push_back(replicas);
+    }
+    Ok(FileReader { members: members.clone(), replay: Replay::new(id), files: opened, at: 0 })
+}
+
+/// The files of a journal that were kept, and the seats of the members that have them; `None`: nobody knows it.
+pub(super) async fn files_of(view: &View, id: JournalId) -> Result<Option<BTreeMap<u64, Vec<usize>>>> {
+    let mut found: Option<BTreeMap<u64, Vec<usize>>> = None;
+    for (seat, member) in view.current() {
+        let (by, folder) = (member.clone(), member.layout.journal(id));
+        let listed = member.io.blocking(move || -> Result<Option<Vec<u64>>> {
+            let failed = |e| file_error("opening journal", &folder, e);
+            let entries = match fs::read_dir(&folder) {
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+                other => other.map_err(failed)?,
+            };
+            let mut numbers = Vec::new();
+            for entry in entries {
+                let name = entry.map_err(failed)?.file_name();
+                numbers.extend(name.to_str().and_then(|name| name.parse::<u64>().ok()));
+            }
+            by.sync_folder_now(&folder)?;
+            Ok(Some(numbers))
+        });
+        if let Some(numbers) = listed.await? {
+            let found = found.get_or_insert_default();
+            numbers.into_iter().for_each(|number| found.entry(number).or_default().push(seat));
+        }
+    }
+    Ok(found.map(|mut files| {
+        let kept = kept(files.keys().copied().collect());
+        files.retain(|number, _| kept.contains(number));
+        files
+    }))
 }
 
 /// The numbers behind the last gap, in order.
@@ -77,55 +106,126 @@ fn kept(mut numbers: Vec<u64>) -> Vec<u64> {
     numbers.split_off(after_gap)
 }
 
-impl FileReader {
-    /// `len` bytes at the present place, or what the file has of them.
-    async fn read(&mut self, len: usize) -> Result<Bytes> {
+impl ReplayFile {
+    async fn open(seat: usize, member: &Arc<Member>, id: JournalId, number: u64) -> Result<ReplayFile> {
+        let (by, path) = (member.clone(), member.layout.journal(id).join(file_name(number)));
+        let at = path.clone();
+        let opened = member.io.blocking(move || {
+            let file = by.open_options().read(true).write(true).open(&at);
+            let file = file.map_err(|e| file_error("opening", &at, e))?;
+            file.sync_data().map_err(|e| file_error("making durable", &at, e))?;
+            Ok::<_, Error>(file)
+        });
+        let file = Arc::new(opened.await?);
+        Ok(ReplayFile { seat, member: member.clone(), file, path, window: (0, Bytes::new()) })
+    }
+
+    /// `len` bytes at a place, or what the file has of them.
+    async fn read(&mut self, at: u64, len: usize) -> Result<Bytes> {
         let (begin, bytes) = &self.window;
-        let skip = self.at.checked_sub(*begin).map_or(usize::MAX, |skip| skip as usize);
+        let skip = at.checked_sub(*begin).map_or(usize::MAX, |skip| skip as usize);
         if let Some(end) = skip.checked_add(len).filter(|end| *end <= bytes.len()) {
             return Ok(bytes.slice(skip..end));
         }
-        let Some(first) = self.files.front() else { return Ok(Bytes::new()) };
         let buf = AlignedBuf::zeroed(len.max(WINDOW_BYTES));
-        let read = self.member.io.read_at(&first.file, buf, self.at).await;
-        let bytes = read.map_err(|e| file_error("reading journal", &first.path, e))?.freeze();
-        self.window = (self.at, bytes.clone());
+        let read = self.member.io.read_at(&self.file, buf, at).await;
+        let bytes = read.map_err(|e| file_error("reading journal", &self.path, e))?.freeze();
+        self.window = (at, bytes.clone());
         Ok(bytes.slice(..len.min(bytes.len())))
     }
 
-    /// What lies at the present place, if it looks like a chunk.
-    async fn candidate(&mut self) -> Result<Option<Bytes>> {
-        let head = self.read(AlignedBuf::ALIGN).await?;
+    /// What lies at a place, if it looks like a chunk.
+    async fn candidate(&mut self, at: u64) -> Result<Option<Bytes>> {
+        let head = self.read(at, AlignedBuf::ALIGN).await?;
         let Some(header) = ChunkHeader::peek(&head).filter(|h| h.padded_len() <= CHUNK_BYTES_MAX) else {
             return Ok(None);
         };
-        let chunk = self.read(header.padded_len()).await?;
+        let chunk = self.read(at, header.padded_len()).await?;
         Ok((chunk.len() == header.padded_len()).then_some(chunk))
     }
 
-    /// Looks at every chunk behind the end, wherever in the files it begins.
-    async fn check_beyond(&mut self) -> Result<()> {
-        while !self.files.is_empty() {
-            while !self.read(1).await?.is_empty() {
-                let found = self.candidate().await?;
-                if let Some(chunk) = &found {
-                    self.replay.check_beyond(chunk)?;
-                }
-                // What looks like a chunk may be a torn one that hides others.
-                self.at += AlignedBuf::ALIGN as u64;
+    /// Looks at every chunk behind the end, wherever in the file it begins.
+    async fn check_beyond(&mut self, replay: &Replay, mut at: u64) -> Result<()> {
+        while !self.read(at, 1).await?.is_empty() {
+            if let Some(chunk) = self.candidate(at).await? {
+                replay.check_beyond(&chunk)?;
             }
-            self.files.pop_front();
-            self.at = 0;
-            self.window = (0, Bytes::new());
+            // What looks like a chunk may be a torn one that hides others.
+            at += AlignedBuf::ALIGN as u64;
         }
         Ok(())
     }
 
+    /// Makes this replica hold the chunk too, durably.
+    async fn level(&mut self, at: u64, chunk: &Bytes) -> Result<()> {
+        // One that cannot be read is written like one that is torn.
+        if self.read(at, chunk.len()).await.is_ok_and(|found| found == chunk) {
+            return Ok(());
+        }
+        self.window = (0, Bytes::new());
+        self.member.check_sound()?;
+        let aligned = AlignedBuf::copy_of(chunk).freeze();
+        let written = async {
+            self.member.io.write_all_at(&self.file, aligned, at).await?;
+            self.member.io.datasync(&self.file).await
+        };
+        written.await.map_err(|e| file_error("making journals the same:", &self.path, e).with_kind(Kind::Io))
+    }
+}
+
+impl FileReader {
     /// The chunk at the present place if it is the next one.
     async fn accept(&mut self) -> Result<Option<Bytes>> {
-        let accepted = self.candidate().await?.and_then(|chunk| self.replay.accept(chunk));
-        self.at += accepted.as_ref().map_or(0, |chunk| chunk.len() as u64);
-        Ok(accepted)
+        let Some(replicas) = self.files.front_mut() else { return Ok(None) };
+        let (mut accepted, mut failed, mut readable) = (None, None, false);
+        for replica in replicas.iter_mut() {
+            match replica.candidate(self.at).await {
+                Ok(candidate) => {
+                    readable = true;
+                    accepted = candidate.and_then(|chunk| self.replay.accept(chunk));
+                }
+                Err(error) => failed = Some(error),
+            }
+            if accepted.is_some() {
+                break;
+            }
+        }
+        let Some(chunk) = accepted else {
+            // An end that nobody could look at is no end.
+            return match failed {
+                Some(error) if !readable => Err(error),
+                _ => Ok(None),
+            };
+        };
+        if replicas.len() > 1 {
+            let mut lost = Vec::new();
+            for replica in replicas.iter_mut() {
+                if let Err(error) = replica.level(self.at, &chunk).await {
+                    self.members.without(replica.seat, error).await?;
+                    lost.push(replica.seat);
+                }
+            }
+            replicas.retain(|replica| !lost.contains(&replica.seat));
+        }
+        self.at += chunk.len() as u64;
+        Ok(Some(chunk))
+    }
+
+    async fn check_beyond(&mut self) -> Result<()> {
+        let mut at = self.at;
+        for replicas in &mut self.files {
+            let several = replicas.len() > 1;
+            for replica in replicas {
+                match replica.check_beyond(&self.replay, at).await {
+                    Err(error) if several && error.kind() == Kind::Io => {
+                        tracing::warn!(%error, "a copy of a journal's file cannot be read");
+                    }
+                    other => other?,
+                }
+            }
+            at = 0;
+        }
+        Ok(())
     }
 }
 
@@ -138,7 +238,6 @@ impl JournalReader for FileReader {
         if self.at > 0 && self.files.len() > 1 {
             self.files.pop_front();
             self.at = 0;
-            self.window = (0, Bytes::new());
             if let Some(chunk) = self.accept().await? {
                 return Ok(Some(chunk));
             }

@@ -129,7 +129,7 @@ impl Spares {
         member.env.spawn("journal-spare", async move {
             let member = by;
             let spare = member.spares.to_make(0);
-            let free_bytes = member.room().await.map_or(0, |room| room.free_bytes);
+            let free_bytes = member.room().await.map_or(0, |(_, room)| room.free_bytes);
             // A nearly full disk has better uses for its last bytes.
             if spare.bytes <= member.spares.kept_bytes_max.min(free_bytes / 4) {
                 match make(&member, &spare, true).await {

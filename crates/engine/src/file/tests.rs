@@ -6,8 +6,11 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use stonefold_env::SystemWorld;
 use stonefold_format::chunk;
+use stonefold_types::Kind;
 
 mod full;
+mod membership;
+mod several;
 
 fn env() -> Env {
     Env::new(SystemWorld::new(tokio::runtime::Handle::current(), 1).unwrap())
@@ -34,6 +37,11 @@ fn tempdir() -> tempfile::TempDir {
 
 async fn open(options: &Options) -> Result<FileEngine> {
     FileEngine::open(env(), options.clone()).await
+}
+
+/// The member of a pool on one directory.
+fn only(engine: &FileEngine) -> Arc<member::Member> {
+    engine.members.view().member(0).clone()
 }
 
 #[tokio::test]
@@ -127,7 +135,7 @@ async fn open_objects_are_bounded() {
     }
     for n in (0..20).chain([0, 1, 0, 1, 2, 19, 3]) {
         assert_eq!(engine.get_range(&key(n), 4090, 20).await.unwrap()[..], [n; 20]);
-        assert!(engine.member.handles.len() <= 4);
+        assert!(only(&engine).handles.len() <= 4);
     }
 }
 
@@ -138,7 +146,7 @@ async fn damage_is_told() {
     let engine = open(&Options::new(dir.path())).await.unwrap();
     let key = Key::new("head/x");
     engine.put_new(&key, vec![7; 10_000].into()).await.unwrap();
-    let path = engine.member.layout.place(&key).unwrap().file;
+    let path = only(&engine).layout.place(&key).unwrap().file;
     let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
     for (at, length) in [(4096 + 5000, 14_096), (20, 14_096), (0, 9_000), (0, 100)] {
         let sound = fs::read(&path).unwrap();
@@ -171,7 +179,7 @@ async fn a_torn_journal_ends_before_the_tear() {
         }
         drop(journal);
         // Eight chunks of 8 KiB lie in each file of 64 KiB.
-        let path = engine.member.layout.journal(id).join(format!("{:08}", torn / 8));
+        let path = only(&engine).layout.journal(id).join(format!("{:08}", torn / 8));
         let file = fs::OpenOptions::new().write(true).open(path).unwrap();
         file.write_all_at(b"torn", torn % 8 * 8192 + 5000).unwrap();
         let mut reader = engine.journal_open(id).await.unwrap();
@@ -201,7 +209,7 @@ async fn a_journal_that_lost_what_was_durable_is_refused() {
             journal.append(chunk.freeze()).await.unwrap();
         }
         drop(journal);
-        let path = engine.member.layout.journal(id).join(format!("{:08}", rotten / 8));
+        let path = only(&engine).layout.journal(id).join(format!("{:08}", rotten / 8));
         let file = fs::OpenOptions::new().write(true).open(path).unwrap();
         file.write_all_at(b"rot", rotten % 8 * 8192 + 5000).unwrap();
         let mut reader = engine.journal_open(id).await.unwrap();

@@ -88,3 +88,37 @@ async fn a_full_disk_refuses_loses_nothing_and_recovers() {
     }
     assert!(reader.next().await.unwrap().is_none());
 }
+
+/// Where one of two directories is full, a put fails and leaves nothing in the other, and neither is dropped.
+#[tokio::test]
+async fn one_full_directory_of_two_refuses_and_is_kept() {
+    let small = match Small::mount(64 << 20) {
+        Ok(small) => small,
+        Err(why) => return println!("skipped: no small file system can be mounted here: {why}"),
+    };
+    let large = tempdir();
+    let dirs = vec![large.path().join("large"), small.path()];
+    let options = Options { dirs: dirs.clone(), copies: 2, ..Options::new(small.path()) };
+    let engine = open(&options).await.unwrap();
+    let key = |n: u64| Key::new(format!("segment/{n}"));
+    let room = engine.room().await.unwrap();
+    assert!(room.free_bytes < 64 << 20, "the lesser room counts: {room:?}");
+    let mut count = 0;
+    let refused = loop {
+        match engine.put_new(&key(count), vec![count as u8; 3 << 20].into()).await {
+            Ok(_) => count += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(refused.kind(), Kind::NoSpace, "{refused}");
+    assert!(refused.to_string().contains(small.path().to_str().unwrap()), "{refused}");
+    assert!(count > 10, "{count} objects of 3 MiB fit into 64 MiB");
+    assert_eq!(engine.list("segment/", None, 1000).await.unwrap().len() as u64, count);
+    assert_eq!(engine.get(&key(count)).await.unwrap_err().kind(), Kind::NotFound);
+    for dir in &dirs {
+        assert_eq!(fs::read_dir(dir.join("temporary")).unwrap().count(), 0, "nothing is left behind");
+    }
+    assert!(!engine.describe().contains("DEGRADED"));
+    engine.delete(&key(0)).await.unwrap();
+    engine.put_new(&key(count), vec![9; 3 << 20].into()).await.unwrap();
+}

@@ -1,0 +1,296 @@
+//! Objects on several members: each on as many as there are copies, all of them the same put.
+//!
+//! A put writes its file on every target first and names it only then; so a full or failing member shows before
+//! anything has changed. A crash between the names leaves the new version here and the old one there: the newest
+//! wins, and whoever looks next makes it so everywhere before he shows it ([`super::heal`]).
+//!
+//! A target that fails is dropped, and whichever member takes its place gets the copy instead.
+
+use super::header::{Header, SUMMED_BYTES_MAX};
+use super::member::Member;
+use super::members::{Members, View};
+use super::object::not_found;
+use super::placement::Targets;
+use crate::{Key, Listed, Room, Version};
+use bytes::Bytes;
+use futures::future::join_all;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use stonefold_types::{Error, Kind, Result};
+
+impl Members {
+    /// Puts an object: a new one, or over the version `expected`.
+    pub(super) async fn put(
+        self: &Arc<Self>,
+        key: &Key,
+        bytes: Bytes,
+        expected: Option<&Version>,
+    ) -> Result<Version> {
+        let _held = self.lock_key(key).await;
+        let found = self.settle(key).await?.map(|settled| settled.header);
+        let count = check_expected(key, found.as_ref(), expected)? + 1;
+        let header = Header::of(&bytes, count, self.env.random());
+        let mut named = Vec::new();
+        let put = self.put_on_targets(key, &header, &bytes, expected.is_some(), &mut named).await;
+        let changed = expected.is_some() && !named.is_empty();
+        if put.is_err() && expected.is_none() {
+            // A put that fails for want of room leaves nothing behind.
+            let view = self.view();
+            let undone = named.into_iter().filter(|seat| view.is_current(*seat));
+            join_all(undone.map(|seat| view.member(seat).delete(key))).await;
+        }
+        match put {
+            Ok(()) => Ok(header.version()),
+            // NoSpace would say that nothing was changed.
+            Err(error) if error.kind() == Kind::NoSpace && changed => Err(error.with_kind(Kind::Io)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Until every target has it; which ones these are changes when a member is dropped.
+    async fn put_on_targets(
+        self: &Arc<Self>,
+        key: &Key,
+        header: &Header,
+        bytes: &Bytes,
+        replaces: bool,
+        named: &mut Vec<usize>,
+    ) -> Result<()> {
+        loop {
+            let view = self.view();
+            let lacking: Vec<usize> = view.targets(key).iter().filter(|seat| !named.contains(seat)).collect();
+            if lacking.is_empty() {
+                return Ok(());
+            }
+            let stages = lacking.iter().map(|seat| view.member(*seat).stage(header, bytes.clone()));
+            let Some(staged) = self.spare_failing(&lacking, join_all(stages).await).await? else { continue };
+            let _settling = self.settling.read().await;
+            let names = lacking
+                .iter()
+                .zip(staged)
+                .map(|(seat, temporary)| view.member(*seat).publish(key, temporary, replaces));
+            let results = join_all(names).await;
+            named.extend(
+                lacking.iter().zip(&results).filter(|(_, result)| result.is_ok()).map(|(seat, _)| seat),
+            );
+            self.spare_failing(&lacking, results).await?;
+        }
+    }
+
+    /// What each of the members answered; `None` when one failed and was dropped, so that targets have changed.
+    async fn spare_failing<T>(
+        self: &Arc<Self>,
+        seats: &[usize],
+        results: Vec<Result<T>>,
+    ) -> Result<Option<Vec<T>>> {
+        let mut answers = Vec::with_capacity(results.len());
+        let mut dropped = false;
+        for (seat, result) in seats.iter().zip(results) {
+            match result {
+                Ok(answer) => answers.push(answer),
+                Err(error) => {
+                    self.without(*seat, error).await?;
+                    dropped = true;
+                }
+            }
+        }
+        Ok((!dropped).then_some(answers))
+    }
+
+    /// The whole of an object. A document is verified, and the same on every target before it is shown.
+    pub(super) async fn get(self: &Arc<Self>, key: &Key) -> Result<(Bytes, Version)> {
+        loop {
+            let settled = self.settle_locked(key).await?.ok_or_else(|| not_found(key))?;
+            let version = settled.header.version();
+            if let Some(payload) = settled.payload {
+                return Ok((payload, version));
+            }
+            let payload = self.get_range(key, 0, usize::MAX).await?;
+            // Meanwhile another object may have come in its place.
+            let again = self.settle_locked(key).await?.ok_or_else(|| not_found(key))?;
+            if again.header.version() == version {
+                let verified = again.header.verify(&payload);
+                verified
+                    .map_err(|e| e.context(format!("object '{key}'")).remedy("run a scrub, or restore it"))?;
+                return Ok((payload, version));
+            }
+        }
+    }
+
+    /// Part of an object, from whichever copy is least busy, or else from another.
+    pub(super) async fn get_range(self: &Arc<Self>, key: &Key, offset: u64, len: usize) -> Result<Bytes> {
+        let view = self.view();
+        let targets = view.targets(key);
+        let seat = self.least_busy(&view, &targets);
+        match read_from(&view, &targets, seat, key, offset, len).await {
+            Err((seat, error)) if targets.len() > 1 => {
+                self.get_range_elsewhere(&view, &targets, (seat, error), key, offset, len).await
+            }
+            found => found.map_err(|(_, error)| error),
+        }
+    }
+
+    fn least_busy(&self, view: &View, targets: &Targets) -> usize {
+        if targets.len() == 1 {
+            return targets.first();
+        }
+        let busy = |seat: &usize| view.member(*seat).reads.load(Ordering::Relaxed);
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed) % targets.len();
+        // From another place each time, so that idle members take turns.
+        let mut order =
+            targets.iter().skip(turn).chain(targets.iter().take(turn)).map(|seat| (busy(&seat), seat));
+        let first = order.next().expect("an object has targets");
+        order.fold(first, |best, one| if one.0 < best.0 { one } else { best }).1
+    }
+
+    async fn get_range_elsewhere(
+        self: &Arc<Self>,
+        view: &View,
+        targets: &Targets,
+        (failed, mut error): (usize, Error),
+        key: &Key,
+        offset: u64,
+        len: usize,
+    ) -> Result<Bytes> {
+        for seat in targets.iter().filter(|seat| *seat != failed) {
+            match view.member(seat).get_range(key, offset, len).await {
+                Ok(bytes) => {
+                    tracing::warn!(%error, "a copy cannot be read, another can");
+                    // Damage to the file is found by looking; an unreadable range has to be told.
+                    let mend = (error.kind() == Kind::Io).then(|| (failed, offset, bytes.clone()));
+                    self.heal_later(key, mend);
+                    return Ok(bytes);
+                }
+                // An absent copy says less than one that cannot be read.
+                Err(other) if error.kind() == Kind::NotFound => error = other,
+                Err(_) => {}
+            }
+        }
+        Err(error)
+    }
+
+    /// Deletes an object, durably, from every member.
+    pub(super) async fn delete(self: &Arc<Self>, key: &Key) -> Result<()> {
+        let _held = self.lock_key(key).await;
+        let _settling = self.settling.read().await;
+        let view = self.view();
+        let seats: Vec<usize> = view.current().map(|(seat, _)| seat).collect();
+        let deletes = join_all(seats.iter().map(|seat| view.member(*seat).delete(key))).await;
+        self.spare_failing(&seats, deletes).await.map(drop)
+    }
+
+    /// Gives back parts of an object on every member that has it.
+    pub(super) async fn punch(self: &Arc<Self>, key: &Key, ranges: &[Range<u64>]) -> Result<u64> {
+        let _held = self.lock_key(key).await;
+        let view = self.view();
+        let targets = view.targets(key);
+        let mut given = None;
+        for punched in join_all(targets.iter().map(|seat| view.member(seat).punch(key, ranges))).await {
+            match punched {
+                Ok(bytes) => *given.get_or_insert(0) += bytes,
+                Err(error) if error.kind() == Kind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        given.map(|bytes| bytes / view.copies() as u64).ok_or_else(|| not_found(key))
+    }
+
+    /// One page of a listing, of all members together.
+    pub(super) async fn list(&self, prefix: &str, after: Option<&Key>, limit: usize) -> Result<Vec<Listed>> {
+        let view = self.view();
+        let pages = join_all(view.current().map(|(_, member)| member.list(prefix, after, limit))).await;
+        let mut failed = view.roster.dropped().count();
+        let mut listed: BTreeMap<Key, u64> = BTreeMap::new();
+        for page in pages {
+            match page {
+                Ok(page) => page.into_iter().for_each(|one| {
+                    let bytes = listed.entry(one.key).or_default();
+                    *bytes = one.bytes.max(*bytes);
+                }),
+                // Whatever it has the others have too, as long as there are more copies than failures.
+                Err(error) => {
+                    failed += 1;
+                    if failed >= view.copies() {
+                        return Err(error);
+                    }
+                    tracing::warn!(%error, "a directory cannot be listed, the others can");
+                }
+            }
+        }
+        // What was seen may have been named a moment ago: wait until it is durable, everywhere.
+        drop(self.settling.write().await);
+        Ok(listed.into_iter().take(limit).map(|(key, bytes)| Listed { key, bytes }).collect())
+    }
+
+    /// Room for objects, each counted once however many copies it has. Objects spread evenly, so the member with
+    /// the least room says how much is left; members that share a file system share its room.
+    pub(super) async fn room(&self) -> Result<Room> {
+        let view = self.view();
+        let rooms = futures::future::try_join_all(view.current().map(|(_, member)| member.room())).await?;
+        let (count, copies) = (rooms.len() as u64, view.copies_now() as u64);
+        let sharing = |device: u64| rooms.iter().filter(|(other, _)| *other == device).count() as u64;
+        let total: u64 = rooms.iter().map(|(device, room)| room.total_bytes / sharing(*device)).sum();
+        let least = rooms.iter().map(|(device, room)| room.free_bytes / sharing(*device)).min();
+        let used: u64 = rooms.iter().map(|(_, room)| room.used_bytes).sum();
+        Ok(Room {
+            total_bytes: total / copies,
+            free_bytes: least.unwrap_or(0).saturating_mul(count) / copies,
+            used_bytes: used / copies,
+        })
+    }
+}
+
+/// Reads from one copy, counted while it is on its way; the error tells which. A document is read from its first copy, whichever was chosen:
+/// while it is being replaced, copies differ, and no read may be older than one before it.
+async fn read_from(
+    view: &View,
+    targets: &Targets,
+    seat: usize,
+    key: &Key,
+    offset: u64,
+    len: usize,
+) -> std::result::Result<Bytes, (usize, Error)> {
+    let mut seat = seat;
+    let mut handle = view.member(seat).handle(key).await.map_err(|e| (seat, e))?;
+    if seat != targets.first() && handle.len <= SUMMED_BYTES_MAX as u64 {
+        // Where the first has none there is nothing that it could be older than.
+        if let Ok(first) = view.member(targets.first()).handle(key).await {
+            (seat, handle) = (targets.first(), first);
+        }
+    }
+    let member = view.member(seat);
+    let _counted = Counted::new(member);
+    member.read_handle(key, &handle, offset, len).await.map_err(|e| (seat, e))
+}
+
+/// A read on its way.
+struct Counted<'a>(&'a Member);
+
+impl<'a> Counted<'a> {
+    fn new(member: &'a Member) -> Self {
+        member.reads.fetch_add(1, Ordering::Relaxed);
+        Counted(member)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.reads.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The number of the put that made what is there now; 0 for nothing.
+fn check_expected(key: &Key, found: Option<&Header>, expected: Option<&Version>) -> Result<u64> {
+    match (found, expected) {
+        (None, None) => Ok(0),
+        (None, Some(_)) => Err(not_found(key)),
+        (Some(_), None) => Err(Error::new(Kind::AlreadyExists, format!("object '{key}' exists already"))),
+        (Some(found), Some(expected)) if found.version() == *expected => Ok(found.count),
+        (Some(found), Some(expected)) => {
+            let why = format!("object '{key}' is version {}, not {}", found.version().0, expected.0);
+            Err(Error::new(Kind::Conflict, why).remedy("read it again"))
+        }
+    }
+}

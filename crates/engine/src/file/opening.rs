@@ -1,0 +1,319 @@
+//! Opening a pool: which of its directories are there, which of these count, and which must be filled again.
+//!
+//! The newest roster found is believed. A member that it calls current holds everything that was acknowledged, whatever
+//! generation its own record has: a change of membership is recorded everywhere before anything is acknowledged under
+//! it. One that it calls dropped holds the past, and is filled from the others before it counts again. A member that
+//! should be current and is not there may have gone on alone and know more than those that are: then the pool is not
+//! opened unless the operator says so (`degraded`), and from then on the others are right.
+//!
+//! Two members that have each gone on without the other are two histories; nobody but the operator can say which is
+//! to be kept.
+
+use super::layout::Layout;
+use super::member::Member;
+use super::members::{Members, View};
+use super::options::Options;
+use super::refill;
+use super::roster::{Entry, MEMBERS_MAX, Roster};
+use crate::Key;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use stonefold_env::Env;
+use stonefold_types::{Error, Kind, Result};
+
+/// A directory as it was found.
+enum Found {
+    /// A member that knows its pool; whether it has its record twice.
+    Member(Arc<Member>, Roster, bool),
+    /// A directory that no pool has been made in, or not to its end; whether it exists.
+    Empty { exists: bool },
+    /// It cannot be used now.
+    Missing(Error),
+}
+
+/// Opens the pool in these directories, or makes it where they are empty or absent.
+pub(super) async fn open(env: Env, options: &Options) -> Result<Arc<Members>> {
+    let mut found = Vec::new();
+    for dir in &options.dirs {
+        found.push((dir.clone(), look(&env, dir, options).await?));
+    }
+    let newest = found.iter().filter_map(|(_, found)| found.roster()).max_by_key(|roster| roster.generation);
+    match newest.cloned() {
+        Some(newest) => Opening { env, options, newest, found }.open().await,
+        None => make(env, options, found).await,
+    }
+}
+
+impl Found {
+    /// What is known of the pool; a pool that was never made to its end knows nothing.
+    fn roster(&self) -> Option<&Roster> {
+        match self {
+            Found::Member(_, roster, _) if roster.generation > 0 => Some(roster),
+            _ => None,
+        }
+    }
+}
+
+async fn look(env: &Env, dir: &Path, options: &Options) -> Result<Found> {
+    let layout = Layout { root: dir.to_path_buf() };
+    let alone = options.dirs.len() == 1;
+    // With others beside it a directory that fails may be done without; what is wrong with a lone one is said as it is.
+    let missing = |error: Error| match error.kind() {
+        Kind::Io | Kind::ReadOnly | Kind::Corrupt if !alone => Ok(Found::Missing(error)),
+        _ => Err(error),
+    };
+    match layout.inspect(options.create || !alone) {
+        Ok(true) => {}
+        Ok(false) => return Ok(Found::Empty { exists: dir.exists() }),
+        Err(error) => return missing(error),
+    }
+    let member = match Member::open(env, dir, options).await {
+        Ok(member) => Arc::new(member),
+        Err(error) => return missing(error),
+    };
+    match member.read_roster().await {
+        Ok(Some((roster, twice))) => Ok(Found::Member(member, roster, twice)),
+        // Its lock is taken again when it is made.
+        Ok(None) => Ok(Found::Empty { exists: true }),
+        Err(error) => missing(error),
+    }
+}
+
+/// Makes a pool. Every directory is told of all the others before any is told that the pool is made.
+async fn make(env: Env, options: &Options, found: Vec<(PathBuf, Found)>) -> Result<Arc<Members>> {
+    if options.dirs.len() > MEMBERS_MAX {
+        let why = format!("{} directories are named, a pool has {MEMBERS_MAX} at most", options.dirs.len());
+        return Err(Error::new(Kind::Invalid, why).remedy("name fewer"));
+    }
+    for (dir, found) in found {
+        match found {
+            Found::Missing(error) => return Err(error),
+            _ if !options.create => {
+                let why = format!("'{}' holds no pool", dir.display());
+                return Err(Error::new(Kind::NotFound, why).remedy("correct the path"));
+            }
+            _ => {}
+        }
+    }
+    let entry = |dir: &PathBuf| Entry { id: env.random(), since: 1, current: true, dir: dir.clone() };
+    let members: Vec<Entry> = options.dirs.iter().map(entry).collect();
+    let making = Roster {
+        pool: env.random(),
+        generation: 0,
+        nonce: env.random(),
+        own: members[0].id,
+        copies: options.copies as u16,
+        members,
+    };
+    let mut seats = Vec::new();
+    for dir in &options.dirs {
+        seats.push(Some(Arc::new(Member::open(&env, dir, options).await?)));
+    }
+    let made = View::new(making.next(env.random()), seats.clone());
+    View::new(making, seats).record().await?;
+    made.record().await?;
+    Ok(Members::new(env, made))
+}
+
+/// A pool that exists.
+struct Opening<'a> {
+    env: Env,
+    options: &'a Options,
+    newest: Roster,
+    found: Vec<(PathBuf, Found)>,
+}
+
+impl Opening<'_> {
+    async fn open(self) -> Result<Arc<Members>> {
+        self.check_histories()?;
+        self.check_copies()?;
+        let mut next = self.newest.next(self.env.random());
+        let seats = self.seats(&mut next)?;
+        let absent = self.absent(&seats);
+        let lags = self.lags(&next);
+        let view = if !absent.is_empty() {
+            self.check_spared(&absent)?;
+            absent.iter().for_each(|(seat, _)| next.set(*seat, false));
+            let view = View::new(next, seats);
+            view.record().await?;
+            view
+        } else if lags {
+            let view = View::new(next, seats);
+            // Good to have, and not needed: a pool on a full disk must open.
+            if let Err(error) = view.record().await {
+                tracing::warn!(%error, "a directory's record of the pool stays behind");
+            }
+            view
+        } else {
+            View::new(self.newest.clone(), seats)
+        };
+        for (seat, why) in absent {
+            tracing::warn!("'{}' is given up: {why}", view.roster.members[seat].dir.display());
+        }
+        let (view, short) = self.level(view).await?;
+        for entry in view.roster.dropped() {
+            tracing::warn!("the pool runs without '{}', with fewer copies", entry.dir.display());
+        }
+        let members = Members::new(self.env, view);
+        members.heal_all_later(short);
+        Ok(members)
+    }
+
+    /// Whether a member's record is of an older generation, there only once, or tells of another directory.
+    fn lags(&self, next: &Roster) -> bool {
+        let behind = |found: &Found| match found {
+            Found::Member(_, roster, twice) => {
+                let current = next.members.iter().any(|entry| entry.current && entry.id == roster.own);
+                current && !(*twice && roster.generation == self.newest.generation)
+            }
+            _ => false,
+        };
+        next.members != self.newest.members || self.found.iter().any(|(_, found)| behind(found))
+    }
+
+    fn check_copies(&self) -> Result<()> {
+        let (asked, has) = (self.options.copies, usize::from(self.newest.copies));
+        if asked == has {
+            return Ok(());
+        }
+        let why = format!("the pool was made with copies={has}, not copies={asked}");
+        Err(Error::new(Kind::Invalid, why).remedy(format!("write copies={has} in its URL")))
+    }
+
+    /// Everybody found must be of this pool, and of its one history.
+    fn check_histories(&self) -> Result<()> {
+        for (dir, found) in &self.found {
+            let Some(roster) = found.roster() else { continue };
+            let invalid = |why: &str, fix: &str| {
+                let why = format!("directory '{}' {why}", dir.display());
+                Err(Error::new(Kind::Invalid, why).remedy(fix))
+            };
+            if roster.pool != self.newest.pool {
+                return invalid(
+                    "and another that is named belong to different pools",
+                    "name those of one pool",
+                );
+            }
+            let Some(entry) = self.newest.members.iter().find(|entry| entry.id == roster.own) else {
+                let fix = "leave it out; to have it filled again, empty it first";
+                return invalid("is no part of the pool any more, another took its place", fix);
+            };
+            let same = roster.generation == self.newest.generation && roster.nonce != self.newest.nonce;
+            if same || (!entry.current && roster.generation >= entry.since) {
+                let fix = "decide which is to be kept, empty the other (keep a copy of it), and open again";
+                return invalid("and the others have each gone on alone: there are two histories", fix);
+            }
+        }
+        Ok(())
+    }
+
+    /// Who sits where.
+    fn seats(&self, next: &mut Roster) -> Result<Vec<Option<Arc<Member>>>> {
+        let mut seats: Vec<Option<Arc<Member>>> = vec![None; next.members.len()];
+        for (dir, found) in &self.found {
+            let known = match found {
+                Found::Member(member, roster, _) => {
+                    let seat = next.members.iter().position(|entry| entry.id == roster.own);
+                    seat.map(|seat| (seat, member))
+                }
+                _ => None,
+            };
+            if let Some((seat, member)) = known {
+                next.members[seat].dir.clone_from(dir);
+                seats[seat] = Some(member.clone());
+            } else if !next.members.iter().any(|entry| entry.dir == *dir) {
+                let why = format!("directory '{}' is no part of the pool", dir.display());
+                return Err(Error::new(Kind::Unsupported, why)
+                    .remedy("leave it out: a pool keeps the directories it was made with"));
+            }
+        }
+        Ok(seats)
+    }
+
+    /// Members that should be current and are not there, and why.
+    fn absent(&self, seats: &[Option<Arc<Member>>]) -> Vec<(usize, String)> {
+        let entries = self.newest.members.iter().enumerate();
+        let absent = entries.filter(|(seat, entry)| entry.current && seats[*seat].is_none());
+        absent.map(|(seat, entry)| (seat, self.why_absent(&entry.dir))).collect()
+    }
+
+    fn why_absent(&self, dir: &Path) -> String {
+        match self.found.iter().find(|(named, _)| named == dir).map(|(_, found)| found) {
+            None => "it is not named in the pool's URL".into(),
+            Some(Found::Missing(error)) => error.what(),
+            Some(Found::Empty { exists: false }) => "it does not exist".into(),
+            Some(_) => "it is empty, as where nothing is mounted".into(),
+        }
+    }
+
+    /// Whether the pool may be opened without these.
+    fn check_spared(&self, absent: &[(usize, String)]) -> Result<()> {
+        let dir = |seat: usize| format!("'{}'", self.newest.members[seat].dir.display());
+        let each: Vec<_> = absent.iter().map(|(seat, why)| format!("{} ({why})", dir(*seat))).collect();
+        let missing = format!("the pool is without its directory {}", each.join(" and "));
+        if absent.len() + self.newest.dropped().count() >= usize::from(self.newest.copies) {
+            let why =
+                format!("{missing}(and with {} copies some objects lie nowhere else)", self.newest.copies);
+            return Err(
+                Error::new(Kind::Io, why.trim()).remedy("bring it back, or restore the pool from a backup")
+            );
+        }
+        if self.options.degraded {
+            return Ok(());
+        }
+        let why = format!("{missing}, which may hold what the others do not");
+        Err(Error::new(Kind::Io, why).remedy(
+            "bring it back; or open with --degraded (degraded=yes in the URL): what only it has is lost then",
+        ))
+    }
+
+    /// Fills whoever is there and does not count, unless the operator wants to be served at once. Returns the members
+    /// then, and what is left to be healed while they serve.
+    async fn level(&self, view: View) -> Result<(View, Vec<Key>)> {
+        if view.copies() == 1 {
+            return Ok((view, Vec::new()));
+        }
+        let mut seats = view.present().to_vec();
+        let mut next = view.roster.next(self.env.random());
+        let mut refilled = Vec::new();
+        for seat in (0..seats.len()).filter(|seat| !view.is_current(*seat) && !self.options.degraded) {
+            if seats[seat].is_none() {
+                let Some(successor) = self.succeed(&mut next, seat).await? else { continue };
+                seats[seat] = Some(successor);
+            }
+            tracing::warn!("'{}' is filled again; this may take long", next.members[seat].dir.display());
+            next.set(seat, true);
+            refilled.push(seat);
+        }
+        let next = View::new(next, seats);
+        let leveling = refill::level(&next, &refilled).await?;
+        if leveling.copied_bytes > 0 {
+            tracing::info!(leveling.copied_bytes, "the pool's directories hold the same again");
+        }
+        if refilled.is_empty() {
+            return Ok((view, leveling.short));
+        }
+        next.record().await?;
+        Ok((next, leveling.short))
+    }
+
+    /// An empty directory where a member was that is dropped, if it is to take its place.
+    async fn succeed(&self, next: &mut Roster, seat: usize) -> Result<Option<Arc<Member>>> {
+        let dir = next.members[seat].dir.clone();
+        let empty = |(named, found): &(PathBuf, Found)| {
+            *named == dir && matches!(found, Found::Empty { exists: true })
+        };
+        if !self.found.iter().any(empty) {
+            return Ok(None);
+        }
+        if !self.options.replace.contains(&dir) {
+            let dir = dir.display();
+            tracing::warn!(
+                "'{dir}' is empty: mount its disk; or have it filled as a new one with replace={dir}"
+            );
+            return Ok(None);
+        }
+        next.members[seat].id = self.env.random();
+        Ok(Some(Arc::new(Member::open(&self.env, &dir, self.options).await?)))
+    }
+}

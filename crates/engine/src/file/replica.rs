@@ -1,0 +1,239 @@
+//! One file of a journal, on each of the members that have it.
+
+use super::member::{Member, SharedFile, file_error};
+use super::members::{Members, View};
+use super::spares;
+use crate::JournalId;
+use bytes::Bytes;
+use futures::future::join_all;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use stonefold_types::{AlignedBuf, Error, Kind, Result};
+
+/// A file of a journal.
+pub(super) struct JournalFile {
+    pub(super) number: u64,
+    /// Bytes that fit into every replica.
+    pub(super) bytes: u64,
+    /// The sequence number behind its last chunk.
+    pub(super) end_seq: AtomicU64,
+    /// Bytes written to every replica that counts.
+    written: AtomicU64,
+    replicas: Vec<Replica>,
+}
+
+/// One copy of it.
+struct Replica {
+    seat: usize,
+    member: Arc<Member>,
+    file: SharedFile,
+    path: PathBuf,
+    bytes: u64,
+    synced: AtomicU64,
+    /// A sync has failed: the kernel may have dropped what it could not write, and tells nobody else.
+    failed: AtomicBool,
+}
+
+impl JournalFile {
+    /// Brings file `number` with room for `min_bytes` into a journal's folders, durably, on members whose turn it is.
+    pub(super) async fn make(
+        members: &Arc<Members>,
+        id: JournalId,
+        number: u64,
+        min_bytes: u64,
+        filled: bool,
+    ) -> Result<JournalFile> {
+        loop {
+            let view = members.view();
+            let seats = view.journal_targets(id, number);
+            let made = seats
+                .iter()
+                .map(|seat| Replica::make(*seat, view.member(*seat), id, number, min_bytes, filled));
+            let (mut replicas, mut failed) = (Vec::new(), None);
+            for (seat, made) in seats.iter().zip(join_all(made).await) {
+                match made {
+                    Ok(replica) => replicas.push(replica),
+                    Err(error) => failed = Some((*seat, error)),
+                }
+            }
+            let Some((seat, error)) = failed else {
+                let bytes = replicas.iter().map(|replica| replica.bytes).min().unwrap_or(0);
+                let (end_seq, written) = Default::default();
+                return Ok(JournalFile { number, bytes, end_seq, written, replicas });
+            };
+            join_all(replicas.iter().map(Replica::unmake)).await;
+            members.without(seat, error).await?;
+        }
+    }
+
+    fn standing<'a>(&'a self, view: &'a View) -> impl Iterator<Item = &'a Replica> {
+        self.replicas.iter().filter(|replica| view.is_current(replica.seat))
+    }
+
+    /// Whether a member that had it was dropped, and another could have it instead.
+    pub(super) fn is_short(&self, view: &View) -> bool {
+        self.standing(view).count() < view.copies_now()
+    }
+
+    /// Writes a chunk at the same place of every replica.
+    pub(super) async fn write(&self, members: &Arc<Members>, chunk: Bytes, at: u64) -> Result<()> {
+        let view = members.view();
+        let unaligned = chunk.as_ptr().align_offset(AlignedBuf::ALIGN) != 0;
+        let copy = unaligned && self.standing(&view).any(|replica| replica.member.is_direct());
+        let chunk = if copy { AlignedBuf::copy_of(&chunk).freeze() } else { chunk };
+        let len = chunk.len() as u64;
+        let writes = self.standing(&view).map(|replica| replica.write(chunk.clone(), at));
+        let results = join_all(writes).await;
+        let failures: Vec<(usize, Error)> = self
+            .standing(&view)
+            .zip(results)
+            .filter_map(|(replica, result)| Some((replica.seat, result.err()?)))
+            .collect();
+        if failures.len() == self.standing(&view).count() {
+            return Err(self.none_left(failures));
+        }
+        for (seat, error) in failures {
+            members.without(seat, error).await?;
+        }
+        self.written.store(at + len, Ordering::Release);
+        Ok(())
+    }
+
+    /// Makes what is written durable, on every replica.
+    pub(super) async fn sync(&self, members: &Arc<Members>) -> Result<()> {
+        let written = self.written.load(Ordering::Acquire);
+        let view = members.view();
+        let results = join_all(self.standing(&view).map(|replica| replica.sync(written))).await;
+        let failures: Vec<(usize, Error)> = self
+            .standing(&view)
+            .zip(results)
+            .filter_map(|(replica, result)| Some((replica.seat, result.err()?)))
+            .collect();
+        if failures.len() == self.standing(&view).count() && written > 0 {
+            return Err(self.none_left(failures));
+        }
+        for (seat, error) in failures {
+            members.without(seat, error).await?;
+        }
+        Ok(())
+    }
+
+    fn none_left(&self, failures: Vec<(usize, Error)>) -> Error {
+        let why =
+            || Error::new(Kind::Io, format!("no directory has file {} of the journal any more", self.number));
+        failures.into_iter().next().map_or_else(why, |(_, error)| error)
+    }
+
+    /// Makes it no part of the journal any more, on every member that is current; nothing is durable yet.
+    pub(super) fn removals(&self, view: &View) -> Vec<Removal> {
+        self.standing(view)
+            .map(|replica| Removal {
+                member: replica.member.clone(),
+                path: replica.path.clone(),
+                bytes: replica.bytes,
+            })
+            .collect()
+    }
+
+    /// Another file has taken its names: its room is given back.
+    pub(super) fn count_replaced(&self, view: &View) {
+        self.standing(view).for_each(|replica| replica.member.count_bytes(replica.bytes, 0));
+    }
+}
+
+/// A replica that shall go.
+pub(super) struct Removal {
+    pub(super) member: Arc<Member>,
+    pub(super) path: PathBuf,
+    pub(super) bytes: u64,
+}
+
+impl Replica {
+    async fn make(
+        seat: usize,
+        member: &Arc<Member>,
+        id: JournalId,
+        number: u64,
+        min_bytes: u64,
+        filled: bool,
+    ) -> Result<Replica> {
+        member.check_sound()?;
+        let (spare, file) = match member.spares.take(min_bytes) {
+            Some(spare) => {
+                let file = spares::reopen(member, &spare).await?;
+                (spare, file)
+            }
+            None => {
+                let spare = member.spares.to_make(min_bytes);
+                let file = spares::make(member, &spare, filled).await?;
+                (spare, file)
+            }
+        };
+        let folder = member.layout.journal(id);
+        let path = folder.join(file_name(number));
+        let (by, from, to) = (member.clone(), spare.path, path.clone());
+        let moved = member.io.blocking(move || {
+            fs::rename(&from, &to).map_err(|e| file_error("moving journal file", &from, e))?;
+            by.sync_folder_now(&folder)
+        });
+        moved.await?;
+        let (synced, failed) = Default::default();
+        Ok(Replica { seat, member: member.clone(), file, path, bytes: spare.bytes, synced, failed })
+    }
+
+    /// Takes it out of its folder again; should that not last, it is an empty file that its successor replaces.
+    async fn unmake(&self) {
+        let path = self.path.clone();
+        if self.member.io.blocking(move || fs::remove_file(path)).await.is_ok() {
+            self.member.count_bytes(self.bytes, 0);
+        }
+    }
+
+    async fn write(&self, chunk: Bytes, at: u64) -> Result<()> {
+        self.member.check_sound()?;
+        let written = self.member.io.write_all_at(&self.file, chunk, at).await;
+        // Not NoSpace, whatever the cause: part of it may have been written.
+        written.map_err(|e| file_error("appending to journal", &self.path, e).with_kind(Kind::Io))
+    }
+
+    async fn sync(&self, written: u64) -> Result<()> {
+        self.member.check_sound()?;
+        let failed = |e| file_error("making journal durable:", &self.path, e).with_kind(Kind::Io);
+        if self.synced.load(Ordering::Acquire) < written {
+            if let Err(error) = self.member.io.datasync(&self.file).await {
+                self.failed.store(true, Ordering::Release);
+                return Err(failed(error));
+            }
+            self.synced.fetch_max(written, Ordering::AcqRel);
+        }
+        // Another sync may have failed meanwhile, and taken the kernel's only report of what both waited for.
+        match self.failed.load(Ordering::Acquire) {
+            true => Err(failed(std::io::Error::other("an earlier attempt failed"))),
+            false => Ok(()),
+        }
+    }
+}
+
+/// The name of a journal's file.
+pub(super) fn file_name(number: u64) -> String {
+    format!("{number:08}")
+}
+
+/// Hands files of one member back, oldest first, so that what a crash leaves of the journal has no gap behind what
+/// matters. Their removal is durable before anyone may overwrite them.
+pub(super) fn recycle(member: &Member, folder: &Path, gone: &[(PathBuf, u64)]) -> Result<()> {
+    let mut moved = Vec::new();
+    for (path, bytes) in gone {
+        let to = member.temporary_path();
+        fs::rename(path, &to).map_err(|e| file_error("trimming journal", path, e))?;
+        moved.push((to, *bytes));
+    }
+    member.sync_folder_now(folder)?;
+    for (path, bytes) in moved {
+        let given = member.spares.give(&path, bytes).map_err(|e| file_error("trimming journal", &path, e))?;
+        member.count_bytes(given, 0);
+    }
+    Ok(())
+}
