@@ -46,6 +46,7 @@ fn stonefold(api: &str, line: &str) -> Output {
     Command::new(env!("CARGO_BIN_EXE_stonefold"))
         .args(line.split_whitespace())
         .env("STONEFOLD_API", api)
+        .env_remove("STONEFOLD_TOKEN")
         .output()
         .unwrap()
 }
@@ -157,4 +158,28 @@ fn serve_prints_one_line_and_stops_at_a_signal() {
     let mut rest = String::new();
     stdout.read_to_string(&mut rest).unwrap();
     assert_eq!(rest, "");
+}
+
+/// The secret alone is on stdout, so that a file that takes it can be named at once.
+#[test]
+fn a_token_is_printed_kept_in_a_file_and_shown() {
+    let gateway = Gateway::new();
+    assert!(gateway.text("token ls").starts_with("no tokens"));
+    let made = gateway.run("token create --role admin --name me");
+    assert_eq!(made.status.code(), Some(0));
+    assert!(String::from_utf8(made.stderr).unwrap().contains("told only now"));
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), &made.stdout).unwrap();
+    let with = format!("--token-file {}", file.path().display());
+    let refused = gateway.error("disk ls", 1);
+    assert!(refused.contains("wants a token") && refused.contains("--token-file"), "{refused}");
+    assert!(gateway.text(&format!("{with} token ls")).contains("me    admin"));
+    let viewer = gateway.json(&format!("{with} token create --role viewer --name eye"));
+    assert_eq!(viewer["token"]["role"], "viewer");
+    std::fs::write(file.path(), viewer["secret"].as_str().unwrap()).unwrap();
+    gateway.text(&format!("{with} disk ls"));
+    assert!(gateway.error(&format!("{with} disk create web --size 1G"), 1).contains("takes operator"));
+    std::fs::write(file.path(), "two words").unwrap();
+    assert!(gateway.error(&format!("{with} disk ls"), 2).contains("does not hold one token"));
+    gateway.error("--token-file /nowhere/at/all disk ls", 2);
 }
