@@ -22,7 +22,7 @@ pub use client::{Access, Client};
 pub use disk::{Disk, DiskCreate, DiskIo, DiskResize, DiskSet};
 pub use error::{ErrorBody, ErrorKind};
 pub use openapi::document;
-pub use pool::Pool;
+pub use pool::{Checked, Pool, Reclaimed, Work};
 pub use server::Server;
 pub use snapshot::{CloneCreate, Diff, DiffRange, Rollback, Snapshot, SnapshotCreate};
 pub use time::Time;

@@ -3,9 +3,9 @@
 #![expect(dead_code, reason = "only their descriptions are used")]
 
 use crate::{
-    Cache, CacheResize, CacheWarm, CacheWarmed, CloneCreate, Diff, DiffRange, Disk, DiskCreate, DiskIo,
-    DiskResize, DiskSet, ErrorBody, ErrorKind, Pool, Rollback, Server, Snapshot, SnapshotCreate, Time, Token,
-    TokenCreate, TokenCreated,
+    Cache, CacheResize, CacheWarm, CacheWarmed, Checked, CloneCreate, Diff, DiffRange, Disk, DiskCreate,
+    DiskIo, DiskResize, DiskSet, ErrorBody, ErrorKind, Pool, Reclaimed, Rollback, Server, Snapshot,
+    SnapshotCreate, Time, Token, TokenCreate, TokenCreated, Work,
 };
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
@@ -29,6 +29,9 @@ pub fn document() -> serde_json::Value {
         health,
         metrics,
         pool,
+        pool_reclaim,
+        pool_check,
+        pool_scrub,
         cache,
         cache_resize,
         cache_drop,
@@ -58,6 +61,7 @@ pub fn document() -> serde_json::Value {
         CacheResize,
         CacheWarm,
         CacheWarmed,
+        Checked,
         CloneCreate,
         Diff,
         DiffRange,
@@ -69,6 +73,7 @@ pub fn document() -> serde_json::Value {
         ErrorBody,
         ErrorKind,
         Pool,
+        Reclaimed,
         Rollback,
         Server,
         Snapshot,
@@ -76,7 +81,8 @@ pub fn document() -> serde_json::Value {
         Time,
         Token,
         TokenCreate,
-        TokenCreated
+        TokenCreated,
+        Work
     ))
 )]
 struct Document;
@@ -119,6 +125,18 @@ operation! {
 operation! {
     /// The pool's state
     pool: get, path = "/v1/pool", tag = "pool", responses((status = 200, body = Pool), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Give back all space that nothing refers to; answers when that is done
+    pool_reclaim: post, path = "/v1/pool/reclaim", tag = "pool", responses((status = 200, body = Reclaimed), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Read everything in use and verify it; changes nothing. Answers when that is done
+    pool_check: post, path = "/v1/pool/check", tag = "pool", responses((status = 200, body = Checked), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Read every copy of everything in use, verify it, and heal what is damaged from a sound copy. Answers when that is done
+    pool_scrub: post, path = "/v1/pool/scrub", tag = "pool", responses((status = 200, body = Checked), (status = "default", body = ErrorBody))
 }
 operation! {
     /// The cache's state
@@ -256,6 +274,9 @@ mod tests {
             paths::METRICS,
             paths::SERVER,
             paths::POOL,
+            paths::POOL_RECLAIM,
+            paths::POOL_CHECK,
+            paths::POOL_SCRUB,
             paths::CACHE,
             paths::CACHE_DROP,
             paths::CACHE_WARM,

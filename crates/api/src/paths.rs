@@ -15,6 +15,12 @@ pub const OPENAPI: &str = "/openapi.json";
 pub const SERVER: &str = "/v1/server";
 /// The pool's state.
 pub const POOL: &str = "/v1/pool";
+/// Gives back what nothing refers to.
+pub const POOL_RECLAIM: &str = "/v1/pool/reclaim";
+/// Reads everything in use and verifies it.
+pub const POOL_CHECK: &str = "/v1/pool/check";
+/// The same of every copy, and heals.
+pub const POOL_SCRUB: &str = "/v1/pool/scrub";
 /// The cache: state, size.
 pub const CACHE: &str = "/v1/cache";
 /// Empties the cache.

@@ -11,6 +11,7 @@ mod context;
 mod disk;
 mod failure;
 mod interrupt;
+mod offline;
 mod pool;
 mod qemu;
 mod serve;
@@ -20,6 +21,7 @@ mod table;
 mod token;
 mod top;
 mod version;
+mod waiting;
 
 use clap::{Parser, Subcommand};
 use context::{Context, Global};
@@ -145,6 +147,10 @@ mod tests {
             "stonefold cache drop",
             "stonefold cache resize 2G",
             "stonefold pool status",
+            "stonefold pool status --pool file:///p",
+            "stonefold pool check --pool file:///p",
+            "stonefold pool scrub",
+            "stonefold pool reclaim",
             "stonefold token create --role admin",
             "stonefold token create --role operator --name backup-host",
             "stonefold token ls --token-file t --api https://host:7770 --api-ca ca.pem",

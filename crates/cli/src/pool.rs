@@ -2,32 +2,80 @@
 
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::offline::Offline;
 use crate::table::facts;
-use clap::Subcommand;
-use stonefold_types::Size;
+use crate::waiting::wait_for;
+use clap::{Args, Subcommand};
+use stonefold_api::Checked;
+use stonefold_types::{Error, Kind, Size};
 
-/// Look at the pool
+/// Look at the pool, and look after it
 #[derive(Subcommand)]
 pub(crate) enum Pool {
     /// Show what the pool holds and what room is left
-    Status,
+    Status(Place),
+    /// Read everything in use, verify every reference and every checksum, and say what is affected
+    ///
+    /// Changes nothing; clients go on meanwhile. Exit status 1 when something is wrong.
+    Check(Place),
+    /// As check, of every copy: what is damaged is healed from a sound copy
+    Scrub(Place),
+    /// Give back all space that nothing refers to
+    ///
+    /// The server does this by itself, a minute or two after; segments that are only a little dead are left until
+    /// more is. This does it now and more thoroughly. Clients go on meanwhile.
+    Reclaim,
+}
+
+/// Which pool.
+#[derive(Args)]
+pub(crate) struct Place {
+    /// A pool that no server serves: open it for this, and close it again
+    #[arg(long, value_name = "URL")]
+    pool: Option<String>,
 }
 
 impl Pool {
     pub(crate) fn run(self, context: &Context) -> Result<(), Failure> {
         match self {
-            Pool::Status => status(context),
+            Pool::Status(place) => place.with(context, status),
+            Pool::Check(place) => place.with(context, |context| check(context, false)),
+            Pool::Scrub(place) => place.with(context, |context| check(context, true)),
+            Pool::Reclaim => reclaim(context),
         }
+    }
+}
+
+impl Place {
+    fn with(
+        self,
+        context: &Context,
+        run: impl FnOnce(&Context) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let Some(url) = self.pool else { return run(context) };
+        let offline = Offline::open(&url)?;
+        let result = run(&offline.context(context));
+        let closed = offline.close();
+        result.and(closed.map_err(Failure::from))
     }
 }
 
 fn status(context: &Context) -> Result<(), Failure> {
     let pool = context.client()?.pool()?;
+    let work = pool.work.iter().map(|work| work.what.as_str()).collect::<Vec<_>>();
     context.answer(&pool, || {
         facts([
             ("pool", pool.engine.clone()),
             ("place", format!("{}, of which {} free", Size(pool.total_bytes), Size(pool.free_bytes))),
             ("used by the pool", Size(pool.used_bytes).to_string()),
+            (
+                "blocks in use",
+                format!(
+                    "{} before compression; {} dead beside them",
+                    Size(pool.live_bytes),
+                    Size(pool.dead_bytes)
+                ),
+            ),
             (
                 "disks",
                 format!(
@@ -39,6 +87,56 @@ fn status(context: &Context) -> Result<(), Failure> {
             ),
             ("snapshots", pool.snapshots.to_string()),
             ("not yet folded", Size(pool.journal_bytes).to_string()),
+            ("under way", work.join(", ")),
         ])
     })
+}
+
+fn reclaim(context: &Context) -> Result<(), Failure> {
+    let client = context.client()?;
+    let done = wait_for(&client, "reclaim", |client| client.reclaim())?;
+    context.answer(&done, || {
+        format!(
+            "{} given back: {} segments deleted, {} written anew without {} of dead blocks\n",
+            Size(done.freed_bytes),
+            done.deleted_segments,
+            done.rewritten_segments,
+            Size(done.dead_bytes)
+        )
+    })
+}
+
+fn check(context: &Context, heal: bool) -> Result<(), Failure> {
+    let client = context.client()?;
+    let found = match heal {
+        true => wait_for(&client, "scrub", |client| client.scrub_pool())?,
+        false => wait_for(&client, "check", |client| client.check_pool())?,
+    };
+    context.answer(&found, || told(&found))?;
+    let wrong = found.problems.len();
+    if wrong == 0 {
+        return Ok(());
+    }
+    let what = format!("{wrong} thing{} wrong in the pool", if wrong == 1 { " is" } else { "s are" });
+    let remedy = match heal {
+        true => "restore what is named from another copy; everything else is sound",
+        false => "'stonefold pool scrub' heals what has a second copy; restore the rest from elsewhere",
+    };
+    Err(Error::new(Kind::Corrupt, what).remedy(remedy).into())
+}
+
+fn told(found: &Checked) -> String {
+    let mut text = facts([
+        ("walked", format!("{} disks, {} snapshots", found.disks, found.snapshots)),
+        ("in use", format!("{} blocks, {} map nodes", found.blocks, found.nodes)),
+        ("read", format!("{} in {} segments", Size(found.bytes), found.segments)),
+        ("healed copies", found.healed.to_string()),
+        ("space lost to nothing", Size(found.lost_bytes).to_string()),
+        (
+            "wrong",
+            if found.problems.is_empty() { "nothing".into() } else { found.problems.len().to_string() },
+        ),
+    ]);
+    found.problems.iter().for_each(|problem| text.push_str(&format!("  {problem}\n")));
+    text
 }

@@ -89,6 +89,7 @@ impl Serve {
         Ok(Settings {
             pool: self.pool,
             degraded: self.degraded,
+            own: false,
             nbd: self.nbd,
             api: context.api.iter().map(address).collect::<Result<_, _>>()?,
             tls_cert: self.tls_cert,

@@ -24,6 +24,8 @@ pub struct Config {
     pub pool: String,
     /// Whether to go on without directories that may hold what the others do not.
     pub degraded: bool,
+    /// Whether this is one command's own server: the pool must exist, and tokens are not asked for.
+    pub own: bool,
     /// Where NBD listens.
     pub nbd: Vec<NbdAddress>,
     /// Where the API listens.
@@ -63,6 +65,10 @@ pub struct Settings {
     /// stay, and one day give up a directory unasked.
     #[serde(skip)]
     pub degraded: bool,
+    /// Whether this is one command's own server, reached by nobody else: the pool must exist, and tokens are not asked for, since
+    /// whoever can open the place itself needs none.
+    #[serde(skip)]
+    pub own: bool,
     /// Where NBD listens.
     #[serde(default, deserialize_with = "nbd_addresses")]
     pub nbd: Vec<NbdAddress>,
@@ -122,6 +128,7 @@ impl Settings {
         Settings {
             pool: self.pool.or(below.pool),
             degraded: self.degraded || below.degraded,
+            own: self.own || below.own,
             nbd: if self.nbd.is_empty() { below.nbd } else { self.nbd },
             api: if self.api.is_empty() { below.api } else { self.api },
             tls_cert: self.tls_cert.or(below.tls_cert),
@@ -147,6 +154,7 @@ impl Settings {
         Ok(Config {
             pool,
             degraded: self.degraded,
+            own: self.own,
             durability: self.durability.unwrap_or_else(|| durability_for(&nbd)),
             nbd,
             api: if self.api.is_empty() { vec![parsed(API_DEFAULT)] } else { self.api },

@@ -1,9 +1,9 @@
 //! From the store's infos to the API's types.
 
 use crate::doors::{Door, export_uri};
-use stonefold_api::{Cache, Disk, DiskIo, Pool, Snapshot, Time};
+use stonefold_api::{Cache, Checked, Disk, DiskIo, Pool, Reclaimed, Snapshot, Time, Work};
 use stonefold_store::{DiskInfo, PoolStatus, SnapshotInfo};
-use stonefold_types::ExportName;
+use stonefold_types::{BLOCK_BYTES, ExportName};
 
 pub(crate) fn disk(info: DiskInfo, doors: &[Door]) -> Disk {
     let [reads, read_bytes, writes, written_bytes, flushes] = info.traffic;
@@ -48,6 +48,37 @@ pub(crate) fn pool(status: &PoolStatus) -> Pool {
         used_bytes: status.used_bytes,
         journal_bytes: status.journal_bytes,
         provisioned_percent,
+        live_bytes: status.live_bytes,
+        dead_bytes: status.dead_bytes,
+        work: status.work.iter().map(work).collect(),
+    }
+}
+
+fn work(work: &stonefold_store::Work) -> Work {
+    let stonefold_store::Work { what, done_bytes, total_bytes } = *work;
+    Work { what: what.to_owned(), done_bytes, total_bytes }
+}
+
+pub(crate) fn reclaimed(done: &stonefold_store::Reclaimed) -> Reclaimed {
+    Reclaimed {
+        dead_bytes: done.dead_blocks * BLOCK_BYTES as u64,
+        deleted_segments: done.deleted_segments,
+        rewritten_segments: done.rewritten_segments,
+        freed_bytes: done.freed_bytes,
+    }
+}
+
+pub(crate) fn checked(found: stonefold_store::Checked) -> Checked {
+    Checked {
+        disks: found.disks,
+        snapshots: found.snapshots,
+        nodes: found.nodes,
+        blocks: found.blocks,
+        segments: found.segments,
+        bytes: found.bytes,
+        healed: found.healed,
+        lost_bytes: found.lost_blocks * BLOCK_BYTES as u64,
+        problems: found.problems,
     }
 }
 

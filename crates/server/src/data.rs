@@ -67,7 +67,7 @@ async fn open(config: &Config) -> Result<(Doors, Server<Arc<Store>>, Opened)> {
         tracing::warn!("{error}");
     }
     tracing::info!("opening the pool {}", config.pool);
-    let engine = engines::open(&config.pool, config.degraded, &env).await?;
+    let engine = engines::open(&config.pool, config.degraded, config.own, &env).await?;
     tracing::info!("the pool is {}", engine.describe());
     let store = Store::open(env.clone(), engine, options(config)).await?;
     let access = match access(config, &store).await {
@@ -94,6 +94,9 @@ async fn access(config: &Config, store: &Store) -> Result<Arc<Access>> {
     if config.forget_tokens {
         store.forget_tokens().await?;
         tracing::warn!("all tokens of the API were removed, as told");
+    }
+    if config.own {
+        return Access::new(stonefold_store::Tokens::default(), false);
     }
     let unreadable = |e: Error| e.remedy("serve it with --forget-tokens, which removes them all");
     let tokens = store.tokens().await.map_err(unreadable)?;

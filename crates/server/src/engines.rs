@@ -6,12 +6,14 @@ use stonefold_env::Env;
 use stonefold_types::{Error, Kind, Result};
 
 /// Opens the engine that a pool's URL names.
-pub(crate) async fn open(url: &str, degraded: bool, env: &Env) -> Result<Arc<dyn Engine>> {
+/// With `own` the place must hold a pool already.
+pub(crate) async fn open(url: &str, degraded: bool, own: bool, env: &Env) -> Result<Arc<dyn Engine>> {
     match url.split_once(':').map_or("", |(scheme, _)| scheme) {
-        "memory" => Ok(Arc::new(MemoryEngine::default())),
+        "memory" if !own => Ok(Arc::new(MemoryEngine::default())),
         "file" => {
             let mut options = FileOptions::parse(url)?;
             options.degraded |= degraded;
+            options.create &= !own;
             Ok(Arc::new(FileEngine::open(env.clone(), options).await?))
         }
         _ => Err(not_a_pool(url)),

@@ -21,6 +21,9 @@ use stonefold_types::{BLOCK_BYTES, Kind, Result};
 /// The level of a map's top node.
 const TOP: u32 = 3;
 
+/// Keys asked for at one time; large, because an engine may look at every name for every page.
+const LIST_LIMIT: usize = 100_000;
+
 /// What a check found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Checked {
@@ -95,13 +98,20 @@ impl Store {
         self.check_open()?;
         // Nothing may be deleted or moved while it is looked at.
         let _no_pass = self.reclaiming.lock().await;
+        let telling = self.tell(if heal { "scrub" } else { "check" });
         let (trees, mut checked) = self.trees().await;
         let mut walk = Walk::default();
         for tree in &trees {
+            self.check_open()?;
             walk_below(self, tree.root, TOP, &mut walk).await?;
         }
         checked.nodes = walk.nodes.len() as u64;
+        let (total, mut lengths) = self.lengths(&walk).await?;
+        let mut done = 0;
         for (segment, reached) in &walk.reached {
+            self.check_open()?;
+            done += lengths.remove(segment).unwrap_or(0);
+            telling.set(done, total);
             let found = read_segment(self, *segment, reached, heal, &mut checked).await?;
             walk.damaged.extend(found);
         }
@@ -112,6 +122,20 @@ impl Store {
             self.tell_affected(&trees, &walk, &mut checked).await?;
         }
         Ok(checked)
+    }
+
+    /// The lengths of all segments that are reached, in bytes, together and each.
+    async fn lengths(&self, walk: &Walk) -> Result<(u64, HashMap<SegmentId, u64>)> {
+        let mut lengths = HashMap::new();
+        let mut after = None;
+        loop {
+            let listed = self.engine.list("segment/", after.as_ref(), LIST_LIMIT).await?;
+            let Some(last) = listed.last() else { break };
+            after = Some(last.key.clone());
+            let forms = listed.iter().filter_map(|one| Some((segments::form_of(&one.key)?.0, one.bytes)));
+            lengths.extend(forms.filter(|(segment, _)| walk.reached.contains_key(segment)));
+        }
+        Ok((lengths.values().sum(), lengths))
     }
 
     /// Every commit there is, at one instant between two rounds of the fold.

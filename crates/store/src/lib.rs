@@ -42,7 +42,7 @@ pub use attachment::{Attachment, Extent, Flushed};
 pub use check::Checked;
 pub use reclaim::Reclaimed;
 pub use snapshots::SnapshotInfo;
-pub use status::{DiskInfo, PoolStatus};
+pub use status::{DiskInfo, PoolStatus, Work};
 pub use stonefold_format::tokens::{Token, Tokens};
 pub use store::{Options, Store};
 

@@ -77,6 +77,7 @@ impl Store {
         self.check_open()?;
         let mut all = Reclaimed::default();
         let mut memory = self.reclaiming.lock().await;
+        let _telling = self.tell("reclaim");
         memory.swept = false;
         // What was overwritten or trimmed until now is to be counted.
         self.fold(None).await?;

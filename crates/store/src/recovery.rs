@@ -58,7 +58,7 @@ pub(crate) async fn open(env: Env, engine: Arc<dyn Engine>, options: Options) ->
         replayed_records = replay.applied,
         "the pool is open"
     );
-    Ok(Store::new(env, engine, options, (segments, dedupe), (journal, journal_id), disks, gone, retired))
+    Ok(Store::new(env, engine, options, (segments, dedupe), (journal, journal_id), (disks, gone), retired))
 }
 
 /// Takes the next session number, making the pool when there is none.

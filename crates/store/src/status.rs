@@ -29,6 +29,38 @@ pub struct DiskInfo {
     pub traffic: [u64; 5],
 }
 
+/// Long work under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Work {
+    /// What is being done.
+    pub what: &'static str,
+    /// Bytes dealt with.
+    pub done_bytes: u64,
+    /// Bytes in all, as far as is known; 0 while that is being found out.
+    pub total_bytes: u64,
+}
+
+/// Work that is told of while it goes on.
+pub(crate) struct Telling<'a> {
+    store: &'a Store,
+    what: &'static str,
+}
+
+impl Telling<'_> {
+    pub(crate) fn set(&self, done_bytes: u64, total_bytes: u64) {
+        let mut work = self.store.work.lock();
+        if let Some(work) = work.iter_mut().find(|work| work.what == self.what) {
+            (work.done_bytes, work.total_bytes) = (done_bytes, total_bytes);
+        }
+    }
+}
+
+impl Drop for Telling<'_> {
+    fn drop(&mut self) {
+        self.store.work.lock().retain(|work| work.what != self.what);
+    }
+}
+
 /// The state of the pool.
 #[derive(Clone, Debug)]
 pub struct PoolStatus {
@@ -52,6 +84,12 @@ pub struct PoolStatus {
     pub cache_bytes: u64,
     /// The bound of the caches.
     pub cache_bytes_max: u64,
+    /// Bytes of blocks that something refers to, before compression, as reclaim last counted them.
+    pub live_bytes: u64,
+    /// Bytes of dead blocks, before compression, that still lie in segments with others.
+    pub dead_bytes: u64,
+    /// Long work under way.
+    pub work: Vec<Work>,
     /// Counters since the start, for metrics: name, help, value.
     pub counters: Vec<(&'static str, &'static str, u64)>,
 }
@@ -67,11 +105,18 @@ impl Store {
         self.segments.resize_caches(bytes);
     }
 
+    /// Tells of work until what is returned is dropped. One of a kind at a time.
+    pub(crate) fn tell(&self, what: &'static str) -> Telling<'_> {
+        self.work.lock().push(Work { what, done_bytes: 0, total_bytes: 0 });
+        Telling { store: self, what }
+    }
+
     /// The state of the pool.
     pub async fn status(&self) -> Result<PoolStatus> {
         self.check_open()?;
         let room = self.engine.room().await?;
         let disks = self.disks();
+        let accounts = self.segments.accounts.document();
         let (cache_bytes, cache_bytes_max) = self.segments.cache_bytes();
         Ok(PoolStatus {
             engine: self.engine.describe(),
@@ -84,6 +129,9 @@ impl Store {
             journal_bytes: self.budget.used(),
             cache_bytes,
             cache_bytes_max,
+            live_bytes: accounts.live_blocks * BLOCK_BYTES as u64,
+            dead_bytes: (accounts.present_blocks - accounts.live_blocks) * BLOCK_BYTES as u64,
+            work: self.work.lock().clone(),
             counters: self.read_counters(),
         })
     }

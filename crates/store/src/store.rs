@@ -10,6 +10,7 @@ use crate::reclaim;
 use crate::recovery;
 use crate::rewrite;
 use crate::segments::Segments;
+use crate::status::Work;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -68,6 +69,8 @@ pub struct Store {
     pub(crate) folding: tokio::sync::Mutex<()>,
     /// Held by a pass of reclaim.
     pub(crate) reclaiming: tokio::sync::Mutex<reclaim::Memory>,
+    /// Long work under way.
+    pub(crate) work: Mutex<Vec<Work>>,
     fold_wake: Notify,
     reclaim_wake: Notify,
     closed: AtomicBool,
@@ -108,8 +111,7 @@ impl Store {
         options: Options,
         (segments, dedupe): (Arc<Segments>, Arc<Dedupe>),
         journal: (Arc<Journal>, JournalId),
-        disks: BTreeMap<Name, Arc<Disk>>,
-        gone: Vec<Arc<Disk>>,
+        (disks, gone): (BTreeMap<Name, Arc<Disk>>, Vec<Arc<Disk>>),
         retired: Vec<(JournalId, u64)>,
     ) -> Arc<Self> {
         let budget = Budget::new(options.journal_bytes_max);
@@ -133,6 +135,7 @@ impl Store {
             retired: Mutex::new(retired),
             folding: tokio::sync::Mutex::default(),
             reclaiming: tokio::sync::Mutex::default(),
+            work: Mutex::default(),
             fold_wake: Notify::new(),
             reclaim_wake: Notify::new(),
             closed: AtomicBool::new(false),

@@ -24,7 +24,7 @@ pub(crate) async fn play(client: &Client, snapshot: &str) -> Result<Result<(), S
     let mut expected = read(store, child.as_str(), base).await?;
     write(client, &child, base, &mut expected).await?;
     let one = SnapshotName { disk: child.clone(), snapshot: Name::new("one").expect("a name") };
-    store.snapshot(&[child.clone()], Some(one.snapshot.clone())).await?;
+    store.snapshot(std::slice::from_ref(&child), Some(one.snapshot.clone())).await?;
     let at_one = expected.clone();
     write(client, &child, base, &mut expected).await?;
     if client.throw(|dice| dice.one_in(2)) {

@@ -6,8 +6,9 @@ mod unix;
 pub use access::Access;
 
 use crate::{
-    Cache, CacheResize, CacheWarm, CacheWarmed, CloneCreate, Diff, Disk, DiskCreate, DiskResize, DiskSet,
-    ErrorBody, Pool, Rollback, Server, Snapshot, SnapshotCreate, Token, TokenCreate, TokenCreated, paths,
+    Cache, CacheResize, CacheWarm, CacheWarmed, Checked, CloneCreate, Diff, Disk, DiskCreate, DiskResize,
+    DiskSet, ErrorBody, Pool, Reclaimed, Rollback, Server, Snapshot, SnapshotCreate, Token, TokenCreate,
+    TokenCreated, paths,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -86,6 +87,21 @@ impl Client {
     /// The pool's state.
     pub fn pool(&self) -> Result<Pool> {
         self.get(paths::POOL)
+    }
+
+    /// Gives back what nothing refers to; returns when that is done.
+    pub fn reclaim(&self) -> Result<Reclaimed> {
+        self.post(paths::POOL_RECLAIM, &())
+    }
+
+    /// Reads everything in use and verifies it.
+    pub fn check_pool(&self) -> Result<Checked> {
+        self.post(paths::POOL_CHECK, &())
+    }
+
+    /// The same of every copy; heals what is damaged.
+    pub fn scrub_pool(&self) -> Result<Checked> {
+        self.post(paths::POOL_SCRUB, &())
     }
 
     /// The OpenAPI document.

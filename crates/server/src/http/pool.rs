@@ -5,11 +5,26 @@ use super::answer::Answer;
 use crate::{convert, metrics};
 use axum::Json;
 use axum::http::header::{CONTENT_TYPE, HeaderName};
-use stonefold_api::{Pool, Server};
+use stonefold_api::{Checked, Pool, Reclaimed, Server};
 
 pub(super) async fn status(app: Shared) -> Answer<Json<Pool>> {
     let status = app.gate.run(|store| async move { store.status().await }).await?;
     Ok(Json(convert::pool(&status)))
+}
+
+pub(super) async fn reclaim(app: Shared) -> Answer<Json<Reclaimed>> {
+    let done = app.gate.run(|store| async move { store.reclaim().await }).await?;
+    Ok(Json(convert::reclaimed(&done)))
+}
+
+pub(super) async fn check(app: Shared) -> Answer<Json<Checked>> {
+    let found = app.gate.run(|store| async move { store.check().await }).await?;
+    Ok(Json(convert::checked(found)))
+}
+
+pub(super) async fn scrub(app: Shared) -> Answer<Json<Checked>> {
+    let found = app.gate.run(|store| async move { store.scrub().await }).await?;
+    Ok(Json(convert::checked(found)))
 }
 
 pub(super) async fn server(app: Shared) -> Json<Server> {

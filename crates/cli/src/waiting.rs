@@ -1,0 +1,45 @@
+//! Waiting for long work of the server, with a bar on a terminal.
+
+use indicatif::{ProgressBar, ProgressStyle};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+use stonefold_api::Client;
+use stonefold_types::{Error, Kind, Result};
+
+/// How often the server is asked how far it is.
+const LOOK_EVERY: Duration = Duration::from_millis(400);
+
+/// Asks for work, and shows how far it is until the answer is there.
+pub(crate) fn wait_for<T: Send + 'static>(
+    client: &Client,
+    what: &'static str,
+    ask: impl FnOnce(&Client) -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let (tell, told) = channel();
+    let of_thread = client.clone();
+    std::thread::spawn(move || {
+        // Nobody is waiting any more only when the process ends.
+        let _ = tell.send(ask(&of_thread));
+    });
+    let style = "{spinner} {msg} [{wide_bar}] {binary_bytes}/{binary_total_bytes}, {eta} left";
+    let style = ProgressStyle::with_template(style).map_err(|e| Error::new(Kind::Invalid, e.to_string()))?;
+    let bar = ProgressBar::new(0).with_style(style.progress_chars("=> ")).with_message(what);
+    let answer = loop {
+        match told.recv_timeout(LOOK_EVERY) {
+            Ok(answer) => break answer,
+            Err(RecvTimeoutError::Disconnected) => {
+                break Err(Error::new(Kind::Io, format!("{what} ended without an answer")));
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        // Only for the bar: the answer itself is on its way.
+        let work = client.pool().map(|pool| pool.work).unwrap_or_default();
+        if let Some(work) = work.into_iter().find(|work| work.what == what) {
+            bar.set_length(work.total_bytes);
+            bar.set_position(work.done_bytes);
+        }
+        bar.tick();
+    };
+    bar.finish_and_clear();
+    answer
+}
