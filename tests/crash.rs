@@ -1,9 +1,10 @@
 //! `kill -9` under load, again and again.
 //!
 //! *Promise* (P1, for a process that dies while the machine lives): all that was acknowledged is there, flushed or not;
-//! what was in flight is there or not, each step whole; snapshots are of one instant; the server is soon back.
+//! what was in flight is there or not, each step whole; snapshots are of one instant; the server is soon back; and what
+//! nobody refers to any more is given back, and nothing else.
 //! *Method*: clients on two disks, whose regions share blocks, write with many requests in flight while snapshots and
-//! clones come and go; at a random instant, sometimes in the middle of a recovery, the server gets SIGKILL. After half
+//! clones come and go and space is given back; at a random instant, sometimes in the middle of a recovery, the server gets SIGKILL. After half
 //! of the deaths the clients come back, flush and go on, and what they wrote must survive the next. *Past bug*: none yet.
 //!
 //! ```sh
@@ -197,7 +198,8 @@ impl<'a> Crashes<'a> {
         }
         let checked = self.world.story().check_regions(&contents);
         checked.map_err(|why| self.place.explain(anyhow!(why)))?;
-        keeper.check()
+        keeper.check()?;
+        keeper.check_pool(false)
     }
 
     /// The last clients leave, the server stops, and a new one has it all.
@@ -207,6 +209,7 @@ impl<'a> Crashes<'a> {
         self.gateway.take().context("a server runs")?.stop()?;
         self.start()?;
         self.check_all()?;
+        self.keeper().check_pool(true)?;
         self.tell();
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Snapshots and clones, taken and removed by the command line while clients write and the server is killed.
+//! Snapshots and clones, taken and removed, and space given back, by the command line while clients write and the server is killed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -41,6 +41,7 @@ impl Keeper<'_> {
             match self.chance.below(10) {
                 0..5 => self.snapshot()?,
                 5..7 => self.clone_one()?,
+                7 => drop(self.run("pool reclaim")?),
                 _ => self.remove()?,
             }
             std::thread::sleep(self.chance.millis(0, 30));
@@ -168,6 +169,20 @@ impl Keeper<'_> {
             Some((name, _)) => self.write_to(name)?,
             None => {}
         }
+        Ok(())
+    }
+
+    /// Every reference leads to something sound; when nothing is going on, nothing is kept that nobody refers to.
+    ///
+    /// # Errors
+    /// When the pool's own check finds something.
+    pub fn check_pool(&self, quiet: bool) -> Result<()> {
+        if quiet {
+            self.place.ok("pool reclaim")?;
+        }
+        let found = self.place.json("pool check")?;
+        let lost = found["lost_bytes"].as_u64().unwrap_or(u64::MAX);
+        ensure!(!quiet || lost == 0, "{lost} bytes are never given back: {found}");
         Ok(())
     }
 

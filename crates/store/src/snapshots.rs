@@ -174,6 +174,12 @@ impl Store {
     async fn set_commit(&self, disk: &Arc<Disk>, target: &Snapshot) -> Result<()> {
         let _alone = self.folding.lock().await;
         fold::round(self, Some(disk)).await?;
+        // Were it removed by now, reclaim could have taken what is about to be referred to; from here on it cannot.
+        let there = disk.state.lock().snapshot(target.id).is_some_and(|snapshot| !snapshot.removed);
+        if !there {
+            let what = format!("snapshot '{}@{}' was removed meanwhile", disk.name, target.name);
+            return Err(Error::new(Kind::NotFound, what).remedy("choose another"));
+        }
         rollback::set_back(self, disk, target).await
     }
 

@@ -1,0 +1,233 @@
+//! Giving space back, on an engine in memory.
+//!
+//! Goal: what nothing refers to comes back, all of it and nothing else; the work grows with what changed; what moves is
+//! still found; what is damaged is told in the user's words.
+
+use std::sync::Arc;
+use stonefold_engine::wrap::Ask;
+use stonefold_engine::{Engine, MemoryEngine, TraceEngine};
+use stonefold_env::{Env, SystemWorld};
+use stonefold_store::{Attachment, Options, Store};
+use stonefold_types::{DiskSettings, Name, SnapshotName};
+
+const DISK_BYTES: u64 = 1 << 30;
+const BLOCK: usize = 4096;
+
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+fn snap(text: &str) -> SnapshotName {
+    text.parse().unwrap()
+}
+
+fn run<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
+}
+
+fn env() -> Env {
+    Env::new(SystemWorld::new(tokio::runtime::Handle::current(), 1).unwrap())
+}
+
+async fn open(engine: &Arc<dyn Engine>) -> Arc<Store> {
+    let options = Options { cache_bytes: 8 << 20, journal_bytes_max: 64 << 20 };
+    Store::open(env(), engine.clone(), options).await.unwrap()
+}
+
+async fn create(store: &Store, disk: &str) {
+    store.create_disk(&name(disk), DISK_BYTES, DiskSettings::default()).await.unwrap();
+}
+
+fn attach(store: &Arc<Store>, export: &str) -> Attachment {
+    store.attach(&export.parse().unwrap()).unwrap()
+}
+
+/// Bytes that are like no others.
+fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut word = || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 32) as u32
+    };
+    (0..len / 4).flat_map(|_| word().to_le_bytes()).collect()
+}
+
+async fn read(store: &Arc<Store>, export: &str, offset: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0xee; len];
+    attach(store, export).read(offset, &mut bytes).await.unwrap();
+    bytes
+}
+
+/// Bytes of all segments.
+async fn segment_bytes(engine: &Arc<dyn Engine>) -> u64 {
+    engine.list("segment/", None, 1 << 20).await.unwrap().iter().map(|one| one.bytes).sum()
+}
+
+async fn sound(store: &Store) {
+    let checked = store.check().await.unwrap();
+    assert_eq!((&checked.problems[..], checked.lost_blocks), (&[][..], 0), "{checked:?}");
+}
+
+#[test]
+fn a_removed_disk_gives_back_what_it_took() {
+    run(async {
+        let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::default());
+        let store = open(&engine).await;
+        create(&store, "stays").await;
+        attach(&store, "stays").write(0, &noise(1, 2 << 20), false).await.unwrap();
+        store.reclaim().await.unwrap();
+        let before = segment_bytes(&engine).await;
+        create(&store, "goes").await;
+        // Also a part that the other disk has, and some that is rewritten.
+        attach(&store, "goes").write(0, &noise(2, 8 << 20), false).await.unwrap();
+        attach(&store, "goes").write(512 << 20, &noise(1, 1 << 20), false).await.unwrap();
+        store.snapshot(&[name("goes")], Some(name("s"))).await.unwrap();
+        attach(&store, "goes").write(1 << 20, &noise(3, 1 << 20), false).await.unwrap();
+        store.remove_snapshot(&snap("goes@s")).await.unwrap();
+        store.remove_disk(&name("goes")).await.unwrap();
+        let done = store.reclaim().await.unwrap();
+        let after = segment_bytes(&engine).await;
+        assert!(after <= before + before / 20, "{before} bytes became {after}: {done:?}");
+        assert!(engine.list("gone/", None, 10).await.unwrap().is_empty(), "the removed head is gone");
+        assert!(engine.list("ledger/", None, 10).await.unwrap().is_empty(), "every ledger was taken over");
+        assert_eq!(read(&store, "stays", 0, 2 << 20).await, noise(1, 2 << 20));
+        sound(&store).await;
+    });
+}
+
+#[test]
+fn a_removed_snapshot_gives_back_what_it_alone_held() {
+    run(async {
+        let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::default());
+        let store = open(&engine).await;
+        create(&store, "a").await;
+        let mut sizes = Vec::new();
+        for round in 0..3u64 {
+            attach(&store, "a").write(0, &noise(round, 4 << 20), false).await.unwrap();
+            store.snapshot(&[name("a")], Some(name(&format!("s{round}")))).await.unwrap();
+        }
+        attach(&store, "a").write(0, &noise(9, 4 << 20), false).await.unwrap();
+        store.reclaim().await.unwrap();
+        sizes.push(segment_bytes(&engine).await);
+        for gone in ["s1", "s0", "s2"] {
+            store.remove_snapshot(&snap(&format!("a@{gone}"))).await.unwrap();
+            store.reclaim().await.unwrap();
+            sizes.push(segment_bytes(&engine).await);
+            for left in store.snapshots(None).unwrap() {
+                let round = left.name.snapshot.as_str()[1..].parse().unwrap();
+                assert_eq!(read(&store, &left.name.to_string(), 0, 4 << 20).await, noise(round, 4 << 20));
+            }
+            sound(&store).await;
+        }
+        for (at, size) in sizes.iter().enumerate() {
+            let live = (4 - at as u64) * (4 << 20);
+            assert!((live..live + live / 10).contains(size), "after {at} removals {size} bytes: {sizes:?}");
+        }
+    });
+}
+
+#[test]
+fn what_was_moved_is_found_by_old_maps() {
+    run(async {
+        let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::default());
+        let store = open(&engine).await;
+        create(&store, "a").await;
+        // Half incompressible, so that frames have several sizes.
+        let mut data = noise(7, 4 << 20);
+        data.chunks_mut(3 * BLOCK).for_each(|chunk| chunk[..BLOCK].fill(5));
+        attach(&store, "a").write(0, &data, false).await.unwrap();
+        store.snapshot(&[name("a")], Some(name("s"))).await.unwrap();
+        store.clone_snapshot(&snap("a@s"), &name("c")).await.unwrap();
+        // Every other block of most frames dies, then more.
+        for (round, step) in [(1u64, 2), (2, 3)] {
+            for block in (0..data.len() / BLOCK).step_by(step) {
+                let fresh = noise(round << 32 | block as u64, BLOCK);
+                data[block * BLOCK..][..BLOCK].copy_from_slice(&fresh);
+                for disk in ["a", "c"] {
+                    attach(&store, disk).write((block * BLOCK) as u64, &fresh, false).await.unwrap();
+                }
+            }
+            if round == 1 {
+                store.remove_snapshot(&snap("a@s")).await.unwrap();
+            }
+            let done = store.reclaim().await.unwrap();
+            store.drop_cache();
+            assert_eq!(read(&store, "c", 0, data.len()).await, data, "the clone, round {round}");
+            assert_eq!(read(&store, "a", 0, data.len()).await, data, "round {round}: {done:?}");
+        }
+        store.remove_disk(&name("c")).await.unwrap();
+        let done = store.reclaim().await.unwrap();
+        assert!(done.rewritten_segments > 0, "{done:?}");
+        store.drop_cache();
+        assert_eq!(read(&store, "a", 0, data.len()).await, data);
+        let bytes = segment_bytes(&engine).await;
+        assert!(bytes < data.len() as u64 * 5 / 4, "{bytes} bytes for {}", data.len());
+        store.close().await.unwrap();
+        let store = open(&engine).await;
+        assert_eq!(read(&store, "a", 0, data.len()).await, data, "after a restart");
+        sound(&store).await;
+    });
+}
+
+/// Reclaim after one block in a hundred changed asks the engine for far less than the first one, and than the maps have
+/// nodes.
+#[test]
+fn the_work_grows_with_what_changed() {
+    run(async {
+        let trace = Arc::new(TraceEngine::new(Arc::new(MemoryEngine::default()), env()));
+        let engine: Arc<dyn Engine> = trace.clone();
+        let store = open(&engine).await;
+        create(&store, "a").await;
+        let blocks = 40_000usize;
+        for at in (0..blocks * BLOCK).step_by(1 << 20) {
+            attach(&store, "a").write(at as u64, &noise(at as u64, 1 << 20), false).await.unwrap();
+        }
+        store.snapshot(&[name("a")], Some(name("s"))).await.unwrap();
+        store.reclaim().await.unwrap();
+        let nodes = store.check().await.unwrap().nodes;
+        for block in (0..blocks).step_by(100) {
+            attach(&store, "a")
+                .write((block * BLOCK) as u64, &noise(block as u64, BLOCK), false)
+                .await
+                .unwrap();
+        }
+        store.snapshot(&[name("a")], Some(name("t"))).await.unwrap();
+        store.diff(&snap("a@t"), None).await.unwrap();
+        store.drop_cache();
+        let asked = || {
+            let counts = trace.counts();
+            let reads = counts.iter().filter(|count| matches!(count.ask, Ask::Get | Ask::GetRange));
+            reads.map(|count| count.operations).sum::<u64>()
+        };
+        let before = asked();
+        store.remove_snapshot(&snap("a@s")).await.unwrap();
+        let done = store.reclaim().await.unwrap();
+        let reads = asked() - before;
+        assert!(done.dead_blocks > 0, "{done:?}");
+        // Every leaf changed; a walk of the map would have read each of them.
+        assert!(nodes > 150 && reads < nodes / 4, "{reads} reads, {nodes} nodes, {done:?}");
+    });
+}
+
+#[test]
+fn damage_is_told_by_disk_and_place() {
+    run(async {
+        let memory = Arc::new(MemoryEngine::default());
+        let engine: Arc<dyn Engine> = memory.clone();
+        let store = open(&engine).await;
+        create(&store, "web").await;
+        attach(&store, "web").write(1 << 20, &noise(1, 8 * BLOCK), false).await.unwrap();
+        store.snapshot(&[name("web")], Some(name("monday"))).await.unwrap();
+        store.close().await.unwrap();
+        let segments = engine.list("segment/", None, 100).await.unwrap();
+        // The one with data is the longer; its first frame lies behind the header of 64 bytes.
+        let data = segments.iter().max_by_key(|one| one.bytes).unwrap();
+        assert!(memory.rot(&data.key, 8 * 90));
+        let store = open(&engine).await;
+        let checked = store.check().await.unwrap();
+        let told = checked.problems.join("\n");
+        assert!(told.contains("'web' cannot be read from 1048576 for 32768 bytes"), "{told}");
+        assert!(told.contains("'web@monday' cannot be read from 1048576"), "{told}");
+        assert_eq!(store.scrub().await.unwrap().healed, 0, "there is no other copy");
+    });
+}
