@@ -17,7 +17,8 @@ const HELP: &str =
   journal  append a chunk and sync, one after the other          --bytes 8192
   many     --count small objects put, then listed by pages of 1000 and opened again
   put      put objects of --bytes, --depth at a time             --bytes 16777216 --depth 2
-DIR must be absent, empty, or a pool; a job's objects are left in it for the next run.";
+DIR must be absent, empty, or a pool; a job's objects are left in it for the next run. It may be a URL instead:
+'file:///d1?also=/d2&copies=2'.";
 
 const OBJECTS: usize = 64;
 const OBJECT_BYTES: usize = 16 << 20;
@@ -28,6 +29,10 @@ struct Job {
     depth: usize,
     seconds: u64,
     bytes: usize,
+}
+
+fn options(place: &str) -> Result<FileOptions> {
+    if place.starts_with("file:") { FileOptions::parse(place) } else { Ok(FileOptions::new(place)) }
 }
 
 fn main() -> Result<()> {
@@ -47,7 +52,7 @@ fn main() -> Result<()> {
         }
         let world = SystemWorld::new(tokio::runtime::Handle::current(), 1).expect("worker threads");
         let env = Env::new(world);
-        let engine = Arc::new(FileEngine::open(env.clone(), FileOptions::new(dir)).await?);
+        let engine = Arc::new(FileEngine::open(env.clone(), options(dir)?).await?);
         println!("{}", engine.describe());
         let (depth, bytes) = match what.as_str() {
             "read" => (32, 4096),

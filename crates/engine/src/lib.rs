@@ -57,14 +57,14 @@ pub struct Listed {
     pub bytes: u64,
 }
 
-/// Room in the place where the objects live.
+/// Room in the place where the objects live, for objects: each counted once however many copies it has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Room {
     /// Bytes the place can hold in all.
     pub total_bytes: u64,
     /// Bytes still free.
     pub free_bytes: u64,
-    /// Bytes that this pool's objects and journals occupy, physically.
+    /// Bytes that this pool's objects and journals occupy, physically (a copy of each).
     pub used_bytes: u64,
 }
 
@@ -165,8 +165,8 @@ pub trait Engine: Send + Sync + 'static {
     /// The journals that exist.
     async fn journal_list(&self) -> Result<Vec<JournalId>>;
 
-    /// Opens a journal that nobody writes any more, for replay. Everything the reader will return has been made
-    /// durable before this returns, so that what is served from it cannot be lost by a later crash.
+    /// Opens a journal that nobody writes any more, for replay. Everything the reader returns has been made durable
+    /// before it returns it, in every copy, so that what is served from it cannot be lost by a later crash.
     async fn journal_open(&self, id: JournalId) -> Result<Box<dyn JournalReader>>;
 
     /// Forgets a journal for good.

@@ -123,19 +123,17 @@ impl Members {
     pub(super) async fn get_range(self: &Arc<Self>, key: &Key, offset: u64, len: usize) -> Result<Bytes> {
         let view = self.view();
         let targets = view.targets(key);
+        if targets.len() == 1 {
+            return view.member(targets.first()).get_range(key, offset, len).await;
+        }
         let seat = self.least_busy(&view, &targets);
         match read_from(&view, &targets, seat, key, offset, len).await {
-            Err((seat, error)) if targets.len() > 1 => {
-                self.get_range_elsewhere(&view, &targets, (seat, error), key, offset, len).await
-            }
-            found => found.map_err(|(_, error)| error),
+            Err(failed) => self.get_range_elsewhere(&view, &targets, failed, key, offset, len).await,
+            Ok(bytes) => Ok(bytes),
         }
     }
 
     fn least_busy(&self, view: &View, targets: &Targets) -> usize {
-        if targets.len() == 1 {
-            return targets.first();
-        }
         let busy = |seat: &usize| view.member(*seat).reads.load(Ordering::Relaxed);
         let turn = self.turn.fetch_add(1, Ordering::Relaxed) % targets.len();
         // From another place each time, so that idle members take turns.

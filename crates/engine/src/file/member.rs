@@ -82,7 +82,9 @@ impl Member {
             layout,
             io,
             env,
-            handles: Handles::new(options.handles_max.unwrap_or_else(handles::default_max)),
+            handles: Handles::new(
+                options.handles_max.unwrap_or_else(|| handles::default_max() / options.dirs.len()),
+            ),
             spares,
             direct,
             keys: (0..KEY_LOCKS).map(|_| tokio::sync::Mutex::default()).collect(),

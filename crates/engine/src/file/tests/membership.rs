@@ -2,6 +2,7 @@
 
 use super::several::{files, key, payload, several};
 use super::*;
+use stonefold_format::chunk::ChunkHeader;
 
 /// From now on every write to a member fails.
 fn break_member(engine: &FileEngine, seat: usize) {
@@ -241,4 +242,67 @@ async fn a_pool_half_made_is_made_and_a_rotten_record_has_a_second() {
     let engine = open(&options).await.unwrap();
     assert_eq!(engine.get(&key(1)).await.unwrap().0, payload(1, 10));
     assert!(fs::read(options.dirs[0].join("member")).unwrap().len() > 100, "and it is written anew");
+}
+
+/// Whatever a journal is asked when a member fails, it goes on, and everything is there afterwards without that member.
+#[tokio::test]
+async fn a_journal_goes_on_whichever_step_fails() {
+    for (members, broken, step) in (0..5).flat_map(|step| [(2, 0, step), (2, 1, step), (3, 1, step)]) {
+        let dir = tempdir();
+        let options = Options { journal_file_bytes_max: 64 << 10, ..several(dir.path(), members, 2) };
+        let engine = open(&options).await.unwrap();
+        let id = JournalId([7; 16]);
+        let chunk = |seq: u64| chunk::encode_after(id.0, seq, 1, seq, &[seq as u8; 6000]).freeze();
+        let fails = |at: u32| {
+            if at == step {
+                break_member(&engine, broken)
+            }
+        };
+        fails(0);
+        let journal = engine.journal_create(id).await.unwrap();
+        for seq in 0..60 {
+            if seq == 33 {
+                fails(1);
+            }
+            journal.append(chunk(seq)).await.unwrap();
+            if seq == 35 {
+                fails(2);
+            }
+            if seq % 5 == 0 {
+                journal.sync().await.unwrap();
+            }
+            if seq == 40 {
+                fails(3);
+                journal.trim(20).await.unwrap();
+            }
+        }
+        journal.sync().await.unwrap();
+        let old = JournalId([8; 16]);
+        engine.journal_create(old).await.unwrap();
+        fails(4);
+        engine.journal_remove(old).await.unwrap();
+        drop((journal, engine));
+        let mut degraded = Options { degraded: true, ..options };
+        if step != 3 {
+            // It is gone for good. (A trim that failed there has nothing to do where it had no file.)
+            fs::rename(&degraded.dirs[broken], dir.path().join("away")).unwrap();
+        }
+        degraded.direct = Direct::Never;
+        let engine = loop {
+            match open(&degraded).await {
+                // A journal's file is still being made ahead.
+                Err(error) if error.kind() == Kind::Busy => tokio::task::yield_now().await,
+                other => break other.unwrap(),
+            }
+        };
+        assert_eq!(engine.journal_list().await.unwrap(), [id], "member {broken} of {members}, step {step}");
+        let mut reader = engine.journal_open(id).await.unwrap();
+        let mut next = ChunkHeader::peek(&reader.next().await.unwrap().unwrap()).unwrap().seq + 1;
+        assert!(next <= 21);
+        while let Some(found) = reader.next().await.unwrap() {
+            assert_eq!(found, chunk(next));
+            next += 1;
+        }
+        assert_eq!(next, 60, "member {broken} of {members}, step {step}");
+    }
 }
