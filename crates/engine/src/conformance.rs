@@ -57,7 +57,6 @@ pub async fn objects(place: &dyn Place) {
     objects::listings_are_ordered_and_paged(&*engine).await;
     objects::room_is_told(&*engine).await;
     repairs::a_repair_gives_sound_bytes_or_none(&*engine).await;
-    repairs::parts_are_given_back(&*engine).await;
     races::one_of_many_puts_wins(&engine).await;
     races::one_of_many_swaps_wins(&engine).await;
     races::counters_lose_no_increment(&engine).await;

@@ -25,7 +25,6 @@ mod object;
 mod opening;
 mod options;
 mod placement;
-mod punch;
 mod refill;
 mod replay;
 mod replica;
@@ -40,7 +39,6 @@ use crate::{Engine, Journal, JournalId, JournalReader, Key, Listed, Repaired, Ro
 use async_trait::async_trait;
 use bytes::Bytes;
 use members::Members;
-use std::ops::Range;
 use std::sync::Arc;
 use stonefold_env::Env;
 use stonefold_types::Result;
@@ -108,11 +106,6 @@ impl Engine for FileEngine {
         sound: &Sound<'_>,
     ) -> Result<Option<Repaired>> {
         self.members.repair(key, offset, len, sound).await
-    }
-
-    async fn punch(&self, key: &Key, ranges: &[Range<u64>]) -> Result<u64> {
-        let (members, key, ranges) = (self.members.clone(), key.clone(), ranges.to_vec());
-        self.members.detached("punch", async move { members.punch(&key, &ranges).await }).await
     }
 
     async fn delete(&self, key: &Key) -> Result<()> {

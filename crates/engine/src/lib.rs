@@ -22,9 +22,8 @@ pub use wrap::{FaultEngine, ThrottleEngine, TraceEngine};
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::fmt;
-use std::ops::Range;
 use std::sync::Arc;
-use stonefold_types::{Error, Kind, Result};
+use stonefold_types::{Kind, Result};
 
 /// What a compare-and-swap compares: opaque, equal only for the same write of the same object.
 ///
@@ -137,16 +136,6 @@ pub trait Engine: Send + Sync + 'static {
             Err(error) if error.kind() == Kind::Corrupt => Ok(None),
             Err(error) => Err(error),
         }
-    }
-
-    /// Gives back the room of parts of an immutable object that nobody will read again: byte ranges, sorted and
-    /// disjoint; only the whole pages of 4 KiB inside can be given back. Reads of them afterwards give anything.
-    ///
-    /// Advice: repeating is harmless, and a crash may undo it. Returns the bytes given back, physically; fails with
-    /// `Unsupported` where the place cannot.
-    async fn punch(&self, key: &Key, ranges: &[Range<u64>]) -> Result<u64> {
-        let _ = ranges;
-        Err(Error::new(Kind::Unsupported, format!("parts of object '{key}' cannot be given back here")))
     }
 
     /// Deletes an object; an absent one is no error.

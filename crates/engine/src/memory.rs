@@ -7,7 +7,6 @@
 
 mod crash;
 mod journal;
-mod punch;
 #[cfg(test)]
 mod tests;
 
@@ -16,8 +15,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use journal::{JournalState, MemoryJournal, MemoryReader};
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, BTreeSet};
-use std::ops::{Bound, Range};
+use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 use stonefold_types::{Error, Kind, Result};
 
@@ -44,13 +43,11 @@ struct State {
 struct Object {
     bytes: Bytes,
     version: Version,
-    /// Pages whose room was given back.
-    punched: BTreeSet<u64>,
 }
 
 impl Object {
     fn new(bytes: Bytes, version: Version) -> Self {
-        Object { bytes, version, punched: BTreeSet::new() }
+        Object { bytes, version }
     }
 }
 
@@ -114,12 +111,12 @@ impl MemoryEngine {
 
 impl State {
     fn replace(&mut self, key: &Key, object: Option<Object>) -> Option<Object> {
-        self.used_bytes += object.as_ref().map_or(0, Object::occupied_bytes);
+        self.used_bytes += object.as_ref().map_or(0, |object| object.bytes.len() as u64);
         let before = match object {
             Some(object) => self.objects.insert(key.clone(), object),
             None => self.objects.remove(key),
         };
-        self.used_bytes -= before.as_ref().map_or(0, Object::occupied_bytes);
+        self.used_bytes -= before.as_ref().map_or(0, |object| object.bytes.len() as u64);
         before
     }
 
@@ -204,10 +201,6 @@ impl Engine for MemoryEngine {
             let end = begin.saturating_add(len).min(object.bytes.len());
             object.bytes.slice(begin..end)
         })
-    }
-
-    async fn punch(&self, key: &Key, ranges: &[Range<u64>]) -> Result<u64> {
-        self.state.lock().punch(key, ranges)
     }
 
     async fn delete(&self, key: &Key) -> Result<()> {

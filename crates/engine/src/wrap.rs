@@ -22,7 +22,6 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use std::fmt;
 use std::future::Future;
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use stonefold_types::{Error, Kind, Result};
@@ -36,7 +35,6 @@ pub enum Ask {
     Get,
     GetRange,
     Repair,
-    Punch,
     Delete,
     List,
     Room,
@@ -52,13 +50,12 @@ pub enum Ask {
 
 impl Ask {
     /// All of them, each at its own index.
-    pub const ALL: [Ask; 17] = [
+    pub const ALL: [Ask; 16] = [
         Ask::PutNew,
         Ask::PutIf,
         Ask::Get,
         Ask::GetRange,
         Ask::Repair,
-        Ask::Punch,
         Ask::Delete,
         Ask::List,
         Ask::Room,
@@ -80,7 +77,6 @@ impl Ask {
             Ask::Get => "get",
             Ask::GetRange => "get_range",
             Ask::Repair => "repair",
-            Ask::Punch => "punch",
             Ask::Delete => "delete",
             Ask::List => "list",
             Ask::Room => "room",
@@ -281,10 +277,6 @@ impl<H: Hook> Engine for Wrapped<H> {
     ) -> Result<Option<Repaired>> {
         let repair = self.inner.repair(key, offset, len, sound);
         self.ask(Ask::Repair, Subject::Object(key), 0, repair).await
-    }
-
-    async fn punch(&self, key: &Key, ranges: &[Range<u64>]) -> Result<u64> {
-        self.ask(Ask::Punch, Subject::Object(key), 0, self.inner.punch(key, ranges)).await
     }
 
     async fn delete(&self, key: &Key) -> Result<()> {

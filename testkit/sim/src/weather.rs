@@ -3,7 +3,6 @@
 use crate::world::World;
 use async_trait::async_trait;
 use bytes::Bytes;
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -104,10 +103,6 @@ impl Engine for Weather {
         sound: &Sound<'_>,
     ) -> Result<Option<Repaired>> {
         self.through("repair", self.inner.repair(key, offset, len, sound)).await
-    }
-
-    async fn punch(&self, key: &Key, ranges: &[Range<u64>]) -> Result<u64> {
-        self.through("punch", self.inner.punch(key, ranges)).await
     }
 
     async fn delete(&self, key: &Key) -> Result<()> {

@@ -15,7 +15,6 @@ use crate::{Key, Listed, Room, Version};
 use bytes::Bytes;
 use futures::future::join_all;
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use stonefold_types::{Error, Kind, Result};
@@ -177,22 +176,6 @@ impl Members {
         let seats: Vec<usize> = view.current().map(|(seat, _)| seat).collect();
         let deletes = join_all(seats.iter().map(|seat| view.member(*seat).delete(key))).await;
         self.spare_failing(&seats, deletes).await.map(drop)
-    }
-
-    /// Gives back parts of an object on every member that has it.
-    pub(super) async fn punch(self: &Arc<Self>, key: &Key, ranges: &[Range<u64>]) -> Result<u64> {
-        let _held = self.lock_key(key).await;
-        let view = self.view();
-        let targets = view.targets(key);
-        let mut given = None;
-        for punched in join_all(targets.iter().map(|seat| view.member(seat).punch(key, ranges))).await {
-            match punched {
-                Ok(bytes) => *given.get_or_insert(0) += bytes,
-                Err(error) if error.kind() == Kind::NotFound => {}
-                Err(error) => return Err(error),
-            }
-        }
-        given.map(|bytes| bytes / view.copies() as u64).ok_or_else(|| not_found(key))
     }
 
     /// One page of a listing, of all members together.

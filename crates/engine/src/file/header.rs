@@ -8,7 +8,7 @@
 //! ```
 //! All integers little-endian. `check` is XXH3-64 of bytes 8..56. `len` counts the payload, which follows and ends
 //! with the file. `sum` is XXH3-64 of the payload of a document; 0, none, for anything longer than
-//! [`SUMMED_BYTES_MAX`] and for anything that parts were punched out of: a segment's frames carry their own sums. `count` numbers the puts of a
+//! [`SUMMED_BYTES_MAX`]: a segment's frames carry their own sums. `count` numbers the puts of a
 //! document; `nonce` makes every put of every object different, so that a version never comes back after a delete.
 //!
 //! The header has a page of its own, so that the payload is aligned for direct I/O exactly as its reader

@@ -75,8 +75,8 @@ impl Members {
         };
         let mut all = true;
         for seat in to {
-            let (from, to) = (view.member(source), view.member(*seat));
-            match copy(from, to, key, &settled.header, payload.clone()).await {
+            let to = view.member(*seat);
+            match copy(to, key, &settled.header, payload.clone()).await {
                 Ok(()) => tracing::info!("object '{key}' is healed in '{}'", to.path().display()),
                 Err(error) if error.kind() == Kind::NoSpace => {
                     tracing::warn!(%error, "object '{key}' stays with a copy less");
@@ -200,7 +200,7 @@ async fn copy_whole(from: &Arc<Member>, to: &Arc<Member>, key: &Key) -> Result<(
     let (header, payload) = from.look(key).await?.ok_or_else(|| not_found(key))?;
     let settled = Settled { header, payload };
     let payload = fetch(from, key, &settled).await?;
-    copy(from, to, key, &settled.header, payload).await
+    copy(to, key, &settled.header, payload).await
 }
 
 pub(super) async fn fetch(from: &Arc<Member>, key: &Key, settled: &Settled) -> Result<Bytes> {
@@ -212,17 +212,9 @@ pub(super) async fn fetch(from: &Arc<Member>, key: &Key, settled: &Settled) -> R
     Ok(payload)
 }
 
-/// Makes a copy like another, its holes too.
-pub(super) async fn copy(
-    from: &Arc<Member>,
-    to: &Arc<Member>,
-    key: &Key,
-    header: &Header,
-    payload: Bytes,
-) -> Result<()> {
+/// Puts a copy of what another member has.
+pub(super) async fn copy(to: &Arc<Member>, key: &Key, header: &Header, payload: Bytes) -> Result<()> {
     let temporary = to.stage(header, payload).await?;
-    let holes = from.holes(key).await;
-    let temporary = to.punch_temporary(temporary, holes).await;
     to.publish(key, temporary, true).await
 }
 
@@ -235,7 +227,7 @@ pub(super) fn newest(seats: &[usize], looks: &[Looked]) -> Option<(usize, Settle
     best.map(|(seat, (header, payload))| (seat, Settled { header: header.clone(), payload: payload.clone() }))
 }
 
-/// Whether a copy is this put. Its sum may differ: punching takes it away.
+/// Whether a copy is this put.
 pub(super) fn is_put(look: &Looked, header: &Header) -> bool {
     let same =
         |found: &Header| (found.count, found.nonce, found.len) == (header.count, header.nonce, header.len);

@@ -286,10 +286,6 @@ fn write_through_cache(temporary: Temporary, page: &[u8], payload: &[u8]) -> Res
     Ok(temporary)
 }
 
-pub(super) fn read_header(path: &Path) -> Result<Header> {
-    Header::decode(&read_beginning(path, HEADER_BYTES)?)
-}
-
 /// The header, and the payload too when it is a document's.
 fn read_document(path: &Path) -> Result<(Header, Option<Bytes>)> {
     let bytes = read_beginning(path, HEADER_BYTES + SUMMED_BYTES_MAX)?;

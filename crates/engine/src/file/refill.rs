@@ -140,7 +140,7 @@ impl Leveled {
             }
             let payload = payload.clone().unwrap_or_default();
             copied += payload.len() as u64;
-            copy(&self.trusted[source], target, key, &settled.header, payload).await?;
+            copy(target, key, &settled.header, payload).await?;
         }
         for member in &self.excess {
             member.delete(key).await?;

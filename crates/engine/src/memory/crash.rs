@@ -1,7 +1,7 @@
 //! What is left of an engine in memory after the power fails.
 
 use super::journal::{JournalState, Stored};
-use super::{MemoryEngine, Object, State};
+use super::{MemoryEngine, State};
 use crate::JournalId;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
@@ -31,7 +31,7 @@ impl MemoryEngine {
         }
         let journals: BTreeMap<JournalId, JournalState> =
             state.journals.iter().map(|(id, journal)| (*id, survivors(journal, choose))).collect();
-        let used_bytes = objects.values().map(Object::occupied_bytes).sum::<u64>()
+        let used_bytes = objects.values().map(|object| object.bytes.len() as u64).sum::<u64>()
             + journals.values().map(JournalState::bytes).sum::<u64>();
         let state = State {
             objects,

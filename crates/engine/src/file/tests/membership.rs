@@ -149,7 +149,6 @@ async fn an_empty_directory_takes_the_place_of_a_dropped_one() {
     for n in 0..30 {
         engine.put_new(&key(n), payload(n, 5000)).await.unwrap();
     }
-    engine.punch(&key(1), &[0..4096, 4096..4096]).await.unwrap();
     drop(engine);
     fs::rename(&options.dirs[1], dir.path().join("dead")).unwrap();
     drop(open(&Options { degraded: true, ..options.clone() }).await.unwrap());
