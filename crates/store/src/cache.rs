@@ -127,6 +127,25 @@ impl<V: Clone> Cache<V> {
         self.shards.iter().for_each(|shard| shard.lock().shrink_to(0));
     }
 
+    /// Parts that [`retain_part`](Self::retain_part) can be called for.
+    pub(crate) fn parts(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// Forgets the values of one part that are not to be kept.
+    pub(crate) fn retain_part(&self, part: usize, keep: impl Fn(&V) -> bool) {
+        let mut shard = self.shards[part].lock();
+        let Shard { places, slots, free, bytes, .. } = &mut *shard;
+        for (place, slot) in slots.iter_mut().enumerate() {
+            if slot.value.as_ref().is_some_and(|value| !keep(value)) {
+                slot.value = None;
+                *bytes -= slot.bytes;
+                places.remove(&slot.address);
+                free.push(place);
+            }
+        }
+    }
+
     /// A new bound, kept to at once.
     pub(crate) fn resize(&self, bytes_max: u64) {
         self.bytes_max.store(bytes_max, Ordering::Relaxed);
@@ -187,6 +206,8 @@ mod tests {
         cache.clear();
         assert_eq!((cache.bytes(), cache.get(7)), (0, None));
         cache.insert(7, 8, 1000);
-        assert_eq!(cache.get(7), Some(8));
+        cache.insert(9, 9, 1000);
+        (0..cache.parts()).for_each(|part| cache.retain_part(part, |value| *value != 9));
+        assert_eq!((cache.get(7), cache.get(9), cache.bytes()), (Some(8), None, entry));
     }
 }

@@ -13,11 +13,13 @@ use crate::cache::{AddressHasher, Cache};
 use crate::planted;
 use crate::segments;
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use stonefold_engine::{Engine, Key, Listed};
+use stonefold_env::Env;
 use stonefold_format::entry::{Entry, Hint, SegmentId};
 use stonefold_format::fingerprint::{Fingerprint, FingerprintKey, SAMPLE_ONE_IN};
 use stonefold_format::segment::{Footer, SEGMENT_TAIL};
@@ -175,10 +177,19 @@ impl Dedupe {
         }
     }
 
-    /// Forgets the neighbourhoods: what reclaim has found unreferenced must not be found here.
+    /// Forgets all neighbourhoods.
     pub(crate) fn forget_known(&self) {
         self.known.clear();
         self.loaded.clear();
+    }
+
+    /// Forgets the blocks at these addresses: reclaim has found nothing that refers to them. In steps, so that nobody waits long
+    /// for the thread.
+    pub(crate) async fn forget(&self, env: &Env, idle: &HashSet<u64>) {
+        for part in 0..self.known.parts() {
+            self.known.retain_part(part, |known| !idle.contains(&known.entry.address));
+            env.sleep(Duration::ZERO).await;
+        }
     }
 
     /// A segment was deleted (`None`), or written anew as this generation, so many bytes long.

@@ -8,7 +8,7 @@
 //! 1. [`crate::removed`]: what removed snapshots and removed disks held alone goes into the ledger as freed.
 //! 2. *Batch*, here: everything the heads' ledgers tell is added up into the accounts, by one swap. A block without references
 //!    becomes *idle*; one that was idle already, and that no round has referred to since, is *dead*. Deduplication is
-//!    kept from idle blocks: it forgets its neighbourhoods while no round is under way, and then loads only what has
+//!    kept from idle blocks: it forgets them while no round is under way, and loads only what has
 //!    references. So whatever a round could still have found is counted before anything is condemned.
 //! 3. Segments of which all blocks are dead are deleted, once nobody who could follow an older reference is left.
 //! 4. [`crate::rewrite`]: segments of which much is dead are written anew without it.
@@ -20,7 +20,7 @@ use crate::removed;
 use crate::rewrite;
 use crate::segments;
 use crate::store::{Counters, Store};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use stonefold_format::account::{self, Account, Accounts as Document, Shard, Slot, shard_of};
@@ -130,7 +130,8 @@ fn count(counters: &Counters, done: &Reclaimed) {
 async fn batch(store: &Store, memory: &mut Memory, dead_part: u32) -> Result<Batch> {
     let accounts = &store.segments.accounts;
     accounts.settle_doubt().await?;
-    let pending = gather(store).await?;
+    let idle = idle_addresses(store).await?;
+    let pending = gather(store, if memory.swept { Some(&idle) } else { None }).await?;
     let deltas = read_deltas(store, &pending.refs).await?;
     let mut next = Document::clone(&accounts.document());
     let young_from = pending.young_from;
@@ -168,9 +169,23 @@ async fn batch(store: &Store, memory: &mut Memory, dead_part: u32) -> Result<Bat
     Ok(batch)
 }
 
+/// The addresses of all idle slots.
+async fn idle_addresses(store: &Store) -> Result<HashSet<u64>> {
+    let mut idle = HashSet::new();
+    let accounts = &store.segments.accounts;
+    for (number, _) in accounts.document().shards.iter().filter(|(_, (_, idle))| *idle > 0) {
+        for (segment, account) in &*accounts.shard(*number).await? {
+            let slots = account.slots.iter().enumerate().filter(|(_, slot)| **slot == Slot::Live(0));
+            idle.extend(slots.map(|(at, _)| segment.0 << 20 | at as u64));
+        }
+    }
+    Ok(idle)
+}
+
 /// Everything pending, at one instant between two rounds, so that no release is seen without the references that
-/// were made before it.
-async fn gather(store: &Store) -> Result<Pending> {
+/// were made before it. Deduplication forgets what is idle, or, before a sweep, everything: there may be segments that it knows and
+/// no account does.
+async fn gather(store: &Store, idle: Option<&HashSet<u64>>) -> Result<Pending> {
     let _alone = store.folding.lock().await;
     let consumed = &store.segments.accounts.document().consumed;
     let young_from = store.segments.peek_id();
@@ -195,7 +210,11 @@ async fn gather(store: &Store) -> Result<Pending> {
         pending.refs.extend(state.changes.iter().filter(|at| at.id > taken));
     }
     if !planted::is("idle-not-forgotten") {
-        store.dedupe.forget_known();
+        match idle {
+            Some(idle) if idle.is_empty() => {}
+            Some(idle) => store.dedupe.forget(&store.env, idle).await,
+            None => store.dedupe.forget_known(),
+        }
         store.segments.accounts.set_young_from(young_from);
     }
     Ok(pending)
