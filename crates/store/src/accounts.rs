@@ -41,14 +41,6 @@ struct Stored {
     in_doubt: bool,
 }
 
-/// Which blocks of a segment may be referred to anew.
-pub(crate) enum Referable {
-    /// It is younger than the newest batch: all of them.
-    All,
-    /// Those with references.
-    Some(Arc<Shard>),
-}
-
 fn document_key() -> Key {
     Key::new("accounts")
 }
@@ -70,7 +62,7 @@ impl Accounts {
             stored: tokio::sync::Mutex::new(Stored { version, in_doubt: false }),
             shards: Cache::new(SHARD_CACHE_BYTES),
             generations: Mutex::default(),
-            young_from: AtomicU64::new(0),
+            young_from: AtomicU64::new(u64::MAX),
         }))
     }
 
@@ -99,14 +91,9 @@ impl Accounts {
         Ok(shard)
     }
 
-    /// Which blocks of a segment deduplication may point at.
-    pub(crate) async fn referable(&self, segment: SegmentId, session: u32) -> Result<Referable> {
-        let young =
-            segment >= SegmentId::new(session, 0) && segment.0 >= self.young_from.load(Ordering::Acquire);
-        if young {
-            return Ok(Referable::All);
-        }
-        self.shard(shard_of(segment)).await.map(Referable::Some)
+    /// Whether a segment is younger than the newest batch: no account knows it yet.
+    pub(crate) fn is_young(&self, segment: SegmentId) -> bool {
+        segment.0 >= self.young_from.load(Ordering::Acquire)
     }
 
     /// The physical form of a segment to read.
@@ -193,19 +180,6 @@ impl Accounts {
             }
         }
         Ok(())
-    }
-}
-
-impl Referable {
-    /// Whether the block in `slot` may be pointed at.
-    pub(crate) fn allows(&self, segment: SegmentId, slot: u32) -> bool {
-        match self {
-            Referable::All => true,
-            Referable::Some(shard) => {
-                let slot = shard.get(&segment).and_then(|account| account.slots.get(slot as usize));
-                matches!(slot, Some(Slot::Live(1..)))
-            }
-        }
     }
 }
 

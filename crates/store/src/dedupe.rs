@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use stonefold_engine::{Engine, Key, Listed};
 use stonefold_env::Env;
+use stonefold_format::account::{Slot, shard_of};
 use stonefold_format::entry::{Entry, Hint, SegmentId};
 use stonefold_format::fingerprint::{Fingerprint, FingerprintKey, SAMPLE_ONE_IN};
 use stonefold_format::segment::{Footer, SEGMENT_TAIL};
@@ -44,13 +45,16 @@ struct Known {
 
 /// Blocks that a round of the fold has packed: known to that round at once, and to all when it has succeeded.
 #[derive(Default)]
-pub(crate) struct Fresh(Mutex<Vec<(Fingerprint, Entry)>>, Mutex<Table<Known>>);
+pub(crate) struct Fresh {
+    /// Each with the part of the round that it was packed for.
+    packed: Mutex<Vec<(Fingerprint, Entry, usize)>>,
+    known: Mutex<Table<Known>>,
+}
 
 /// See the module.
 pub(crate) struct Dedupe {
     engine: Arc<dyn Engine>,
     accounts: Arc<Accounts>,
-    session: u32,
     key: FingerprintKey,
     samples: Mutex<Samples>,
     known: Cache<Known>,
@@ -80,14 +84,12 @@ impl Dedupe {
     pub(crate) fn new(
         engine: Arc<dyn Engine>,
         accounts: Arc<Accounts>,
-        session: u32,
         key: FingerprintKey,
         memory_bytes: u64,
     ) -> Arc<Self> {
         Arc::new(Dedupe {
             engine,
             accounts,
-            session,
             key,
             samples: Mutex::default(),
             known: Cache::new(memory_bytes),
@@ -130,7 +132,8 @@ impl Dedupe {
             let Some(form) = samples.forms.get(&segment.0) else { return };
             (segment, *form)
         };
-        if self.loaded.get(segment.0).is_some() {
+        // What is younger than the newest batch is known from its round, as far as anybody has mapped it.
+        if self.loaded.get(segment.0).is_some() || self.accounts.is_young(segment) {
             return;
         }
         if let Err(error) = self.load(segment, form).await {
@@ -141,7 +144,9 @@ impl Dedupe {
     }
 
     async fn load(&self, segment: SegmentId, (generation, length): (u8, u64)) -> Result<()> {
-        let referable = self.accounts.referable(segment, self.session).await?;
+        let shard = self.accounts.shard(shard_of(segment)).await?;
+        let slots = shard.get(&segment).map_or(&[][..], |account| &account.slots);
+        let referred = |slot: u32| matches!(slots.get(slot as usize), Some(Slot::Live(1..)));
         let key = segments::key(segment, generation);
         let tail_bytes = (SEGMENT_TAIL as u64).min(length);
         let tail = self.engine.get_range(&key, length - tail_bytes, tail_bytes as usize).await?;
@@ -153,7 +158,7 @@ impl Dedupe {
             let hint = Hint::new(record.offset as usize, record.length as usize, 0);
             for (at, fingerprint) in fingerprints.by_ref().take(usize::from(record.blocks)).enumerate() {
                 let slot = record.first_slot + at as u32;
-                if referable.allows(segment, slot) || planted::is("idle-not-forgotten") {
+                if referred(slot) || planted::is("idle-not-forgotten") {
                     self.keep(fingerprint, Entry::new(segment, slot, hint.with_index(at)));
                 }
             }
@@ -165,22 +170,21 @@ impl Dedupe {
         self.known.insert(fingerprint.low, Known { high: fingerprint.high, entry }, KNOWN_BYTES);
     }
 
-    /// Takes over what a round has packed, now that it can no longer be taken back. `lengths` are those of the
-    /// segments it put.
-    pub(crate) fn adopt(&self, fresh: &Fresh, lengths: &[(SegmentId, u64)]) {
-        let packed = std::mem::take(&mut *fresh.0.lock());
+    /// Takes over what a round has packed for those of its parts that were committed: what nobody has mapped is in no
+    /// account, and may be given back. `lengths` are those of the segments it put.
+    pub(crate) fn adopt(
+        &self,
+        fresh: &Fresh,
+        lengths: &[(SegmentId, u64)],
+        committed: impl Fn(usize) -> bool,
+    ) {
+        let packed = std::mem::take(&mut *fresh.packed.lock());
         let mut samples = self.samples.lock();
         samples.forms.extend(lengths.iter().map(|(segment, length)| (segment.0, (0, *length))));
-        for (fingerprint, entry) in packed {
+        for (fingerprint, entry, _) in packed.into_iter().filter(|(_, _, part)| committed(*part)) {
             samples.add(&fingerprint, entry.address);
             self.keep(&fingerprint, entry);
         }
-    }
-
-    /// Forgets all neighbourhoods.
-    pub(crate) fn forget_known(&self) {
-        self.known.clear();
-        self.loaded.clear();
     }
 
     /// Forgets the blocks at these addresses: reclaim has found nothing that refers to them. In steps, so that nobody waits long
@@ -266,7 +270,7 @@ fn keeps(low: u64, thinned: u32) -> bool {
 
 impl Fresh {
     fn lookup(&self, fingerprint: &Fingerprint) -> Option<Known> {
-        self.1.lock().get(&fingerprint.low).copied()
+        self.known.lock().get(&fingerprint.low).copied()
     }
 
     /// Where the round has packed a block with this fingerprint.
@@ -274,10 +278,10 @@ impl Fresh {
         self.lookup(fingerprint).filter(|known| known.high == fingerprint.high).map(|known| known.entry)
     }
 
-    /// Notes a block that was packed.
-    pub(crate) fn add(&self, fingerprint: Fingerprint, entry: Entry) {
-        self.0.lock().push((fingerprint, entry));
-        self.1.lock().insert(fingerprint.low, Known { high: fingerprint.high, entry });
+    /// Notes a block that was packed for a part of the round.
+    pub(crate) fn add(&self, fingerprint: Fingerprint, entry: Entry, part: usize) {
+        self.packed.lock().push((fingerprint, entry, part));
+        self.known.lock().insert(fingerprint.low, Known { high: fingerprint.high, entry });
     }
 }
 

@@ -74,19 +74,19 @@ async fn fold_parts(store: &Store, mut parts: Vec<Part>) -> Result<()> {
     let fresh = Arc::new(Fresh::default());
     if let Err(error) = pack_and_map(store, &data, &nodes, &fresh, &mut parts).await {
         if planted::is("dedupe-trusts-failed") {
-            store.dedupe.adopt(&fresh, &data.lengths());
+            store.dedupe.adopt(&fresh, &data.lengths(), |_| true);
         }
         data.abandon().await;
         nodes.abandon().await;
         return Err(error);
     }
-    // From here on nothing is taken back, so that others may lean on what was packed.
-    store.dedupe.adopt(&fresh, &data.lengths());
     let mut done = Vec::new();
     for group in parts.chunks(HEADS_ABREAST) {
         // Each to its end, whatever becomes of the others: a swap broken off leaves a head in doubt.
         done.extend(futures::future::join_all(group.iter().map(|part| commit(store, part))).await);
     }
+    // What was committed is counted by reclaim, so that others may lean on it; the rest is not.
+    store.dedupe.adopt(&fresh, &data.lengths(), |part| done[part].is_ok());
     store.counters.rounds.fetch_add(1, Ordering::Relaxed);
     done.into_iter().collect()
 }
@@ -231,7 +231,9 @@ async fn place_all(
                 }
                 entry
             }
-            Content::Frame(range) => place_frame(packer, fresh, &piece, &seen, &buffer[range.clone()]),
+            Content::Frame(range) => {
+                place_frame(packer, fresh, places[piece.place].0, &piece, &seen, &buffer[range.clone()])
+            }
         };
         let (part, layer) = places[piece.place];
         let shared = matches!(piece.content, Content::Known(_) | Content::Again);
@@ -242,7 +244,14 @@ async fn place_all(
 }
 
 /// Packs a frame, and lets the rest of the round know its blocks.
-fn place_frame(packer: &Packer, fresh: &Fresh, piece: &Packed, seen: &[Seen], encoded: &[u8]) -> Entry {
+fn place_frame(
+    packer: &Packer,
+    fresh: &Fresh,
+    part: usize,
+    piece: &Packed,
+    seen: &[Seen],
+    encoded: &[u8],
+) -> Entry {
     let blocks = piece.blocks as usize;
     let fingerprint = |seen: &Seen| match seen {
         Seen::Content(fingerprint) => *fingerprint,
@@ -253,7 +262,7 @@ fn place_frame(packer: &Packer, fresh: &Fresh, piece: &Packed, seen: &[Seen], en
     let first = packer.push(encoded, blocks, &fingerprints, piece.owner, piece.block);
     let run = Run { blocks: piece.block..piece.block + piece.blocks, first, shared: false };
     for (block, fingerprint) in run.blocks.clone().zip(fingerprints) {
-        fresh.add(fingerprint, run.entry(block));
+        fresh.add(fingerprint, run.entry(block), part);
     }
     first
 }

@@ -131,7 +131,7 @@ async fn batch(store: &Store, memory: &mut Memory, dead_part: u32) -> Result<Bat
     let accounts = &store.segments.accounts;
     accounts.settle_doubt().await?;
     let idle = idle_addresses(store).await?;
-    let pending = gather(store, if memory.swept { Some(&idle) } else { None }).await?;
+    let pending = gather(store, &idle).await?;
     let deltas = read_deltas(store, &pending.refs).await?;
     let mut next = Document::clone(&accounts.document());
     let young_from = pending.young_from;
@@ -183,9 +183,8 @@ async fn idle_addresses(store: &Store) -> Result<HashSet<u64>> {
 }
 
 /// Everything pending, at one instant between two rounds, so that no release is seen without the references that
-/// were made before it. Deduplication forgets what is idle, or, before a sweep, everything: there may be segments that it knows and
-/// no account does.
-async fn gather(store: &Store, idle: Option<&HashSet<u64>>) -> Result<Pending> {
+/// were made before it. Deduplication forgets what is idle.
+async fn gather(store: &Store, idle: &HashSet<u64>) -> Result<Pending> {
     let _alone = store.folding.lock().await;
     let consumed = &store.segments.accounts.document().consumed;
     let young_from = store.segments.peek_id();
@@ -210,10 +209,8 @@ async fn gather(store: &Store, idle: Option<&HashSet<u64>>) -> Result<Pending> {
         pending.refs.extend(state.changes.iter().filter(|at| at.id > taken));
     }
     if !planted::is("idle-not-forgotten") {
-        match idle {
-            Some(idle) if idle.is_empty() => {}
-            Some(idle) => store.dedupe.forget(&store.env, idle).await,
-            None => store.dedupe.forget_known(),
+        if !idle.is_empty() {
+            store.dedupe.forget(&store.env, idle).await;
         }
         store.segments.accounts.set_young_from(young_from);
     }

@@ -51,7 +51,7 @@ pub(crate) async fn open(env: Env, engine: Arc<dyn Engine>, options: Options) ->
     let cache_bytes = options.cache_bytes - dedupe_bytes;
     let segments = Segments::new(env.clone(), engine.clone(), accounts.clone(), pool.sessions, cache_bytes);
     let key = FingerprintKey::derive(&pool.id);
-    let dedupe = Dedupe::new(engine.clone(), accounts, pool.sessions, key, dedupe_bytes);
+    let dedupe = Dedupe::new(engine.clone(), accounts, key, dedupe_bytes);
     tracing::info!(
         session = pool.sessions,
         disks = disks.len(),
