@@ -155,6 +155,11 @@ impl Journal {
         self.queue.lock().next_lsn
     }
 
+    /// Why it takes nothing more, when it does not.
+    pub(crate) fn failure(&self) -> Option<Error> {
+        self.queue.lock().failed.clone()
+    }
+
     /// Every record with a lower number has been handed over.
     pub(crate) fn handed_below(&self) -> u64 {
         self.handed_below.load(Ordering::Acquire)

@@ -219,7 +219,9 @@ impl Store {
     /// One round, and a look at the room left; `false` when either is to be tried again.
     async fn fold_and_check(&self) -> bool {
         let folded = self.fold(None).await;
-        self.budget.block(folded.as_ref().err().filter(|e| e.kind() == Kind::NoSpace).cloned());
+        // A full place or an ended journal gives no room back by itself: who waits for some must be told.
+        let full = folded.as_ref().err().filter(|e| e.kind() == Kind::NoSpace).cloned();
+        self.budget.block(full.or_else(|| self.journal.failure()));
         let room = self.check_room().await;
         self.budget.refuse(room.as_ref().err().cloned());
         if let Err(error) = &folded {
