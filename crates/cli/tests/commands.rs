@@ -74,6 +74,10 @@ fn every_family_answers_in_text_and_in_json() {
     assert_eq!(gateway.json("disk ls").as_array().unwrap().len(), 2);
 
     assert_eq!(gateway.json("pool status")["disks"], 2);
+    assert_eq!(gateway.json("pool reclaim")["freed_bytes"], 0);
+    let checked = gateway.json("pool check");
+    assert_eq!((&checked["disks"], checked["problems"].as_array().unwrap().len()), (&2.into(), 0));
+    assert!(gateway.text("pool scrub").ends_with("wrong                  nothing\n"));
     assert_eq!(gateway.json("cache resize 64M")["max_bytes"], 64 << 20);
     assert!(gateway.text("cache drop").starts_with("the cache holds 0 of at most 64M"));
     assert_eq!(gateway.json("cache warm web")["complete"], true);
@@ -129,6 +133,34 @@ fn serve_refuses_what_cannot_be_before_it_says_ready() {
         let words = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(status), "{line}: {words}");
         assert!(output.stdout.is_empty() && words.contains(word), "{line}: {words}");
+    }
+}
+
+/// Goal: a pool that nobody serves can be looked at and checked, and is left as it was; nothing is made where nothing is.
+#[test]
+fn a_pool_that_nobody_serves_is_checked_by_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("file://{}", folder.path().join("pool").display());
+    let nowhere = stonefold("", &format!("pool check --pool {url}"));
+    assert_eq!(nowhere.status.code(), Some(1));
+    assert!(!folder.path().join("pool").exists(), "a check makes no pool");
+    let settings = Settings {
+        pool: Some(url.clone()),
+        nbd: vec!["tcp://127.0.0.1:0".parse().unwrap()],
+        api: vec!["127.0.0.1:0".parse().unwrap()],
+        ..Settings::default()
+    };
+    let running = Gateway(start(settings.resolve().unwrap()).unwrap());
+    running.text("disk create web --size 1G");
+    let taken = stonefold("", &format!("pool check --pool {url}"));
+    assert_eq!(taken.status.code(), Some(1), "it is served");
+    running.0.stop().unwrap();
+    for command in ["status", "check", "scrub"] {
+        let output = stonefold("", &format!("pool {command} --pool {url} --json"));
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{command}: {told}");
+        let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(answer["disks"], 1, "{command}");
     }
 }
 
