@@ -78,13 +78,19 @@ impl Accounts {
 
     /// The accounts of a shard, as of the newest document.
     pub(crate) async fn shard(&self, number: u64) -> Result<Arc<Shard>> {
-        let Some((object, _)) = self.document().shards.get(&number).copied() else {
-            return Ok(Arc::default());
+        let named = || self.document().shards.get(&number).map(|(object, _)| *object);
+        let (object, bytes) = loop {
+            let Some(object) = named() else { return Ok(Arc::default()) };
+            if let Some(shard) = self.shards.get(object) {
+                return Ok(shard);
+            }
+            match self.engine.get(&object_key(object)).await {
+                Ok((bytes, _)) => break (object, bytes),
+                // A batch may have put another in its place meanwhile.
+                Err(error) if error.kind() == Kind::NotFound && named() != Some(object) => {}
+                Err(error) => return Err(lost(error)),
+            }
         };
-        if let Some(shard) = self.shards.get(object) {
-            return Ok(shard);
-        }
-        let (bytes, _) = self.engine.get(&object_key(object)).await.map_err(lost)?;
         let shard = Arc::new(account::decode(&bytes, object)?);
         let weight = shard.values().map(|account| account.slots.len() * size_of::<Slot>()).sum::<usize>();
         self.shards.insert(object, shard.clone(), weight as u64);
