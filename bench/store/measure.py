@@ -11,13 +11,14 @@ import subprocess
 import sys
 import time
 
+import rows_reclaim
 import rows_snapshots
 import rows_space
 import rows_traffic
 import table
 from processes import Failed, Processes
 
-PARTS = {"traffic": rows_traffic, "snapshots": rows_snapshots, "space": rows_space}
+PARTS = {"traffic": rows_traffic, "snapshots": rows_snapshots, "space": rows_space, "reclaim": rows_reclaim}
 SAMPLE_BYTES = 64 << 20
 
 

@@ -32,6 +32,8 @@ pub(crate) struct Accounts {
     generations: Mutex<HashMap<SegmentId, u8>>,
     /// Segments from this one on are younger than the newest batch, and in no account yet.
     young_from: AtomicU64,
+    /// Objects and sections read since the start.
+    pub(crate) reads: AtomicU64,
 }
 
 struct Stored {
@@ -63,6 +65,7 @@ impl Accounts {
             shards: Cache::new(SHARD_CACHE_BYTES),
             generations: Mutex::default(),
             young_from: AtomicU64::new(u64::MAX),
+            reads: AtomicU64::new(0),
         }))
     }
 
@@ -84,6 +87,7 @@ impl Accounts {
             if let Some(shard) = self.shards.get(object) {
                 return Ok(shard);
             }
+            self.reads.fetch_add(1, Ordering::Relaxed);
             match self.engine.get(&object_key(object)).await {
                 Ok((bytes, _)) => break (object, bytes),
                 // A batch may have put another in its place meanwhile.
@@ -211,16 +215,19 @@ pub(crate) async fn put_ledger(engine: &dyn Engine, builder: LedgerBuilder) -> R
     engine.put_new(&key, builder.finish().into()).await.map(|_| ())
 }
 
-pub(crate) async fn read_changes(engine: &dyn Engine, at: &LedgerRef) -> Result<Changes> {
-    Changes::decode(&read_section(engine, at).await?, at.id)
-}
+impl Accounts {
+    pub(crate) async fn read_changes(&self, at: &LedgerRef) -> Result<Changes> {
+        Changes::decode(&self.read_section(at).await?, at.id)
+    }
 
-pub(crate) async fn read_deaths(engine: &dyn Engine, at: &LedgerRef) -> Result<Deaths> {
-    decode_deaths(&read_section(engine, at).await?, at.id)
-}
+    pub(crate) async fn read_deaths(&self, at: &LedgerRef) -> Result<Deaths> {
+        decode_deaths(&self.read_section(at).await?, at.id)
+    }
 
-async fn read_section(engine: &dyn Engine, at: &LedgerRef) -> Result<bytes::Bytes> {
-    engine.get_range(&ledger_key(at.id), at.offset.into(), at.length as usize).await.map_err(lost)
+    async fn read_section(&self, at: &LedgerRef) -> Result<bytes::Bytes> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.engine.get_range(&ledger_key(at.id), at.offset.into(), at.length as usize).await.map_err(lost)
+    }
 }
 
 /// Changes the number of references to a slot by `by`; a slot that was not known has none.

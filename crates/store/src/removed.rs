@@ -107,7 +107,7 @@ async fn settle_snapshots(
                 break;
             }
             looked_at += at.addresses as usize;
-            let deaths = accounts::read_deaths(&*store.engine, at).await?;
+            let deaths = store.segments.accounts.read_deaths(at).await?;
             let held_up_to = if planted::is("deaths-of-wrong-gap") { 0 } else { gap.held_up_to };
             let (kept, free): (Deaths, Deaths) =
                 deaths.into_iter().partition(|(birth, _)| *birth <= held_up_to);

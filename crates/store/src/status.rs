@@ -156,6 +156,7 @@ impl Store {
             ("segment_bytes_read", "Bytes read from segments", get(&segments.read_bytes)),
             ("stale_hints", "Reads that had to ask a segment's index", get(&segments.stale_hints)),
             ("healed_copies", "Damaged copies replaced by a sound one", get(&segments.healed)),
+            ("reclaim_reads", "Ledgers and accounts read", get(&self.segments.accounts.reads)),
             ("reclaim_passes", "Passes of reclaim", get(&self.counters.passes)),
             (
                 "reclaim_failures",
