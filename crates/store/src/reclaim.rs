@@ -79,8 +79,11 @@ impl Store {
         let mut memory = self.reclaiming.lock().await;
         let _telling = self.tell("reclaim");
         memory.swept = false;
-        // What was overwritten or trimmed until now is to be counted.
-        self.fold(None).await?;
+        // What was overwritten or trimmed until now is to be counted; on a full place what can be given back without it.
+        match self.fold(None).await {
+            Err(error) if error.kind() != Kind::NoSpace => return Err(error),
+            _ => {}
+        }
         loop {
             let (done, more) = pass(self, &mut memory, rewrite::DEAD_PART_ASKED).await?;
             all.add(&done);
