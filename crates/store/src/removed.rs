@@ -4,6 +4,8 @@
 //! what was born after the snapshot before it was held by it alone, and is freed; the rest goes to the gap of that one.
 //! No map is read, and the work is that gap. A snapshot that clones began as stays until the last of them is gone.
 //!
+//! Every round of the fold adds a section to a gap; when they are many, runs of them are merged into one.
+//!
 //! A removed disk's head lies under `gone/` until its map has been walked and everything that is its own is freed; what it
 //! had from the disk that it was cloned from belongs to that one. A walk is cut into steps, each taken over by one swap.
 
@@ -16,11 +18,16 @@ use crate::store::Store;
 use std::collections::HashSet;
 use std::sync::Arc;
 use stonefold_format::head::{Commit, Head};
-use stonefold_format::ledger::{Changes, Deaths, LedgerBuilder, LedgerRef};
+use stonefold_format::ledger::{Changes, Deaths, LedgerBuilder, LedgerRef, SECTION_ADDRESSES_MAX};
 use stonefold_types::{Kind, Result};
 
 /// Addresses looked at in one step: some milliseconds, and a few megabytes of memory.
 const STEP_ADDRESSES: usize = 1 << 18;
+
+/// Sections of deaths in one gap before they are merged.
+const SECTIONS_MAX: usize = 64;
+/// Fewer are not worth it.
+const MERGED_MIN: usize = 8;
 
 /// Settles removed snapshots and removed disks as far as one step each goes; tells whether there is more to do.
 pub(crate) async fn settle(store: &Store, memory: &mut Memory) -> Result<bool> {
@@ -29,6 +36,7 @@ pub(crate) async fn settle(store: &Store, memory: &mut Memory) -> Result<bool> {
         store.check_open()?;
         let mut filtered = HashSet::new();
         while settle_snapshots(store, &disk, memory, &mut filtered).await? {}
+        while merge_deaths(store, &disk, memory).await? {}
     }
     for disk in store.gone_disks() {
         more |= walk_gone(store, &disk).await?;
@@ -135,6 +143,53 @@ async fn settle_snapshots(
     memory.read_ledgers.extend(replaced.iter().map(|(at, _)| at.id));
     filtered.extend(replaced.iter().flat_map(|(_, kept)| kept));
     Ok(!complete)
+}
+
+/// Merges sections of a gap that has many into one, so that heads stay short: each round adds one. `false` when there was
+/// nothing to do.
+async fn merge_deaths(store: &Store, disk: &Arc<Disk>, memory: &mut Memory) -> Result<bool> {
+    let _alone = store.folding.lock().await;
+    let crowded = {
+        let state = disk.state.lock();
+        let removed = state.check_not_barred().is_err_and(|why| why.kind() == Kind::NotFound);
+        let gaps = state.snapshots.iter().map(|s| (Some(s.id), &s.deaths)).chain([(None, &state.deaths)]);
+        let crowded = gaps.filter(|(_, refs)| refs.len() > SECTIONS_MAX && !removed);
+        let mut windows = crowded.map(|(end, refs)| (end, mergeable(refs)));
+        windows.find(|(_, window)| window.len() >= MERGED_MIN)
+    };
+    let Some((end, window)) = crowded else { return Ok(false) };
+    let mut deaths = Deaths::new();
+    for at in &window {
+        deaths.extend(store.segments.accounts.read_deaths(at).await?);
+    }
+    let mut builder = LedgerBuilder::new(store.segments.next_id().0);
+    let merged = builder.deaths(deaths);
+    accounts::put_ledger(&*store.engine, builder).await?;
+    let draft = |head: &mut Head, _: &State| {
+        let list = gap_of(head, end);
+        list.retain(|at| !window.contains(at));
+        list.extend_from_slice(&merged);
+    };
+    store.change_head(disk, draft, |_| ()).await?;
+    memory.read_ledgers.extend(window.iter().map(|at| at.id));
+    Ok(true)
+}
+
+/// The longest run of sections that one can hold together.
+fn mergeable(refs: &[LedgerRef]) -> Vec<LedgerRef> {
+    let (mut start, mut addresses) = (0, 0);
+    let mut best = 0..0;
+    for (at, section) in refs.iter().enumerate() {
+        addresses += section.addresses as usize;
+        while addresses > SECTION_ADDRESSES_MAX {
+            addresses -= refs[start].addresses as usize;
+            start += 1;
+        }
+        if at + 1 - start > best.len() {
+            best = start..at + 1;
+        }
+    }
+    refs[best].to_vec()
 }
 
 fn instead(replaced: &[(LedgerRef, Vec<LedgerRef>)], at: &LedgerRef) -> Vec<LedgerRef> {

@@ -126,6 +126,36 @@ fn a_removed_snapshot_gives_back_what_it_alone_held() {
     });
 }
 
+/// Rounds of the fold add sections to a head; it must not grow with their number.
+#[test]
+fn many_rounds_behind_a_snapshot_keep_the_head_short() {
+    run(async {
+        let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::default());
+        let store = open(&engine).await;
+        create(&store, "a").await;
+        attach(&store, "a").write(0, &noise(1, 400 * BLOCK), false).await.unwrap();
+        store.snapshot(&[name("a")], Some(name("s"))).await.unwrap();
+        for round in 0..200u64 {
+            attach(&store, "a")
+                .write(round * 2 * BLOCK as u64, &noise(round + 2, BLOCK), false)
+                .await
+                .unwrap();
+            store.diff(&snap("a@s"), None).await.unwrap();
+            if round % 50 == 49 {
+                store.reclaim().await.unwrap();
+            }
+        }
+        let head = engine.list("head/", None, 10).await.unwrap().remove(0).bytes;
+        assert!(head < 4000, "the head has {head} bytes");
+        assert!(engine.list("ledger/", None, 1000).await.unwrap().len() < 120, "merged ledgers are deleted");
+        assert_eq!(read(&store, "a@s", 0, 400 * BLOCK).await, noise(1, 400 * BLOCK));
+        store.remove_snapshot(&snap("a@s")).await.unwrap();
+        let done = store.reclaim().await.unwrap();
+        assert!(done.dead_blocks >= 200, "{done:?}");
+        sound(&store).await;
+    });
+}
+
 #[test]
 fn what_was_moved_is_found_by_old_maps() {
     run(async {
