@@ -22,6 +22,11 @@ pub struct Forecast {
     pub delay_max: Duration,
 }
 
+/// One read in this many hangs.
+const READ_HANGS_ONE_IN: u64 = 24;
+/// So many times as long as other operations are late.
+const HANG_DELAYS: u32 = 60;
+
 /// An engine in memory under weather.
 #[derive(Clone)]
 pub struct Weather {
@@ -92,6 +97,11 @@ impl Engine for Weather {
     }
 
     async fn get_range(&self, key: &Key, offset: u64, len: usize) -> Result<Bytes> {
+        // Now and then a read hangs while much else happens.
+        let hangs = self.world.with_dice(|dice| dice.one_in(READ_HANGS_ONE_IN));
+        for _ in 0..if hangs { HANG_DELAYS } else { 0 } {
+            self.delay().await;
+        }
         self.through("get_range", self.inner.get_range(key, offset, len)).await
     }
 
