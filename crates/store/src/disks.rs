@@ -22,6 +22,8 @@ impl Store {
         settings: DiskSettings,
     ) -> Result<DiskInfo> {
         check_size(size_bytes)?;
+        let _no_class_goes = self.qos.changing.lock().await;
+        self.qos.check_class(&settings.qos)?;
         self.add_disk(name, size_bytes, settings, None, Commit::default()).await
     }
 
@@ -68,6 +70,8 @@ impl Store {
             },
         };
         let disk = Disk::from_head(key, head, version);
+        let class = disk.state.lock().settings.qos.clone();
+        self.qos.assign(&disk.flow, class.as_str());
         self.disks.lock().insert(name.clone(), disk.clone());
         Ok(describe(&disk))
     }
@@ -82,10 +86,14 @@ impl Store {
         self.find(name).map(|disk| describe(&disk))
     }
 
-    /// Replaces a disk's settings; they hold for what is written from now on.
+    /// Replaces a disk's settings; they hold for what is written from now on, its class of service for what waits already, too.
     pub async fn set_disk(&self, name: &Name, settings: DiskSettings) -> Result<DiskInfo> {
         let disk = self.find(name)?;
+        let _no_class_goes = self.qos.changing.lock().await;
+        self.qos.check_class(&settings.qos)?;
+        let class = settings.qos.clone();
         self.change_head(&disk, |head, _| head.settings = settings, |_| ()).await?;
+        self.qos.assign(&disk.flow, class.as_str());
         Ok(describe(&disk))
     }
 

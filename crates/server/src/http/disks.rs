@@ -26,6 +26,7 @@ pub(super) async fn create(app: Shared, Body(asked): Body<DiskCreate>) -> Answer
         durability: asked.durability.unwrap_or(app.durability),
         compression: asked.compression.unwrap_or_default(),
         dedupe: asked.dedupe.unwrap_or(true),
+        ..DiskSettings::default()
     };
     let made = app
         .gate
@@ -41,6 +42,7 @@ pub(super) async fn set(app: Shared, disk: DiskPath, Body(asked): Body<DiskSet>)
             durability: asked.durability.unwrap_or(now.durability),
             compression: asked.compression.unwrap_or(now.compression),
             dedupe: asked.dedupe.unwrap_or(now.dedupe),
+            ..now
         };
         store.set_disk(&disk.0, settings).await
     });
