@@ -60,8 +60,8 @@ pub(crate) async fn open(env: Env, engine: Arc<dyn Engine>, options: Options) ->
         replayed_records = replay.applied,
         "the pool is open"
     );
-    let journal = (journal, journal_id);
-    Ok(Store::new(env, engine, options, (segments, dedupe), journal, (disks, gone), retired, qos))
+    let journal = (journal, journal_id, retired);
+    Ok(Store::new(env, engine, options, (segments, dedupe), journal, (disks, gone), qos))
 }
 
 /// Takes the next session number, making the pool when there is none.

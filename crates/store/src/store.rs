@@ -112,9 +112,8 @@ impl Store {
         engine: Arc<dyn Engine>,
         options: Options,
         (segments, dedupe): (Arc<Segments>, Arc<Dedupe>),
-        journal: (Arc<Journal>, JournalId),
+        journal: (Arc<Journal>, JournalId, Vec<(JournalId, u64)>),
         (disks, gone): (BTreeMap<Name, Arc<Disk>>, Vec<Arc<Disk>>),
-        retired: Vec<(JournalId, u64)>,
         qos: Qos,
     ) -> Arc<Self> {
         let budget = Budget::new(options.journal_bytes_max);
@@ -137,7 +136,7 @@ impl Store {
             counters: Counters::default(),
             disks: Mutex::new(disks),
             gone: Mutex::new(gone),
-            retired: Mutex::new(retired),
+            retired: Mutex::new(journal.2),
             folding: tokio::sync::Mutex::default(),
             reclaiming: tokio::sync::Mutex::default(),
             work: Mutex::default(),

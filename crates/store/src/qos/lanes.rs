@@ -277,8 +277,8 @@ impl Tags {
     fn reserve(&mut self, bytes: u64, since: u64) {
         let amounts = [QosFigures::operations(bytes), bytes];
         for ((rate, at), amount) in self.rates().into_iter().zip(&mut self.reserved_at).zip(amounts) {
-            if rate > 0 {
-                *at = (*at).max(since) + amount * SECOND / rate;
+            if let Some(takes) = (amount * SECOND).checked_div(rate) {
+                *at = (*at).max(since) + takes;
             }
         }
     }
