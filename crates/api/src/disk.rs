@@ -23,6 +23,9 @@ pub struct Disk {
     pub compression: Compression,
     /// Whether what is written from now on is stored only once in the pool.
     pub dedupe: bool,
+    /// Its class of service.
+    #[schema(value_type = String, examples("production"))]
+    pub qos: Name,
     /// When it was made.
     pub created: Time,
     /// Clients connected now.
@@ -54,6 +57,12 @@ pub struct DiskIo {
     pub written_bytes: u64,
     /// Flushes answered.
     pub flushes: u64,
+    /// Requests that its class of service, or competition, let wait.
+    #[serde(default)]
+    pub qos_waits: u64,
+    /// For how long they waited, together, in microseconds.
+    #[serde(default)]
+    pub qos_wait_us: u64,
 }
 
 /// A disk to be made.
@@ -77,6 +86,10 @@ pub struct DiskCreate {
     /// Whether equal blocks are stored only once in the pool. Left out: yes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dedupe: Option<bool>,
+    /// Its class of service. Left out: `production`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, examples("critical"))]
+    pub qos: Option<Name>,
 }
 
 /// Settings to change; what is left out stays.
@@ -94,6 +107,10 @@ pub struct DiskSet {
     /// Whether what is written from now on is stored only once in the pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dedupe: Option<bool>,
+    /// Its class of service, at once for whoever is connected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, examples("test"))]
+    pub qos: Option<Name>,
 }
 
 /// A new size for a disk.

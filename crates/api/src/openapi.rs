@@ -4,8 +4,8 @@
 
 use crate::{
     Cache, CacheResize, CacheWarm, CacheWarmed, Checked, CloneCreate, Diff, DiffRange, Disk, DiskCreate,
-    DiskIo, DiskResize, DiskSet, ErrorBody, ErrorKind, Pool, Reclaimed, Rollback, Server, Snapshot,
-    SnapshotCreate, Time, Token, TokenCreate, TokenCreated, Work,
+    DiskIo, DiskResize, DiskSet, ErrorBody, ErrorKind, Pool, QosClass, QosCreate, QosSet, Reclaimed,
+    Rollback, Server, Snapshot, SnapshotCreate, Time, Token, TokenCreate, TokenCreated, Work,
 };
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
@@ -52,7 +52,12 @@ pub fn document() -> serde_json::Value {
         snapshot_rollback,
         tokens,
         token_create,
-        token_remove
+        token_remove,
+        qos_classes,
+        qos_create,
+        qos_class,
+        qos_set,
+        qos_remove
     ),
     modifiers(&Bearer),
     security(("token" = []), ()),
@@ -74,6 +79,9 @@ pub fn document() -> serde_json::Value {
         ErrorKind,
         Pool,
         Reclaimed,
+        QosClass,
+        QosCreate,
+        QosSet,
         Rollback,
         Server,
         Snapshot,
@@ -244,6 +252,30 @@ operation! {
     token_remove: delete, path = "/v1/tokens/{token}", tag = "tokens", params(("token" = String, Path)),
     responses((status = 204), (status = "default", body = ErrorBody))
 }
+operation! {
+    /// All classes of service
+    qos_classes: get, path = "/v1/qos", tag = "qos", responses((status = 200, body = [QosClass]), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Make a class of service
+    qos_create: post, path = "/v1/qos", tag = "qos", request_body = QosCreate,
+    responses((status = 201, body = QosClass), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// One class of service
+    qos_class: get, path = "/v1/qos/{class}", tag = "qos", params(("class" = String, Path)),
+    responses((status = 200, body = QosClass), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Change a class of service, at once for every disk in it; what is left out stays
+    qos_set: patch, path = "/v1/qos/{class}", tag = "qos", params(("class" = String, Path)), request_body = QosSet,
+    responses((status = 200, body = QosClass), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Remove a class of service; refused while a disk has it, and for those that every pool has
+    qos_remove: delete, path = "/v1/qos/{class}", tag = "qos", params(("class" = String, Path)),
+    responses((status = 204), (status = "default", body = ErrorBody))
+}
 
 #[cfg(test)]
 mod tests {
@@ -291,6 +323,8 @@ mod tests {
             paths::SNAPSHOT_ROLLBACK,
             paths::TOKENS,
             paths::TOKEN,
+            paths::QOS,
+            paths::QOS_CLASS,
         ] {
             assert!(document["paths"][path].is_object(), "{path}");
         }

@@ -50,6 +50,16 @@ pub const TOKENS: &str = "/v1/tokens";
 /// One token.
 pub const TOKEN: &str = "/v1/tokens/{token}";
 
+/// All classes of service.
+pub const QOS: &str = "/v1/qos";
+/// One class of service.
+pub const QOS_CLASS: &str = "/v1/qos/{class}";
+
+/// A pattern with its class of service filled in.
+pub fn of_class(pattern: &str, class: &Name) -> String {
+    pattern.replace("{class}", class.as_str())
+}
+
 /// A pattern with its token filled in.
 pub fn of_token(pattern: &str, token: &Name) -> String {
     pattern.replace("{token}", token.as_str())

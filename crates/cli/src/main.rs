@@ -14,6 +14,7 @@ mod interrupt;
 mod offline;
 mod pool;
 mod qemu;
+mod qos;
 mod serve;
 mod shell;
 mod snapshot;
@@ -65,6 +66,8 @@ enum Command {
     #[command(subcommand)]
     Pool(pool::Pool),
     #[command(subcommand)]
+    Qos(qos::Qos),
+    #[command(subcommand)]
     Token(token::Token),
     Top(top::Top),
     Completions(shell::Completions),
@@ -90,6 +93,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Rollback(rollback) => rollback.run(&context),
         Command::Cache(cache) => cache.run(&context),
         Command::Pool(pool) => pool.run(&context),
+        Command::Qos(qos) => qos.run(&context),
         Command::Token(token) => token.run(&context),
         Command::Top(top) => top.run(&context),
         Command::Completions(completions) => completions.run(&context),
@@ -151,6 +155,12 @@ mod tests {
             "stonefold pool check --pool file:///p",
             "stonefold pool scrub",
             "stonefold pool reclaim",
+            "stonefold disk create web --size 20G --qos critical",
+            "stonefold disk set web --qos test",
+            "stonefold qos ls --json",
+            "stonefold qos create gold --min-iops 500 --max-iops 2000 --max-bytes 50M --share 300",
+            "stonefold qos set gold --max-bytes none --min-bytes 1M",
+            "stonefold qos rm gold",
             "stonefold token create --role admin",
             "stonefold token create --role operator --name backup-host",
             "stonefold token ls --token-file t --api https://host:7770 --api-ca ca.pem",
@@ -179,6 +189,8 @@ mod tests {
             "stonefold rollback web",
             "stonefold clone web test",
             "stonefold cache resize",
+            "stonefold qos set gold",
+            "stonefold qos create gold --max-iops many",
             "stonefold token create",
             "stonefold token create --role root",
             "stonefold serve --pool file:///p --durability maybe",

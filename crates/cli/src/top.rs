@@ -13,7 +13,7 @@ use stonefold_types::{Name, Size};
 
 /// Watch what clients do with their disks, live
 ///
-/// Shows operations and bytes a second for each disk, the busiest first. On a terminal the picture is drawn anew;
+/// Shows operations and bytes a second for each disk, the busiest first, and how many requests QoS holds back at one time. On a terminal the picture is drawn anew;
 /// elsewhere, and with --json, one follows the other.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  stonefold top\n  stonefold top --interval 5 --rounds 12 > load.txt")]
@@ -43,6 +43,8 @@ struct Load {
     writes_per_second: f64,
     written_bytes_per_second: f64,
     flushes_per_second: f64,
+    /// Requests under QoS's hand at one time, on average.
+    qos_waiting: f64,
 }
 
 impl Top {
@@ -99,11 +101,13 @@ fn load(disk: &Disk, before: &HashMap<Name, DiskIo>, seconds: f64) -> Load {
         writes_per_second: rate(now.writes, before.writes),
         written_bytes_per_second: rate(now.written_bytes, before.written_bytes),
         flushes_per_second: rate(now.flushes, before.flushes),
+        // Microseconds of waiting in a second of time: by Little's law, so many million waited at once.
+        qos_waiting: rate(now.qos_wait_us, before.qos_wait_us) / 1e6,
     }
 }
 
 fn picture(loads: &[Load]) -> String {
-    let heads = ["DISK", "CLIENTS>", "READS/S>", "READ/S>", "WRITES/S>", "WRITTEN/S>", "FLUSHES/S>"];
+    let heads = ["DISK", "CLIENTS>", "READS/S>", "READ/S>", "WRITES/S>", "WRITTEN/S>", "FLUSHES/S>", "HELD>"];
     let mut table = Table::new(&heads);
     let bytes = |rate: f64| Size(rate as u64).to_string();
     for load in loads {
@@ -115,6 +119,7 @@ fn picture(loads: &[Load]) -> String {
             format!("{:.0}", load.writes_per_second),
             bytes(load.written_bytes_per_second),
             format!("{:.0}", load.flushes_per_second),
+            format!("{:.1}", load.qos_waiting),
         ]);
     }
     table.or("no disks")

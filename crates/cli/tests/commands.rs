@@ -192,6 +192,24 @@ fn serve_prints_one_line_and_stops_at_a_signal() {
     assert_eq!(rest, "");
 }
 
+#[test]
+fn classes_of_service_are_shown_set_and_refused_with_reasons() {
+    let gateway = Gateway::new();
+    assert!(gateway.text("qos ls").contains("backup-target"));
+    let made = gateway.text("qos create capped --max-iops 500 --max-bytes 50M");
+    assert!(made.contains("capped") && made.contains("500    50M"), "{made}");
+    gateway.text("disk create web --size 1G --qos capped");
+    assert_eq!(gateway.json("disk show web")["qos"], "capped");
+    assert_eq!(gateway.json("qos set capped --max-iops none")["max_iops"], Value::Null);
+    let used = gateway.error("qos rm capped", 1);
+    assert!(used.contains("used by web") && used.contains("--qos CLASS"), "{used}");
+    assert!(gateway.error("qos rm test", 1).contains("every pool has"));
+    assert!(gateway.error("qos set fold --max-bytes 1M", 1).contains("fold"));
+    assert!(gateway.error("disk set web --qos gold", 1).contains("'gold' does not exist"));
+    assert_eq!(gateway.json("disk set web --qos test")["qos"], "test");
+    assert_eq!(gateway.json("qos rm capped")["removed"][0], "capped");
+}
+
 /// The secret alone is on stdout, so that a file that takes it can be named at once.
 #[test]
 fn a_token_is_printed_kept_in_a_file_and_shown() {

@@ -27,6 +27,8 @@ pub enum DocumentKind {
     Accounts = 3,
     /// The tokens of the API.
     Tokens = 4,
+    /// The classes of service.
+    Qos = 5,
 }
 
 /// Wraps a body.

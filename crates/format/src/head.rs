@@ -3,7 +3,7 @@
 //!
 //! Body, version 1, in order:
 //! ```text
-//! disk id 8 · name text · created 8 · size 8 · durability 1 · compression 1+1 · dedupe 1
+//! disk id 8 · name text · created 8 · size 8 · durability 1 · compression 1+1 · dedupe 1 · qos class text
 //! origin: 1, then name text · snapshot text when 1
 //! base: 1, then disk id 8 · epoch 8 when 1
 //! folded lsn 8 · root entry 16 · mapped blocks 8 · next snapshot id 8 · reclaimed 8
@@ -174,6 +174,7 @@ fn put_settings(body: &mut Vec<u8>, settings: &DiskSettings) {
     body.u8(codec);
     body.u8(level);
     body.u8(settings.dedupe.into());
+    body.text(settings.qos.as_str());
 }
 
 fn settings(reader: &mut Reader<'_>) -> Result<DiskSettings> {
@@ -189,7 +190,8 @@ fn settings(reader: &mut Reader<'_>) -> Result<DiskSettings> {
         (other, _) => return Err(reader.malformed(&format!("compression {other}"))),
     };
     let dedupe = reader.u8()? != 0;
-    Ok(DiskSettings { durability, compression, dedupe })
+    let qos = Name::new(reader.text()?)?;
+    Ok(DiskSettings { durability, compression, dedupe, qos })
 }
 
 fn origin(reader: &mut Reader<'_>) -> Result<Option<SnapshotName>> {
@@ -274,6 +276,7 @@ mod tests {
                 durability: Durability::Ack,
                 compression: Compression::Zstd(4),
                 dedupe: false,
+                qos: name("critical"),
             },
             origin: Some(SnapshotName { disk: name("golden"), snapshot: name("v1") }),
             base: Some(Base { disk: 12, epoch: 3 }),

@@ -15,7 +15,7 @@
 //! | [`segment`] | many frames and their index | object `segment/…` |
 //! | [`ledger`] | what a round of the fold added to maps and took from them | object `ledger/…` |
 //! | [`account`] | how often each block is referred to | objects `account/…`, `accounts` |
-//! | [`document`], [`head`], [`pool`], [`tokens`] | small mutable records | objects `head/…`, `gone/…`, `pool`, `tokens` |
+//! | [`document`], [`head`], [`pool`], [`tokens`], [`qos`] | small mutable records | objects `head/…`, `gone/…`, `pool`, `tokens`, `qos` |
 
 pub mod account;
 pub mod chunk;
@@ -27,6 +27,7 @@ pub mod head;
 pub mod ledger;
 pub mod node;
 pub mod pool;
+pub mod qos;
 pub mod record;
 pub mod segment;
 pub mod tokens;

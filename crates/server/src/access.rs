@@ -121,6 +121,8 @@ mod tests {
             (Method::POST, paths::DISKS, Role::Operator),
             (Method::DELETE, "/v1/disks/web", Role::Operator),
             (Method::PATCH, paths::CACHE, Role::Operator),
+            (Method::GET, paths::QOS, Role::Viewer),
+            (Method::PATCH, "/v1/qos/test", Role::Operator),
             (Method::GET, paths::TOKENS, Role::Admin),
             (Method::DELETE, "/v1/tokens/a", Role::Admin),
             (Method::PUT, "/v1/what-is-to-come", Role::Operator),

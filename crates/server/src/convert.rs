@@ -15,11 +15,20 @@ pub(crate) fn disk(info: DiskInfo, doors: &[Door]) -> Disk {
         durability: info.settings.durability,
         compression: info.settings.compression,
         dedupe: info.settings.dedupe,
+        qos: info.settings.qos,
         created: Time::from_nanos(info.created),
         clients: info.clients as u64,
         snapshots: info.snapshots as u64,
         origin: info.origin.map(|origin| origin.to_string()),
-        io: Some(DiskIo { reads, read_bytes, writes, written_bytes, flushes }),
+        io: Some(DiskIo {
+            reads,
+            read_bytes,
+            writes,
+            written_bytes,
+            flushes,
+            qos_waits: info.qos_waits.0,
+            qos_wait_us: info.qos_waits.1 / 1000,
+        }),
     }
 }
 

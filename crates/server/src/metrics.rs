@@ -81,6 +81,10 @@ fn of_disks(disks: &[DiskInfo]) -> Vec<Metric> {
         metric(counter, "disk_writes", "Writes acknowledged", |d| d.traffic[2]),
         metric(counter, "disk_written_bytes", "Bytes written", |d| d.traffic[3]),
         metric(counter, "disk_flushes", "Flushes answered", |d| d.traffic[4]),
+        metric(counter, "disk_qos_waits", "Requests that QoS let wait", |d| d.qos_waits.0),
+        metric(counter, "disk_qos_wait_microseconds", "How long they waited, together", |d| {
+            d.qos_waits.1 / 1000
+        }),
     ]
 }
 

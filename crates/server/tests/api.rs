@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use stonefold_api::{Client, DiskCreate, DiskResize, DiskSet, SnapshotCreate, Time};
+use stonefold_api::{Client, DiskCreate, DiskResize, DiskSet, QosCreate, QosSet, SnapshotCreate, Time};
 use stonefold_server::{Config, Running, Settings, start};
 use stonefold_types::{Compression, Durability, ExportName, Kind, Name, Size, SnapshotName};
 
@@ -32,7 +32,14 @@ fn snapshot(text: &str) -> SnapshotName {
 }
 
 fn disk(text: &str) -> DiskCreate {
-    DiskCreate { name: name(text), size_bytes: 1 << 30, durability: None, compression: None, dedupe: None }
+    DiskCreate {
+        name: name(text),
+        size_bytes: 1 << 30,
+        durability: None,
+        compression: None,
+        dedupe: None,
+        qos: None,
+    }
 }
 
 /// Sends bytes as they are and returns the answer's head and body.
@@ -53,7 +60,8 @@ fn a_disk_lives_from_create_to_rm() {
     assert_eq!(made.uris, [format!("{}/web", running.ready().nbd[0])]);
     assert!(made.created >= client.server().unwrap().started && made.created > Time(0));
 
-    let change = DiskSet { compression: Some(Compression::Zstd(3)), dedupe: Some(false), durability: None };
+    let change =
+        DiskSet { compression: Some(Compression::Zstd(3)), dedupe: Some(false), ..DiskSet::default() };
     let set = client.set_disk(&name("web"), &change).unwrap();
     assert_eq!((set.compression, set.durability), (Compression::Zstd(3), Durability::Flush));
 
@@ -167,6 +175,39 @@ fn everything_documented_is_routed() {
             assert!(!answer.contains("the API has no"), "{method} {path}: {answer}");
         }
     }
+    running.stop().unwrap();
+}
+
+#[test]
+fn classes_of_service_are_made_changed_used_and_removed() {
+    let (running, client) = server();
+    let predefined: Vec<String> =
+        client.qos_classes().unwrap().into_iter().map(|class| class.name.into()).collect();
+    assert_eq!(predefined, ["critical", "production", "test", "backup-target", "fold", "reclaim"]);
+    let gold = QosCreate {
+        name: name("gold"),
+        min_iops: 100,
+        min_bytes: 0,
+        max_iops: Some(1000),
+        max_bytes: None,
+        share: None,
+    };
+    assert_eq!(client.create_qos(&gold).unwrap().share, 100);
+    assert_eq!(client.create_qos(&gold).unwrap_err().kind(), Kind::AlreadyExists);
+    let made = client.create_disk(&DiskCreate { qos: Some(name("gold")), ..disk("web") }).unwrap();
+    assert_eq!((made.qos, client.create_disk(&disk("db")).unwrap().qos), (name("gold"), name("production")));
+    let unlimited = QosSet { max_iops: Some(None), share: Some(300), ..QosSet::default() };
+    let set = client.set_qos(&name("gold"), &unlimited).unwrap();
+    assert_eq!((set.max_iops, set.min_iops, set.share, set.disks), (None, 100, 300, vec![name("web")]));
+    let wrong = QosSet { max_iops: Some(Some(99)), ..QosSet::default() };
+    assert_eq!(client.set_qos(&name("gold"), &wrong).unwrap_err().kind(), Kind::Invalid);
+    let in_use = client.remove_qos(&name("gold")).unwrap_err();
+    assert!(in_use.kind() == Kind::Busy && in_use.what().contains("web"), "{in_use}");
+    let moved = DiskSet { qos: Some(name("test")), ..DiskSet::default() };
+    assert_eq!(client.set_disk(&name("web"), &moved).unwrap().qos, name("test"));
+    client.remove_qos(&name("gold")).unwrap();
+    let gone = DiskSet { qos: Some(name("gold")), ..DiskSet::default() };
+    assert_eq!(client.set_disk(&name("web"), &gone).unwrap_err().kind(), Kind::NotFound);
     running.stop().unwrap();
 }
 

@@ -31,7 +31,14 @@ fn name(text: &str) -> Name {
 }
 
 fn disk(text: &str) -> DiskCreate {
-    DiskCreate { name: name(text), size_bytes: 1 << 30, durability: None, compression: None, dedupe: None }
+    DiskCreate {
+        name: name(text),
+        size_bytes: 1 << 30,
+        durability: None,
+        compression: None,
+        dedupe: None,
+        qos: None,
+    }
 }
 
 fn token(client: &Client, role: Role, text: &str) -> String {

@@ -7,6 +7,7 @@
 use crate::disk::{Disk, View, blocks_of};
 use crate::overlay::{Blocks, Part, Source};
 use crate::planted;
+use crate::qos::Lane;
 use crate::read;
 use crate::store::Store;
 use std::sync::Arc;
@@ -122,6 +123,15 @@ impl Attachment {
     pub async fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.check(offset, buf.len() as u64)?;
         let hold = &self.hold;
+        if hold.disk.flow.is_limited() {
+            hold.store.qos.pass_limit(&hold.disk.flow, buf.len() as u64).await;
+            // Nobody has looked yet whether it is in memory.
+            if let Some(done) = read::read_cached(&hold.store.segments, &hold.disk, hold.view, offset, buf) {
+                self.count_read(buf.len());
+                return done;
+            }
+        }
+        let _place = hold.store.qos.enter(&hold.disk.flow, Lane::Reads, buf.len() as u64).await;
         read::read(&hold.store.segments, &hold.disk, hold.view, offset, buf)
             .await
             .map_err(|e| e.context(format!("reading {} bytes at {offset} of '{}'", buf.len(), hold.name)))?;
@@ -129,12 +139,16 @@ impl Attachment {
         Ok(())
     }
 
-    /// As [`read`](Self::read) when everything is in memory; `None` when it would have to wait, and `buf` is then undefined.
+    /// As [`read`](Self::read) when everything is in memory and the disk has no limit; `None` when it would have to wait, and
+    /// `buf` is then undefined.
     pub fn read_cached(&self, offset: u64, buf: &mut [u8]) -> Option<Result<()>> {
         if let Err(error) = self.check(offset, buf.len() as u64) {
             return Some(Err(error));
         }
         let hold = &self.hold;
+        if hold.disk.flow.is_limited() {
+            return None;
+        }
         let done = read::read_cached(&hold.store.segments, &hold.disk, hold.view, offset, buf)?;
         self.count_read(buf.len());
         Some(done)
@@ -162,6 +176,9 @@ impl Attachment {
         }
         let blocks = blocks_of(offset, data.len() as u64);
         let room = (blocks.end - blocks.start) * BLOCK_BYTES as u64 + EXTENT_HEADER as u64;
+        let (qos, flow) = (&self.hold.store.qos, &self.hold.disk.flow);
+        qos.pass_limit(flow, data.len() as u64).await;
+        let _place = qos.enter(flow, Lane::Writes, data.len() as u64).await;
         let taken = self.hold.store.budget.take(room).await?;
         let (lsn, handed) = self.append(offset, data, room).await?;
         // The layer has it now, and the fold gives it back.
@@ -263,6 +280,8 @@ impl Attachment {
         let (front, back) = (whole.start * block_bytes - offset, offset + len - whole.end * block_bytes);
         self.write(offset, &vec![0; front as usize], fua).await?;
         self.write(whole.end * block_bytes, &vec![0; back as usize], fua).await?;
+        // One operation of no bytes: it costs nothing that grows with its length.
+        self.hold.store.qos.pass_limit(&self.hold.disk.flow, 0).await;
         // Always let in: on a full pool this is what gives space back.
         let room = EXTENT_HEADER as u64;
         self.hold.store.budget.take_anyway(room);
@@ -290,6 +309,7 @@ impl Attachment {
     /// Makes everything acknowledged before this call durable, on whichever connection it was written.
     pub async fn flush(&self) -> Result<Flushed> {
         self.hold.store.check_open()?;
+        self.hold.store.qos.pass_limit(&self.hold.disk.flow, 0).await;
         self.hold.store.flush().await?;
         self.hold.disk.counters.flushes.fetch_add(1, Ordering::Relaxed);
         Ok(Flushed(()))

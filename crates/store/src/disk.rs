@@ -5,6 +5,7 @@
 
 use crate::overlay::{Blocks, Layer, Part, resolve};
 use crate::planted;
+use crate::qos::Flow;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,6 +29,8 @@ pub(crate) struct Disk {
     /// Held while the head changes, so that changes come one after another.
     pub(crate) head: tokio::sync::Mutex<StoredHead>,
     pub(crate) counters: Counters,
+    /// Its way through the scheduler.
+    pub(crate) flow: Arc<Flow>,
 }
 
 /// What is known of the stored head.
@@ -144,6 +147,7 @@ impl Disk {
             }),
             head: tokio::sync::Mutex::new(StoredHead { version, in_doubt: None }),
             counters: Counters::default(),
+            flow: Flow::new(head.id),
         })
     }
 

@@ -29,11 +29,17 @@ impl Store {
         &self,
         name: &Name,
         size_bytes: u64,
-        settings: DiskSettings,
+        mut settings: DiskSettings,
         origin: Option<(SnapshotName, Base)>,
         commit: Commit,
     ) -> Result<DiskInfo> {
         self.check_open()?;
+        let _no_class_goes = self.qos.changing.lock().await;
+        match self.qos.check_class(&settings.qos) {
+            // A clone takes after its disk, whose class may have been lost.
+            Err(_) if origin.is_some() => settings.qos = DiskSettings::default().qos,
+            checked => checked?,
+        }
         let (origin, base) = origin.unzip();
         let head = Head {
             id: u64::from_le_bytes(self.env.random()),
@@ -68,6 +74,8 @@ impl Store {
             },
         };
         let disk = Disk::from_head(key, head, version);
+        let class = disk.state.lock().settings.qos.clone();
+        self.qos.assign(&disk.flow, class.as_str());
         self.disks.lock().insert(name.clone(), disk.clone());
         Ok(describe(&disk))
     }
@@ -82,10 +90,18 @@ impl Store {
         self.find(name).map(|disk| describe(&disk))
     }
 
-    /// Replaces a disk's settings; they hold for what is written from now on.
+    /// Replaces a disk's settings; they hold for what is written from now on, its class of service for what waits already, too.
     pub async fn set_disk(&self, name: &Name, settings: DiskSettings) -> Result<DiskInfo> {
         let disk = self.find(name)?;
+        let _no_class_goes = self.qos.changing.lock().await;
+        let class = settings.qos.clone();
+        // One that it has already may be one that was lost: that must not keep anything else from being changed.
+        let is_new = class != disk.state.lock().settings.qos;
+        if is_new {
+            self.qos.check_class(&class)?;
+        }
         self.change_head(&disk, |head, _| head.settings = settings, |_| ()).await?;
+        self.qos.assign(&disk.flow, class.as_str());
         Ok(describe(&disk))
     }
 

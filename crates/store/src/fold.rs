@@ -150,6 +150,7 @@ async fn pack_data(store: &Store, packer: &Packer, fresh: &Arc<Fresh>, parts: &m
             let done = waiting.pop_front().expect("the queue is full");
             place_all(store, packer, fresh, done, parts, &places).await?;
         }
+        store.pace_fold(job.iter().map(|piece| piece.data.len() as u64).sum()).await;
         let (tell, told) = tokio::sync::oneshot::channel();
         let work = process(store.env.clone(), store.dedupe.clone(), fresh.clone(), job);
         store.env.spawn("pack", async move {

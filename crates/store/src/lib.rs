@@ -26,6 +26,7 @@ mod overlay;
 mod pack;
 mod pins;
 pub mod planted;
+mod qos;
 mod read;
 mod reclaim;
 mod recovery;
@@ -40,6 +41,7 @@ mod tokens;
 
 pub use attachment::{Attachment, Extent, Flushed};
 pub use check::Checked;
+pub use qos::QosInfo;
 pub use reclaim::Reclaimed;
 pub use snapshots::SnapshotInfo;
 pub use status::{DiskInfo, PoolStatus, Work};

@@ -224,6 +224,7 @@ async fn gather(store: &Store, idle: &HashSet<u64>) -> Result<Pending> {
 async fn read_deltas(store: &Store, refs: &[LedgerRef]) -> Result<Vec<(u64, i64)>> {
     let mut deltas: Vec<(u64, i64)> = Vec::new();
     for at in refs {
+        store.pace_reclaim(at.length.into()).await;
         let changes = store.segments.accounts.read_changes(at).await?;
         let more = changes.born.iter().chain(&changes.shared).map(|address| (*address, 1));
         deltas.extend(more.filter(|_| !planted::is("shared-not-counted")));

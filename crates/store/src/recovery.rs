@@ -12,6 +12,7 @@ use crate::disk::Disk;
 use crate::journal::Journal;
 use crate::overlay::Source;
 use crate::planted;
+use crate::qos::{self, Qos};
 use crate::segments::Segments;
 use crate::store::{Options, Store};
 use std::collections::{BTreeMap, HashMap};
@@ -52,13 +53,15 @@ pub(crate) async fn open(env: Env, engine: Arc<dyn Engine>, options: Options) ->
     let segments = Segments::new(env.clone(), engine.clone(), accounts.clone(), pool.sessions, cache_bytes);
     let key = FingerprintKey::derive(&pool.id);
     let dedupe = Dedupe::new(engine.clone(), accounts, key, dedupe_bytes);
+    let qos = Qos::new(env.clone(), qos::open(&*engine).await?);
     tracing::info!(
         session = pool.sessions,
         disks = disks.len(),
         replayed_records = replay.applied,
         "the pool is open"
     );
-    Ok(Store::new(env, engine, options, (segments, dedupe), (journal, journal_id), (disks, gone), retired))
+    let journal = (journal, journal_id, retired);
+    Ok(Store::new(env, engine, options, (segments, dedupe), journal, (disks, gone), qos))
 }
 
 /// Takes the next session number, making the pool when there is none.

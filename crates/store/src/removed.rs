@@ -28,6 +28,8 @@ const STEP_ADDRESSES: usize = 1 << 18;
 const SECTIONS_MAX: usize = 64;
 /// Fewer are not worth it.
 const MERGED_MIN: usize = 8;
+/// What one step reads and writes, about, in bytes: the nodes that name so many addresses, and a ledger of them.
+const STEP_BYTES: u64 = 8 << 20;
 
 /// Settles removed snapshots and removed disks as far as one step each goes; tells whether there is more to do.
 pub(crate) async fn settle(store: &Store, memory: &mut Memory) -> Result<bool> {
@@ -229,6 +231,7 @@ async fn walk_gone(store: &Store, disk: &Arc<Disk>) -> Result<bool> {
         }
         (state.commit.root, state.reclaimed, state.base.map_or(0, |base| base.epoch))
     };
+    store.pace_reclaim(STEP_BYTES).await;
     let mut freed = Vec::new();
     let own_after = if planted::is("clone-frees-all") { 0 } else { own_after };
     let next = map::own(&store.segments, &root, own_after, from, STEP_ADDRESSES, &mut freed).await?;

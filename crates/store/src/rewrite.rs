@@ -69,11 +69,14 @@ pub(crate) async fn rewrite(store: &Store, sparse: &[SegmentId], done: &mut Recl
 
 /// Puts the next form of a segment; returns its length in bytes.
 async fn write_anew(store: &Store, segment: SegmentId, account: &Account) -> Result<u64> {
+    // How long it is shows when it is there; most are full.
+    store.pace_reclaim(segments::SEGMENT_FRAMES_BYTES as u64).await;
     let (object, _) = store.engine.get(&segments::key(segment, account.generation)).await?;
     let seed = store.env.random();
     let (next, slots) = (account.generation + 1, account.slots.clone());
     let built = store.env.offload(move || build(segment, next, seed, &object, &slots)).await?;
     let bytes = built.len() as u64;
+    store.pace_reclaim(bytes).await;
     let key = segments::key(segment, next);
     // A form that an earlier pass left over when it was broken off: no account names it.
     store.engine.delete(&key).await?;

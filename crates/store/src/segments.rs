@@ -25,7 +25,7 @@ use stonefold_types::{BLOCK_BYTES, Error, Kind, Result};
 
 /// Frames of a segment together take about this many bytes. Larger ones amortise the put and its syncs; smaller
 /// ones are given back sooner.
-const SEGMENT_FRAMES_BYTES: usize = 16 << 20;
+pub(crate) const SEGMENT_FRAMES_BYTES: usize = 16 << 20;
 /// Segments being put at one time: one under way while the next is filled, and memory for no more.
 const PUTS_MAX: usize = 2;
 /// One engine read fetches frames that lie no further apart than this, in bytes: skipping costs less than asking again.

@@ -1,6 +1,7 @@
 //! What is told of a pool and its disks.
 
 use crate::disk::Disk;
+use crate::qos::Background;
 use crate::store::Store;
 use std::sync::atomic::{AtomicU64, Ordering};
 use stonefold_env::WallNanos;
@@ -27,6 +28,8 @@ pub struct DiskInfo {
     pub mapped_bytes: u64,
     /// Since the start: reads, bytes read, writes, bytes written, flushes.
     pub traffic: [u64; 5],
+    /// Since the start: requests that QoS let wait, and for how many nanoseconds together.
+    pub qos_waits: (u64, u64),
 }
 
 /// Long work under way.
@@ -175,6 +178,16 @@ impl Store {
                 "Segments written anew without what was dead",
                 get(&self.counters.rewritten_segments),
             ),
+            (
+                "fold_held_back_milliseconds",
+                "For how long the fold was held back by QoS",
+                self.qos.held_back(Background::Fold).as_millis() as u64,
+            ),
+            (
+                "reclaim_held_back_milliseconds",
+                "For how long reclaim was held back by QoS",
+                self.qos.held_back(Background::Reclaim).as_millis() as u64,
+            ),
             ("dedupe_sought_blocks", "Blocks folded, zeros included", get(&self.dedupe.sought_blocks)),
             ("dedupe_found_blocks", "Blocks that were stored already", get(&self.dedupe.found_blocks)),
             (
@@ -203,5 +216,6 @@ pub(crate) fn describe(disk: &Disk) -> DiskInfo {
         snapshots: state.live_snapshots().count(),
         mapped_bytes: state.commit.mapped_blocks * BLOCK_BYTES as u64,
         traffic: traffic.map(|counter| counter.load(Ordering::Relaxed)),
+        qos_waits: disk.flow.waits(),
     }
 }

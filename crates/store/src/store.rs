@@ -6,6 +6,7 @@ use crate::disk::Disk;
 use crate::fold;
 use crate::journal::Journal;
 use crate::planted;
+use crate::qos::{Background, Qos};
 use crate::reclaim;
 use crate::recovery;
 use crate::rewrite;
@@ -59,6 +60,7 @@ pub struct Store {
     pub(crate) journal: Arc<Journal>,
     pub(crate) journal_id: JournalId,
     pub(crate) budget: Budget,
+    pub(crate) qos: Qos,
     pub(crate) counters: Counters,
     pub(crate) disks: Mutex<BTreeMap<Name, Arc<Disk>>>,
     /// Removed disks that reclaim is not done with.
@@ -110,15 +112,16 @@ impl Store {
         engine: Arc<dyn Engine>,
         options: Options,
         (segments, dedupe): (Arc<Segments>, Arc<Dedupe>),
-        journal: (Arc<Journal>, JournalId),
+        journal: (Arc<Journal>, JournalId, Vec<(JournalId, u64)>),
         (disks, gone): (BTreeMap<Name, Arc<Disk>>, Vec<Arc<Disk>>),
-        retired: Vec<(JournalId, u64)>,
+        qos: Qos,
     ) -> Arc<Self> {
         let budget = Budget::new(options.journal_bytes_max);
         for disk in disks.values() {
             let state = disk.state.lock();
             let layers = state.frozen.iter().map(|layer| &**layer).chain([&state.active]);
             budget.take_anyway(layers.map(|layer| layer.budget_bytes).sum());
+            qos.assign(&disk.flow, state.settings.qos.as_str());
         }
         Arc::new(Store {
             env,
@@ -128,11 +131,12 @@ impl Store {
             journal: journal.0,
             journal_id: journal.1,
             budget,
+            qos,
             options,
             counters: Counters::default(),
             disks: Mutex::new(disks),
             gone: Mutex::new(gone),
-            retired: Mutex::new(retired),
+            retired: Mutex::new(journal.2),
             folding: tokio::sync::Mutex::default(),
             reclaiming: tokio::sync::Mutex::default(),
             work: Mutex::default(),
@@ -152,6 +156,7 @@ impl Store {
         if self.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
+        self.qos.close();
         // A pass that is under way ends first, so that nothing touches the pool after this returns.
         let _no_pass = self.reclaiming.lock().await;
         let folded = self.fold(None).await;
@@ -173,8 +178,24 @@ impl Store {
         self.journal.make_durable(self.journal.handed_below()).await
     }
 
-    /// One round of the fold, after any that is under way.
+    /// One round of the fold, after any that is under way, for somebody who waits for it.
     pub(crate) async fn fold(&self, only: Option<&Arc<Disk>>) -> Result<()> {
+        let _hurry = self.qos.hurry();
+        self.fold_unhurried(only).await
+    }
+
+    /// Waits until the fold may handle so many bytes more.
+    pub(crate) async fn pace_fold(&self, bytes: u64) {
+        let filled = || self.budget.used() * 1000 / self.options.journal_bytes_max.max(1);
+        self.qos.pace(Background::Fold, bytes, filled).await;
+    }
+
+    /// Waits until reclaim may read or write so many bytes more.
+    pub(crate) async fn pace_reclaim(&self, bytes: u64) {
+        self.qos.pace(Background::Reclaim, bytes, || 0).await;
+    }
+
+    async fn fold_unhurried(&self, only: Option<&Arc<Disk>>) -> Result<()> {
         let _alone = self.folding.lock().await;
         fold::round(self, only).await
     }
@@ -218,7 +239,7 @@ impl Store {
 
     /// One round, and a look at the room left; `false` when either is to be tried again.
     async fn fold_and_check(&self) -> bool {
-        let folded = self.fold(None).await;
+        let folded = self.fold_unhurried(None).await;
         // A full place or an ended journal gives no room back by itself: who waits for some must be told.
         let full = folded.as_ref().err().filter(|e| e.kind() == Kind::NoSpace).cloned();
         self.budget.block(full.or_else(|| self.journal.failure()));

@@ -1,5 +1,6 @@
 //! What a user may choose for a disk.
 
+use crate::{Name, QOS_DEFAULT};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -112,11 +113,18 @@ pub struct DiskSettings {
     pub compression: Compression,
     /// Whether what is written from now on is stored only once in the pool.
     pub dedupe: bool,
+    /// Its class of service.
+    pub qos: Name,
 }
 
 impl Default for DiskSettings {
     fn default() -> Self {
-        DiskSettings { durability: Durability::default(), compression: Compression::default(), dedupe: true }
+        DiskSettings {
+            durability: Durability::default(),
+            compression: Compression::default(),
+            dedupe: true,
+            qos: Name::new(QOS_DEFAULT).expect("letters make a name"),
+        }
     }
 }
 

@@ -65,7 +65,7 @@ impl Client {
         let disk = Name::new(&disk).expect("disks have names");
         let attachment = self.attach(disk.as_str())?;
         for _ in 0..acts {
-            match self.throw(|dice| dice.below(43)) {
+            match self.throw(|dice| dice.below(44)) {
                 0..=15 => self.write(&attachment, base, bytes).await?,
                 16..=20 => self.zero(&attachment, base, bytes).await?,
                 21..=25 => self.flush(&attachment).await?,
@@ -78,6 +78,7 @@ impl Client {
                 39 => self.reclaim().await?,
                 41 => self.reclaim_under_a_read(&attachment, base, bytes).await?,
                 40 => self.family(&disk).await?,
+                43 => crate::service::shuffle(&self.world, &self.store, self.stormy).await?,
                 _ => self.weather.set_full(self.stormy && self.throw(|dice| dice.one_in(3))),
             }
         }

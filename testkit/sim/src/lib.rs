@@ -12,6 +12,7 @@ pub mod clients;
 pub mod dice;
 mod family;
 pub mod life;
+mod service;
 pub mod story;
 pub mod weather;
 pub mod world;

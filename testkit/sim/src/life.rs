@@ -141,6 +141,7 @@ async fn one_life(
         _ => Stop::Wrong(format!("opening: {error:?}")),
     })?;
     find_everything(&store, &story, stormy).await?;
+    crate::service::shuffle(&world, &store, stormy).await?;
     let clients = story.lock().regions.len();
     let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
     for id in 0..clients {

@@ -7,8 +7,8 @@ pub use access::Access;
 
 use crate::{
     Cache, CacheResize, CacheWarm, CacheWarmed, Checked, CloneCreate, Diff, Disk, DiskCreate, DiskResize,
-    DiskSet, ErrorBody, Pool, Reclaimed, Rollback, Server, Snapshot, SnapshotCreate, Token, TokenCreate,
-    TokenCreated, paths,
+    DiskSet, ErrorBody, Pool, QosClass, QosCreate, QosSet, Reclaimed, Rollback, Server, Snapshot,
+    SnapshotCreate, Token, TokenCreate, TokenCreated, paths,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -221,6 +221,26 @@ impl Client {
     /// Removes a token.
     pub fn remove_token(&self, name: &Name) -> Result<()> {
         self.delete(&paths::of_token(paths::TOKEN, name))
+    }
+
+    /// All classes of service.
+    pub fn qos_classes(&self) -> Result<Vec<QosClass>> {
+        self.get(paths::QOS)
+    }
+
+    /// Makes a class of service.
+    pub fn create_qos(&self, class: &QosCreate) -> Result<QosClass> {
+        self.post(paths::QOS, class)
+    }
+
+    /// Changes a class of service.
+    pub fn set_qos(&self, name: &Name, change: &QosSet) -> Result<QosClass> {
+        self.patch(&paths::of_class(paths::QOS_CLASS, name), change)
+    }
+
+    /// Removes a class of service.
+    pub fn remove_qos(&self, name: &Name) -> Result<()> {
+        self.delete(&paths::of_class(paths::QOS_CLASS, name))
     }
 
     fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T> {

@@ -82,6 +82,9 @@ pub(crate) struct Policy {
     /// Whether blocks that the pool has already are stored again: on (they are not) or off [default: on]
     #[arg(long, value_name = "on|off", value_parser = on_or_off)]
     dedupe: Option<bool>,
+    /// Its class of service, as 'stonefold qos ls' shows them [default: production]
+    #[arg(long, value_name = "CLASS")]
+    qos: Option<Name>,
 }
 
 /// What can be changed of a disk: at least one of it
@@ -97,6 +100,9 @@ pub(crate) struct Change {
     /// Whether blocks written from now on that the pool has already are stored again: on (they are not) or off
     #[arg(long, value_name = "on|off", value_parser = on_or_off)]
     dedupe: Option<bool>,
+    /// Its class of service, at once for whoever is connected
+    #[arg(long, value_name = "CLASS")]
+    qos: Option<Name>,
 }
 
 impl Disk {
@@ -130,6 +136,7 @@ fn wanted(name: Name, size_bytes: u64, policy: &Policy) -> DiskCreate {
         durability: policy.durability,
         compression: policy.compression,
         dedupe: policy.dedupe,
+        qos: policy.qos.clone(),
     }
 }
 
@@ -177,6 +184,8 @@ fn show_text(disk: &Info) -> String {
         ("durability", disk.durability.to_string()),
         ("compression", disk.compression.to_string()),
         ("dedupe", if disk.dedupe { "on" } else { "off" }.to_owned()),
+        ("qos class", disk.qos.to_string()),
+        ("qos waits", waits(disk)),
         ("made (UTC)", disk.created.to_seconds_text()),
         ("clone of", disk.origin.clone().unwrap_or_default()),
         ("snapshots", disk.snapshots.to_string()),
@@ -185,9 +194,23 @@ fn show_text(disk: &Info) -> String {
     ])
 }
 
+/// How often and how long QoS let requests wait; nothing where it did not.
+fn waits(disk: &Info) -> String {
+    let io = disk.io.unwrap_or_default();
+    if io.qos_waits == 0 {
+        return String::new();
+    }
+    let mean_ms = io.qos_wait_us as f64 / io.qos_waits as f64 / 1000.0;
+    format!("{} since the start, {mean_ms:.1} ms each", count(io.qos_waits, "request"))
+}
+
 fn set(context: &Context, name: &Name, change: &Change) -> Result<(), Failure> {
-    let change =
-        DiskSet { durability: change.durability, compression: change.compression, dedupe: change.dedupe };
+    let change = DiskSet {
+        durability: change.durability,
+        compression: change.compression,
+        dedupe: change.dedupe,
+        qos: change.qos.clone(),
+    };
     let disk = context.client()?.set_disk(name, &change)?;
     context.answer(&disk, || show_text(&disk))
 }

@@ -89,6 +89,18 @@ impl<S: Send + Sync> FromRequestParts<S> for TokenPath {
     }
 }
 
+/// The `{class}` of a path.
+pub(super) struct ClassPath(pub(super) Name);
+
+impl<S: Send + Sync> FromRequestParts<S> for ClassPath {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Answer<Self> {
+        let Path(class) = Path::<String>::from_request_parts(parts, state).await.map_err(wrong)?;
+        Ok(ClassPath(Name::new(&class)?))
+    }
+}
+
 /// A body of JSON.
 pub(super) struct Body<T>(pub(super) T);
 

@@ -22,10 +22,12 @@ pub(super) async fn show(app: Shared, disk: DiskPath) -> Answer<Json<Disk>> {
 }
 
 pub(super) async fn create(app: Shared, Body(asked): Body<DiskCreate>) -> Answer<(StatusCode, Json<Disk>)> {
+    let default = DiskSettings::default();
     let settings = DiskSettings {
         durability: asked.durability.unwrap_or(app.durability),
         compression: asked.compression.unwrap_or_default(),
         dedupe: asked.dedupe.unwrap_or(true),
+        qos: asked.qos.unwrap_or(default.qos),
     };
     let made = app
         .gate
@@ -41,6 +43,7 @@ pub(super) async fn set(app: Shared, disk: DiskPath, Body(asked): Body<DiskSet>)
             durability: asked.durability.unwrap_or(now.durability),
             compression: asked.compression.unwrap_or(now.compression),
             dedupe: asked.dedupe.unwrap_or(now.dedupe),
+            qos: asked.qos.unwrap_or(now.qos),
         };
         store.set_disk(&disk.0, settings).await
     });

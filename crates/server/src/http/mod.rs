@@ -6,6 +6,7 @@ mod disks;
 mod guard;
 mod listen;
 mod pool;
+mod qos;
 mod secret;
 mod snapshots;
 mod tokens;
@@ -114,6 +115,8 @@ fn router(app: Arc<App>) -> Router {
         .route(paths::SNAPSHOT_ROLLBACK, post(snapshots::rollback))
         .route(paths::TOKENS, get(tokens::list).post(tokens::create))
         .route(paths::TOKEN, delete(tokens::remove))
+        .route(paths::QOS, get(qos::list).post(qos::create))
+        .route(paths::QOS_CLASS, get(qos::show).patch(qos::set).delete(qos::remove))
         .fallback(no_such_path)
         .method_not_allowed_fallback(no_such_method)
         .layer(axum::middleware::from_fn_with_state(app.clone(), guard::known))
