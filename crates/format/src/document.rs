@@ -29,6 +29,8 @@ pub enum DocumentKind {
     Tokens = 4,
     /// The classes of service.
     Qos = 5,
+    /// The domains of a pool and their wrapped keys.
+    Domains = 6,
 }
 
 /// Wraps a body.

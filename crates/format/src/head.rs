@@ -3,7 +3,7 @@
 //!
 //! Body, version 1, in order:
 //! ```text
-//! disk id 8 · name text · created 8 · size 8 · durability 1 · compression 1+1 · dedupe 1 · qos class text
+//! disk id 8 · domain id 2 · name text · created 8 · size 8 · durability 1 · compression 1+1 · dedupe 1 · qos class text
 //! origin: 1, then name text · snapshot text when 1
 //! base: 1, then disk id 8 · epoch 8 when 1
 //! folded lsn 8 · root entry 16 · mapped blocks 8 · next snapshot id 8 · reclaimed 8
@@ -21,10 +21,11 @@
 //! blocks before this one were given back.
 
 use crate::document::{self, DocumentKind};
+use crate::domains::{compression, put_compression};
 use crate::entry::{ENTRY_BYTES, Entry};
 use crate::ledger::LedgerRef;
 use crate::wire::{Reader, Writer};
-use stonefold_types::{Compression, DiskSettings, Durability, Name, Result, SnapshotName};
+use stonefold_types::{DiskSettings, Durability, Name, Result, SnapshotName};
 
 const VERSION: u16 = 1;
 
@@ -33,6 +34,8 @@ const VERSION: u16 = 1;
 pub struct Head {
     /// Never reused; what journal records name.
     pub id: u64,
+    /// The domain it was made in, for good.
+    pub domain: u16,
     /// Unique in the pool while the disk lives.
     pub name: Name,
     /// Nanoseconds since 1970.
@@ -103,6 +106,7 @@ impl Head {
     pub fn encode(&self) -> Vec<u8> {
         let mut body = Vec::new();
         body.u64(self.id);
+        body.u16(self.domain);
         body.text(self.name.as_str());
         body.u64(self.created);
         body.u64(self.size_bytes);
@@ -142,6 +146,7 @@ impl Head {
         let mut reader = Reader::new(body, "a disk's head");
         let head = Head {
             id: reader.u64()?,
+            domain: reader.u16()?,
             name: Name::new(reader.text()?)?,
             created: reader.u64()?,
             size_bytes: reader.u64()?,
@@ -166,13 +171,7 @@ fn put_settings(body: &mut Vec<u8>, settings: &DiskSettings) {
         Durability::Flush => 0,
         Durability::Ack => 1,
     });
-    let (codec, level) = match settings.compression {
-        Compression::None => (0, 0),
-        Compression::Lz4 => (1, 0),
-        Compression::Zstd(level) => (2, level),
-    };
-    body.u8(codec);
-    body.u8(level);
+    put_compression(body, settings.compression);
     body.u8(settings.dedupe.into());
     body.text(settings.qos.as_str());
 }
@@ -183,12 +182,7 @@ fn settings(reader: &mut Reader<'_>) -> Result<DiskSettings> {
         1 => Durability::Ack,
         other => return Err(reader.malformed(&format!("durability {other}"))),
     };
-    let compression = match (reader.u8()?, reader.u8()?) {
-        (0, _) => Compression::None,
-        (1, _) => Compression::Lz4,
-        (2, level) => Compression::Zstd(level),
-        (other, _) => return Err(reader.malformed(&format!("compression {other}"))),
-    };
+    let compression = compression(reader)?;
     let dedupe = reader.u8()? != 0;
     let qos = Name::new(reader.text()?)?;
     Ok(DiskSettings { durability, compression, dedupe, qos })
@@ -261,6 +255,7 @@ fn snapshots(reader: &mut Reader<'_>) -> Result<Vec<SnapshotRecord>> {
 mod tests {
     use super::*;
     use crate::entry::{Hint, SegmentId};
+    use stonefold_types::Compression;
 
     #[test]
     fn comes_back() {
@@ -269,6 +264,7 @@ mod tests {
         let at = |id| LedgerRef { id, offset: 1, length: 2, addresses: 3 };
         let head = Head {
             id: 1,
+            domain: 7,
             name: name("web"),
             created: 2,
             size_bytes: 3 << 20,

@@ -15,12 +15,16 @@
 //! | [`segment`] | many frames and their index | object `segment/…` |
 //! | [`ledger`] | what a round of the fold added to maps and took from them | object `ledger/…` |
 //! | [`account`] | how often each block is referred to | objects `account/…`, `accounts` |
-//! | [`document`], [`head`], [`pool`], [`tokens`], [`qos`] | small mutable records | objects `head/…`, `gone/…`, `pool`, `tokens`, `qos` |
+//! | [`document`], [`head`], [`pool`], [`tokens`], [`qos`], [`domains`] | small mutable records | objects `head/…`, `gone/…`, `pool`, `tokens`, `qos`, `domains` |
+//! | [`seal`] | which key seals what, and how it is made | nowhere: keys are derived |
+//! | [`export`] | a domain's keys as a text to be locked away | wherever its owner keeps it |
 
 pub mod account;
 pub mod chunk;
 pub mod document;
+pub mod domains;
 pub mod entry;
+pub mod export;
 pub mod fingerprint;
 pub mod frame;
 pub mod head;
@@ -29,6 +33,7 @@ pub mod node;
 pub mod pool;
 pub mod qos;
 pub mod record;
+pub mod seal;
 pub mod segment;
 pub mod tokens;
 mod wire;

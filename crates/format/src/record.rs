@@ -1,25 +1,31 @@
 //! The records of a journal: what is in a chunk's payload.
 //!
 //! ```text
-//! payload = first lsn 8 · record …          records are numbered from first lsn on
-//! record  = kind 1 · 0 (7) · disk id 8 · then by kind:
+//! payload = first lsn 8 · seed 32 · record …          records are numbered from first lsn on
+//! record  = kind 1 · 0 (1) · domain 2 · key version 4 · disk id 8 · then by kind:
 //!   1 write     block 8 · blocks 8 · data (blocks × 4 KiB)
 //!   2 zero      block 8 · blocks 8
 //!   3 mark      snapshot id 8 · created 8 · size 8 · name text
 //!   4 unmark    snapshot id 8
 //!   5 resize    size 8
+//!   6 sealed    block 8 · blocks 8 · data (blocks × 4 KiB), sealed · tag 16
 //! ```
 //! A *lsn* numbers every record of a pool's gateway in the order in which they took effect, across journals.
 //! A mark of several disks is several records in one chunk, which is whole or absent: one instant.
 //! A write's data is taken by reference, so that a group commit copies it once.
+//!
+//! *Domain* and *key version* are 0 but for a sealed write. Its key is derived from that version of the domain's key and from
+//! `seed`, randomness that all chunks of a journal share and no other journal has ([`crate::seal`]); the position is the record's
+//! lsn, and bound to it are the 32 bytes before the data.
 
+use crate::seal::{SealKey, TAG_BYTES};
 use crate::wire::{Reader, Writer};
 use stonefold_types::{BLOCK_BYTES, Name, Result};
 
 /// Bytes of a write or a zero record before its data.
 pub const EXTENT_HEADER: usize = 32;
 /// Bytes of the payload before the first record.
-pub const PAYLOAD_HEADER: usize = 8;
+pub const PAYLOAD_HEADER: usize = 40;
 
 /// One change to one disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +46,8 @@ pub enum Change<'a> {
         /// Their contents.
         data: &'a [u8],
     },
+    /// Whole blocks were written, to a disk of a sealed domain.
+    Sealed(SealedWrite<'a>),
     /// Blocks became zeros.
     Zero {
         /// The first.
@@ -70,6 +78,56 @@ pub enum Change<'a> {
     },
 }
 
+/// A write whose data is sealed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SealedWrite<'a> {
+    /// The first block.
+    pub block: u64,
+    /// How many.
+    pub blocks: u64,
+    /// The disk's domain.
+    pub domain: u16,
+    /// The version of its key.
+    pub key_version: u32,
+    /// Data and tag.
+    pub sealed: &'a [u8],
+}
+
+impl SealedWrite<'_> {
+    /// The data; `None` unless it is what was sealed for this disk under this number.
+    pub fn open(&self, disk: u64, lsn: u64, key: &SealKey) -> Option<Vec<u8>> {
+        key.open(lsn, &self.header(disk), self.sealed)
+    }
+
+    fn header(&self, disk: u64) -> [u8; EXTENT_HEADER] {
+        sealed_header(disk, self.block, self.blocks, (self.domain, self.key_version))
+    }
+}
+
+/// The header of a sealed write by a domain's key of a version; its data follows, then its tag.
+pub fn sealed_header(disk: u64, block: u64, blocks: u64, key: (u16, u32)) -> [u8; EXTENT_HEADER] {
+    let mut header = extent_header(disk, true, block, blocks);
+    header[0] = 6;
+    header[2..4].copy_from_slice(&key.0.to_le_bytes());
+    header[4..8].copy_from_slice(&key.1.to_le_bytes());
+    header
+}
+
+/// Seals the data of a whole record that begins with a [`sealed_header`], and puts its tag at the end.
+pub fn seal(record: &mut [u8], lsn: u64, key: &SealKey) {
+    let (header, rest) = record.split_at_mut(EXTENT_HEADER);
+    let (data, tag) = rest.split_at_mut(rest.len() - TAG_BYTES);
+    tag.copy_from_slice(&key.seal(lsn, header, data));
+}
+
+/// The front of a chunk's payload.
+pub fn payload_header(first_lsn: u64, seed: &[u8; 32]) -> [u8; PAYLOAD_HEADER] {
+    let mut header = [0; PAYLOAD_HEADER];
+    header[..8].copy_from_slice(&first_lsn.to_le_bytes());
+    header[8..].copy_from_slice(seed);
+    header
+}
+
 /// The header of a write or zero record; a write's data follows it.
 pub fn extent_header(disk: u64, write: bool, block: u64, blocks: u64) -> [u8; EXTENT_HEADER] {
     let mut header = [0; EXTENT_HEADER];
@@ -88,6 +146,10 @@ impl Record<'_> {
                 let blocks = (data.len() / BLOCK_BYTES) as u64;
                 out.extend_from_slice(&extent_header(self.disk, true, *block, blocks));
                 out.extend_from_slice(data);
+            }
+            Change::Sealed(write) => {
+                out.extend_from_slice(&write.header(self.disk));
+                out.extend_from_slice(write.sealed);
             }
             Change::Zero { block, blocks } => {
                 out.extend_from_slice(&extent_header(self.disk, false, *block, *blocks));
@@ -116,12 +178,23 @@ impl Record<'_> {
     }
 }
 
-/// The payload of a chunk: the number of its first record, and an iterator over them. It ends at the first that is malformed,
-/// with an error: a chunk's checksum has already been verified, so that is damage no crash makes.
-pub fn decode(payload: &[u8]) -> Result<(u64, Records<'_>)> {
+/// The payload of a chunk.
+pub struct Payload<'a> {
+    /// The number of its first record.
+    pub first_lsn: u64,
+    /// What the journal's keys are derived with.
+    pub seed: [u8; 32],
+    /// Its records. Ends at the first that is malformed, with an error: a chunk's checksum has already been verified, so that
+    /// is damage no crash makes.
+    pub records: Records<'a>,
+}
+
+/// Reads the front of a payload.
+pub fn decode(payload: &[u8]) -> Result<Payload<'_>> {
     let mut reader = Reader::new(payload, "a journal chunk");
-    let first = reader.u64()?;
-    Ok((first, Records { reader }))
+    let first_lsn = reader.u64()?;
+    let seed = reader.bytes(32)?.try_into().expect("as many as asked for");
+    Ok(Payload { first_lsn, seed, records: Records { reader } })
 }
 
 /// See [`decode`].
@@ -132,14 +205,12 @@ pub struct Records<'a> {
 impl<'a> Records<'a> {
     fn read(&mut self) -> Result<Record<'a>> {
         let reader = &mut self.reader;
-        let kind = reader.bytes(8)?[0];
-        let disk = reader.u64()?;
+        let kind = reader.bytes(2)?[0];
+        let (domain, key_version, disk) = (reader.u16()?, reader.u32()?, reader.u64()?);
         let change = match kind {
             1 => {
                 let (block, blocks) = (reader.u64()?, reader.u64()?);
-                let len = usize::try_from(blocks).ok().and_then(|n| n.checked_mul(BLOCK_BYTES));
-                let len = len.ok_or_else(|| reader.malformed("a write is too long"))?;
-                Change::Write { block, data: reader.bytes(len)? }
+                Change::Write { block, data: data(reader, blocks, 0)? }
             }
             2 => Change::Zero { block: reader.u64()?, blocks: reader.u64()? },
             3 => Change::Mark {
@@ -150,10 +221,22 @@ impl<'a> Records<'a> {
             },
             4 => Change::Unmark { snapshot: reader.u64()? },
             5 => Change::Resize { size_bytes: reader.u64()? },
+            6 => {
+                let (block, blocks) = (reader.u64()?, reader.u64()?);
+                let sealed = data(reader, blocks, TAG_BYTES)?;
+                Change::Sealed(SealedWrite { block, blocks, domain, key_version, sealed })
+            }
             other => return Err(reader.malformed(&format!("record kind {other}"))),
         };
         Ok(Record { disk, change })
     }
+}
+
+/// So many blocks, and what follows them.
+fn data<'a>(reader: &mut Reader<'a>, blocks: u64, more: usize) -> Result<&'a [u8]> {
+    let len = usize::try_from(blocks).ok().and_then(|n| n.checked_mul(BLOCK_BYTES)?.checked_add(more));
+    let len = len.ok_or_else(|| reader.malformed("a write is too long"))?;
+    reader.bytes(len)
 }
 
 impl<'a> Iterator for Records<'a> {
@@ -166,6 +249,7 @@ impl<'a> Iterator for Records<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::seal::Secret;
     use proptest::prelude::*;
 
     #[test]
@@ -180,19 +264,41 @@ mod tests {
             Change::Resize { size_bytes: 8192 },
         ]
         .map(|change| Record { disk: 77, change });
-        let mut payload = 41u64.to_le_bytes().to_vec();
+        let mut payload = payload_header(41, &[6; 32]).to_vec();
         records.iter().for_each(|r| r.encode(&mut payload));
-        let (first, back) = decode(&payload).unwrap();
-        assert_eq!(first, 41);
-        assert_eq!(back.collect::<Result<Vec<_>>>().unwrap(), records);
+        let back = decode(&payload).unwrap();
+        assert_eq!((back.first_lsn, back.seed), (41, [6; 32]));
+        assert_eq!(back.records.collect::<Result<Vec<_>>>().unwrap(), records);
+    }
+
+    /// Goal: a sealed write opens for its own disk, block and number, under its journal's key, and for nothing else.
+    #[test]
+    fn a_sealed_write_is_bound_to_its_place() {
+        let key = |incarnation| SealKey::of_journal(&Secret::new(&[1; 32]), &[2; 32], &[incarnation; 16]);
+        let mut record = sealed_header(77, 5, 1, (3, 4)).to_vec();
+        record.extend([9; BLOCK_BYTES + TAG_BYTES]);
+        seal(&mut record, 41, &key(0));
+        let payload = [&payload_header(41, &[2; 32])[..], &record].concat();
+        let found = decode(&payload).unwrap().records.next().unwrap().unwrap();
+        let Change::Sealed(write) = &found.change else { panic!("{found:?}") };
+        assert_eq!((write.domain, write.key_version), (3, 4));
+        assert_eq!(write.open(77, 41, &key(0)).unwrap(), [9; BLOCK_BYTES]);
+        assert!(write.open(78, 41, &key(0)).is_none(), "another disk");
+        assert!(write.open(77, 42, &key(0)).is_none(), "another record");
+        assert!(write.open(77, 41, &key(1)).is_none(), "another journal");
+        let elsewhere = SealedWrite { block: 6, ..write.clone() };
+        assert!(elsewhere.open(77, 41, &key(0)).is_none(), "another block");
+        let mut again = Vec::new();
+        found.encode(&mut again);
+        assert_eq!(again, record);
     }
 
     proptest! {
         #[test]
         fn noise_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-            if let Ok((_, records)) = decode(&bytes) {
+            if let Ok(payload) = decode(&bytes) {
                 let mut failed = false;
-                for record in records.take(300) {
+                for record in payload.records.take(300) {
                     failed |= record.is_err();
                     if failed { break; }
                 }

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! +-----------+---------+---------+---+-------+--------------+---------+-----------+
-//! | header 64 | frame 0 | frame 1 | … | index | fingerprints | samples | footer 64 |
+//! | header 80 | frame 0 | frame 1 | … | index | fingerprints | samples | footer 64 |
 //! +-----------+---------+---------+---+-------+--------------+---------+-----------+
-//! header = check 8 · magic 8 · segment id 8 · generation 1 · kind 1 · 0 (2) · object bytes 4 · seed 32
+//! header = check 8 · magic 8 · segment id 8 · generation 1 · kind 1 · domain 2 · object bytes 4 · seed 32 · key version 4 · 0 (12)
 //! index  = per frame: first slot 4 · offset 4 · length 4 · blocks 1 · 0 (3) · owner 8 · place 8
 //! fingerprints = per block 16, in the order of the frames, or nothing
 //! samples      = per sample: slot 4 · fingerprint 16
@@ -14,7 +14,9 @@
 //! the footer. That lies last, behind the samples, so that one read of an object's tail finds both: rebuilding the
 //! dedupe index after a start reads no more of a segment than that. `kind`: 0 data, 1 map nodes. `owner` and `place` say for whom the frame was
 //! first written (disk id and first block; for a map node its level in the top byte), so that a lost map can be rebuilt.
-//! `seed` is fresh randomness per physical form, from which keys are derived when the pool is encrypted.
+//! Data of different domains never shares a segment; map nodes of all domains do (domain 0). `key version`: of the domain's key, from
+//! which and from `seed`, fresh randomness per physical form, the key of the frames is derived ([`crate::seal`]); 0 when they
+//! are not sealed.
 //! Slots number the blocks of the segment in the order of the frames. Frames begin at multiples of 16 bytes.
 //!
 //! A segment can be written anew as its next *generation*, object `segment/ID.GENERATION`, without the frames, or the
@@ -23,12 +25,13 @@
 use crate::entry::{FRAME_ALIGN, SEGMENT_BYTES_MAX, SLOTS_MAX, SegmentId};
 use crate::fingerprint::{FINGERPRINT_BYTES, Fingerprint};
 use crate::frame;
+use crate::seal::{DataKey, SealKey, Secret, TAG_BYTES};
 use crate::wire::{Reader, Writer};
 use stonefold_types::{AlignedBuf, Error, Kind, Result};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Bytes before the first frame.
-pub const SEGMENT_HEADER: usize = 64;
+pub const SEGMENT_HEADER: usize = 80;
 /// Bytes of the footer.
 pub const SEGMENT_FOOTER: usize = 64;
 /// Bytes of one frame's index record.
@@ -49,6 +52,15 @@ pub enum SegmentKind {
     Data = 0,
     /// Map nodes.
     Map = 1,
+}
+
+/// Whose blocks a segment holds, and what seals them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Scope {
+    /// The domain's id; 0 for map nodes.
+    pub domain: u16,
+    /// The newest version of its key, when its frames are sealed.
+    pub key: Option<DataKey>,
 }
 
 /// Where a frame lies in its segment, and for whom it was written.
@@ -73,6 +85,7 @@ pub struct SegmentBuilder {
     id: SegmentId,
     generation: u8,
     kind: SegmentKind,
+    scope: Scope,
     seed: [u8; 32],
     buffer: AlignedBuf,
     filled: usize,
@@ -86,8 +99,8 @@ pub struct SegmentBuilder {
 
 impl SegmentBuilder {
     /// An empty segment that will hold `frames_bytes` of frames, or at least one frame.
-    pub fn new(id: SegmentId, kind: SegmentKind, seed: [u8; 32], frames_bytes: usize) -> Self {
-        Self::next_generation(id, 0, kind, seed, frames_bytes)
+    pub fn new(id: SegmentId, kind: SegmentKind, scope: Scope, seed: [u8; 32], frames_bytes: usize) -> Self {
+        Self::next_generation(id, 0, kind, scope, seed, frames_bytes)
     }
 
     /// The same for a later physical form of a segment.
@@ -95,6 +108,7 @@ impl SegmentBuilder {
         id: SegmentId,
         generation: u8,
         kind: SegmentKind,
+        scope: Scope,
         seed: [u8; 32],
         frames_bytes: usize,
     ) -> Self {
@@ -107,6 +121,7 @@ impl SegmentBuilder {
             id,
             generation,
             kind,
+            scope,
             seed,
             buffer,
             filled: SEGMENT_HEADER,
@@ -127,13 +142,18 @@ impl SegmentBuilder {
         self.index.is_empty()
     }
 
-    /// Whether a frame of `length` bytes and `blocks` blocks still fits.
+    /// Bytes by which a frame grows here.
+    pub fn tag_bytes(&self) -> usize {
+        if self.scope.key.is_some() { TAG_BYTES } else { 0 }
+    }
+
+    /// Whether a frame encoded in `length` bytes and `blocks` blocks still fits.
     pub fn has_room(&self, length: usize, blocks: usize) -> bool {
         // Were every block a sample, there would still be room.
         let slots = self.slots as usize + blocks;
         let per_slot = FINGERPRINT_BYTES + SAMPLE_RECORD;
         let tail = (self.index.len() + 1) * INDEX_RECORD + slots * per_slot + SEGMENT_FOOTER;
-        let length = length.next_multiple_of(FRAME_ALIGN);
+        let length = (length + self.tag_bytes()).next_multiple_of(FRAME_ALIGN);
         self.filled + length + tail <= self.buffer.capacity() && self.next_slot + blocks as u32 <= SLOTS_MAX
     }
 
@@ -143,8 +163,8 @@ impl SegmentBuilder {
         self.next_slot = slot;
     }
 
-    /// Adds an encoded frame, which becomes bound to its address, and returns its first slot and byte offset. Either
-    /// every block of a segment has a fingerprint, or none.
+    /// Adds an encoded frame and returns its first slot, its byte offset and its stored length. Either every block of a segment
+    /// has a fingerprint, or none.
     pub fn push(
         &mut self,
         encoded: &[u8],
@@ -152,30 +172,49 @@ impl SegmentBuilder {
         fingerprints: &[Fingerprint],
         owner: u64,
         place: u64,
-    ) -> (u32, usize) {
+    ) -> (u32, usize, usize) {
         assert!(self.has_room(encoded.len(), blocks), "segment {} is full", self.id);
         assert!(fingerprints.len() == blocks || (fingerprints.is_empty() && self.fingerprints.is_empty()));
         self.fingerprints.extend_from_slice(fingerprints);
         let (offset, first_slot) = (self.filled, self.next_slot);
-        let end = offset + encoded.len();
-        self.buffer[offset..end].copy_from_slice(encoded);
-        frame::place(&mut self.buffer[offset..end], self.id.0 << 20 | u64::from(first_slot));
+        let length = encoded.len() + self.tag_bytes();
+        self.buffer[offset..offset + encoded.len()].copy_from_slice(encoded);
         self.index.push(IndexRecord {
             first_slot,
             offset: offset as u32,
-            length: encoded.len() as u32,
+            length: length as u32,
             blocks: blocks as u8,
             owner,
             place,
         });
-        self.filled = end.next_multiple_of(FRAME_ALIGN);
+        self.filled = (offset + length).next_multiple_of(FRAME_ALIGN);
         self.slots += blocks as u32;
         self.next_slot += blocks as u32;
-        (first_slot, offset)
+        (first_slot, offset, length)
     }
 
-    /// Writes header, index and footer and returns the whole object.
+    /// Whether [`finish`](Self::finish) has much to do: sealing is work for a worker.
+    pub fn is_sealed(&self) -> bool {
+        self.scope.key.is_some()
+    }
+
+    /// Binds every frame to its address, sealed where the domain is.
+    fn place_frames(&mut self) {
+        let data_key = self.scope.key.as_ref();
+        let key = data_key.map(|key| SealKey::of_segment(&key.secret, &self.seed, self.id, self.generation));
+        for record in &self.index {
+            let frame = &mut self.buffer[record.offset as usize..][..record.length as usize];
+            let address = self.id.0 << 20 | u64::from(record.first_slot);
+            match &key {
+                Some(key) => frame::seal_and_place(frame, address, key),
+                None => frame::place(frame, address),
+            }
+        }
+    }
+
+    /// Completes the frames, writes header, index and footer, and returns the whole object.
     pub fn finish(mut self) -> AlignedBuf {
+        self.place_frames();
         let mut index = encode_index(&self.index);
         self.fingerprints.iter().for_each(|fingerprint| index.put(&fingerprint.encode()));
         let samples = encode_samples(&self.index, &self.fingerprints);
@@ -196,9 +235,12 @@ impl SegmentBuilder {
         let mut rest = Vec::with_capacity(SEGMENT_HEADER);
         rest.put(&HEADER_MAGIC);
         rest.u64(self.id.0);
-        rest.put(&[self.generation, self.kind as u8, 0, 0]);
+        rest.put(&[self.generation, self.kind as u8]);
+        rest.u16(self.scope.domain);
         rest.u32(object_bytes);
         rest.put(&self.seed);
+        rest.u32(self.scope.key.as_ref().map_or(0, |key| key.version));
+        rest.put(&[0; 12]);
         checked(rest)
     }
 
@@ -245,17 +287,43 @@ fn encode_index(records: &[IndexRecord]) -> Vec<u8> {
     bytes
 }
 
-/// How long the object is that begins with `header`, of segment `id`, in bytes.
-pub fn object_bytes(header: &[u8], id: SegmentId) -> Result<u64> {
-    let wrong = |why: &str| Error::new(Kind::Corrupt, format!("the header of segment {id} {why}"));
-    let header: &[u8; SEGMENT_HEADER] = header.first_chunk().ok_or_else(|| wrong("is cut short"))?;
-    if xxh3_64(&header[8..]).to_le_bytes() != header[..8] {
-        return Err(wrong("fails its checksum"));
+/// What a segment's form says of itself at its beginning.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    id: SegmentId,
+    generation: u8,
+    /// How long the object is.
+    pub object_bytes: u64,
+    /// The domain its blocks are of.
+    pub domain: u16,
+    /// The version of the domain's key; `None` when the frames are not sealed.
+    pub key_version: Option<u32>,
+    seed: [u8; 32],
+}
+
+impl Header {
+    /// Reads and verifies the header at the front of `bytes`, of segment `id`.
+    pub fn decode(bytes: &[u8], id: SegmentId) -> Result<Header> {
+        let wrong = |why: &str| Error::new(Kind::Corrupt, format!("the header of segment {id} {why}"));
+        let bytes: &[u8; SEGMENT_HEADER] = bytes.first_chunk().ok_or_else(|| wrong("is cut short"))?;
+        if xxh3_64(&bytes[8..]).to_le_bytes() != bytes[..8] {
+            return Err(wrong("fails its checksum"));
+        }
+        let mut reader = Reader::new(&bytes[8..], "a segment's header");
+        if reader.bytes(8)? != HEADER_MAGIC || reader.u64()? != id.0 {
+            return Err(wrong("belongs elsewhere"));
+        }
+        let (generation, _kind, domain) = (reader.u8()?, reader.u8()?, reader.u16()?);
+        let object_bytes = reader.u32()?.into();
+        let seed = reader.bytes(32)?.try_into().expect("as many as asked for");
+        let key_version = Some(reader.u32()?).filter(|version| *version > 0);
+        Ok(Header { id, generation, object_bytes, domain, key_version, seed })
     }
-    if header[8..16] != HEADER_MAGIC || header[16..24] != id.0.to_le_bytes() {
-        return Err(wrong("belongs elsewhere"));
+
+    /// What opens the frames, given the domain's key of that version.
+    pub fn seal_key(&self, data: &Secret) -> SealKey {
+        SealKey::of_segment(data, &self.seed, self.id, self.generation)
     }
-    Ok(u32::from_le_bytes(header[28..32].try_into().expect("4 bytes")).into())
 }
 
 /// What a segment says of itself at its end.
@@ -360,9 +428,9 @@ mod tests {
     use super::*;
     use stonefold_types::{BLOCK_BYTES, Compression};
 
-    fn a_segment() -> (SegmentId, AlignedBuf, Vec<(u32, usize, usize)>) {
+    fn a_segment(scope: Scope) -> (SegmentId, AlignedBuf, Vec<(u32, usize, usize)>) {
         let id = SegmentId::new(1, 5);
-        let mut builder = SegmentBuilder::new(id, SegmentKind::Data, [7; 32], 1 << 20);
+        let mut builder = SegmentBuilder::new(id, SegmentKind::Data, scope, [7; 32], 1 << 20);
         let mut placed = Vec::new();
         for (at, blocks) in [1, 8, 3].into_iter().enumerate() {
             let mut encoded = Vec::new();
@@ -370,15 +438,14 @@ mod tests {
             let fingerprint =
                 |block: usize| Fingerprint { low: 32 * (at * 8 + block) as u64, high: at as u64 };
             let fingerprints: Vec<_> = (0..blocks).map(fingerprint).collect();
-            let (slot, offset) = builder.push(&encoded, blocks, &fingerprints, 42, at as u64 * 100);
-            placed.push((slot, offset, encoded.len()));
+            placed.push(builder.push(&encoded, blocks, &fingerprints, 42, at as u64 * 100));
         }
         (id, builder.finish(), placed)
     }
 
     #[test]
     fn frames_are_found_by_hint_and_by_index() {
-        let (id, object, placed) = a_segment();
+        let (id, object, placed) = a_segment(Scope::default());
         let footer = Footer::decode(&object, id).unwrap();
         assert_eq!((footer.frames, footer.slots, footer.fingerprints, footer.samples), (3, 12, 12, 7));
         let at = footer.index_offset as usize;
@@ -391,17 +458,42 @@ mod tests {
                 (*slot, *offset, *length)
             );
             let frame = &object[*offset..*offset + *length];
-            let content = frame::decode(frame, id.0 << 20 | u64::from(*slot)).unwrap();
+            let content = frame::decode(frame, id.0 << 20 | u64::from(*slot), None).unwrap();
             assert_eq!(content.len(), record.blocks as usize * BLOCK_BYTES);
         }
         assert_eq!(placed.iter().map(|p| p.0).collect::<Vec<_>>(), [0, 1, 9]);
+    }
+
+    fn sealed_scope() -> Scope {
+        Scope { domain: 5, key: Some(DataKey { version: 2, secret: Secret::new(&[4; 32]) }) }
+    }
+
+    /// Goal: the header tells whose key opens the frames, and nothing of a frame's content stands in the object.
+    #[test]
+    fn a_sealed_segment_opens_by_its_header() {
+        let (id, object, placed) = a_segment(sealed_scope());
+        let header = Header::decode(&object, id).unwrap();
+        assert_eq!((header.domain, header.key_version), (5, Some(2)));
+        assert_eq!(header.object_bytes, object.len() as u64);
+        let (key, wrong) = (header.seal_key(&Secret::new(&[4; 32])), header.seal_key(&Secret::new(&[5; 32])));
+        for (at, (slot, offset, length)) in placed.into_iter().enumerate() {
+            let (frame, address) = (&object[offset..offset + length], id.0 << 20 | u64::from(slot));
+            assert!(frame::decode(frame, address, Some(&key)).unwrap().iter().all(|b| *b == at as u8 + 1));
+            assert!(frame::decode(frame, address, Some(&wrong)).is_err());
+            assert!(frame::decode(frame, address, None).is_err());
+        }
+        for at in 0..SEGMENT_HEADER {
+            let mut damaged = object.to_vec();
+            damaged[at] ^= 4;
+            assert!(Header::decode(&damaged, id).is_err(), "byte {at}");
+        }
     }
 
     /// Past bug: room was reckoned by the buffer's pages, and taken from its shorter length.
     #[test]
     fn can_be_filled_to_the_brim() {
         for length in [17usize, 1000, 4113, 32_785] {
-            let mut builder = SegmentBuilder::new(SegmentId(1), SegmentKind::Data, [0; 32], 1 << 18);
+            let mut builder = SegmentBuilder::new(SegmentId(1), SegmentKind::Data, sealed_scope(), [0; 32], 1 << 18);
             let mut encoded = Vec::new();
             frame::encode(&[1; BLOCK_BYTES], Compression::Lz4, &mut encoded);
             encoded.resize(length, 7);
@@ -418,7 +510,7 @@ mod tests {
 
     #[test]
     fn damage_anywhere_behind_the_frames_is_seen() {
-        let (id, object, _) = a_segment();
+        let (id, object, _) = a_segment(Scope::default());
         let footer_at = object.len() - SEGMENT_FOOTER;
         for at in footer_at..object.len() {
             let mut damaged = object.to_vec();
