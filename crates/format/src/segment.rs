@@ -493,7 +493,8 @@ mod tests {
     #[test]
     fn can_be_filled_to_the_brim() {
         for length in [17usize, 1000, 4113, 32_785] {
-            let mut builder = SegmentBuilder::new(SegmentId(1), SegmentKind::Data, sealed_scope(), [0; 32], 1 << 18);
+            let mut builder =
+                SegmentBuilder::new(SegmentId(1), SegmentKind::Data, sealed_scope(), [0; 32], 1 << 18);
             let mut encoded = Vec::new();
             frame::encode(&[1; BLOCK_BYTES], Compression::Lz4, &mut encoded);
             encoded.resize(length, 7);

@@ -232,7 +232,8 @@ impl Attachment {
             return Ok(None);
         }
         // Under the disk's lock, so that the order of records is the order of layers.
-        let (appended, slice) = self.hold.store.journal.append_write(disk.id, block, parts)?;
+        let key = self.hold.store.domains.keyring.record_key(disk.domain)?;
+        let (appended, slice) = self.hold.store.journal.append_write(disk.id, block, parts, key)?;
         let blocks = block..block + (slice.len() / BLOCK_BYTES) as u64;
         state.active.insert(blocks, appended.lsn, Source::Data(slice));
         state.active.note(appended.lsn, room);

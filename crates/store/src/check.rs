@@ -1,5 +1,7 @@
 //! Checking a whole pool: every reference, every checksum.
 //!
+//! Sealed frames are opened where their domain is open; of a locked one the checksum alone is verified.
+//!
 //! *Promises*: a check changes nothing; a scrub reads every copy, and heals those that are damaged from one that is not. What it says is sound was read and verified, every byte that something refers to. Clients go on
 //! meanwhile; only reclaim waits. Trees shared by many snapshots are walked once. Memory: a number for each map node, a bit for each
 //! block.
@@ -15,7 +17,8 @@ use stonefold_format::account::{Slot, shard_of};
 use stonefold_format::entry::{Entry, SegmentId};
 use stonefold_format::frame;
 use stonefold_format::node::{NODE_SHIFT, NODE_WAYS};
-use stonefold_format::segment::{Footer, IndexRecord, object_bytes};
+use stonefold_format::seal::SealKey;
+use stonefold_format::segment::{Footer, Header, IndexRecord};
 use stonefold_types::{BLOCK_BYTES, Kind, Result};
 
 /// The level of a map's top node.
@@ -269,7 +272,8 @@ async fn read_segment(
     };
     checked.segments += 1;
     checked.bytes += object.len() as u64;
-    let (sound, problem) = store.env.offload(move || sound_slots(segment, &object)).await;
+    let opener = opener(store, segment, &object);
+    let (sound, problem) = store.env.offload(move || sound_slots(segment, &object, opener.as_ref())).await;
     checked.problems.extend(problem);
     let why = |slot: u32| format!("slot {slot} of segment {segment} is damaged");
     let lost = reached.iter().filter(|slot| !sound.contains(slot));
@@ -284,14 +288,14 @@ async fn heal_segment(
     object: Bytes,
     checked: &mut Checked,
 ) -> Result<Bytes> {
-    let whole = |bytes: &[u8]| is_whole(segment, bytes);
+    let whole = |bytes: &[u8]| is_whole(segment, bytes, opener(store, segment, bytes).as_ref());
     if let Some(repaired) = store.engine.repair(key, 0, object.len(), &whole).await? {
         checked.healed += u64::from(repaired.healed);
         return Ok(repaired.bytes);
     }
+    let opener = opener(store, segment, &object);
     for record in index_of(segment, &object).unwrap_or_default() {
-        let address = segment.0 << 20 | u64::from(record.first_slot);
-        let sound = |bytes: &[u8]| frame::decode(bytes, address).is_ok();
+        let sound = |bytes: &[u8]| is_sound_frame(segment, bytes, &record, opener.as_ref());
         let (offset, length) = (record.offset.into(), record.length as usize);
         let repaired = store.engine.repair(key, offset, length, &sound).await?;
         checked.healed += repaired.map_or(0, |repaired| repaired.healed.into());
@@ -306,26 +310,42 @@ fn index_of(segment: SegmentId, object: &[u8]) -> Result<Vec<IndexRecord>> {
     footer.decode_index(index).map(|(records, _)| records)
 }
 
-fn is_sound(segment: SegmentId, object: &[u8], record: &IndexRecord) -> bool {
-    let frame = object.get(record.offset as usize..).unwrap_or_default();
-    let content = frame::decode(frame, segment.0 << 20 | u64::from(record.first_slot));
-    content.is_ok_and(|content| content.len() == usize::from(record.blocks) * BLOCK_BYTES)
+/// What opens the frames of a form, as far as its front and its domain's keys are there.
+fn opener(store: &Store, segment: SegmentId, object: &[u8]) -> Option<SealKey> {
+    store.segments.key_by_header(object, segment).ok().flatten()
+}
+
+fn is_sound(segment: SegmentId, object: &[u8], record: &IndexRecord, opener: Option<&SealKey>) -> bool {
+    is_sound_frame(segment, object.get(record.offset as usize..).unwrap_or_default(), record, opener)
+}
+
+fn is_sound_frame(segment: SegmentId, frame: &[u8], record: &IndexRecord, opener: Option<&SealKey>) -> bool {
+    let address = segment.0 << 20 | u64::from(record.first_slot);
+    match frame::decode(frame, address, opener) {
+        Ok(content) => content.len() == usize::from(record.blocks) * BLOCK_BYTES,
+        // Its checksum was verified before, which is all that can be without a key.
+        Err(error) => error.kind() == Kind::WrongKey,
+    }
 }
 
 /// Whether everything in a segment is sound.
-fn is_whole(segment: SegmentId, object: &[u8]) -> bool {
-    object_bytes(object, segment).is_ok_and(|bytes| bytes == object.len() as u64)
+fn is_whole(segment: SegmentId, object: &[u8], opener: Option<&SealKey>) -> bool {
+    Header::decode(object, segment).is_ok_and(|header| header.object_bytes == object.len() as u64)
         && index_of(segment, object)
-            .is_ok_and(|records| records.iter().all(|record| is_sound(segment, object, record)))
+            .is_ok_and(|records| records.iter().all(|record| is_sound(segment, object, record, opener)))
 }
 
 /// The slots whose frames are sound. Without a sound index none can be found by it; that is told.
-fn sound_slots(segment: SegmentId, object: &[u8]) -> (HashSet<u32>, Option<String>) {
+fn sound_slots(
+    segment: SegmentId,
+    object: &[u8],
+    opener: Option<&SealKey>,
+) -> (HashSet<u32>, Option<String>) {
     let records = match index_of(segment, object) {
         Ok(records) => records,
         Err(error) => return (HashSet::new(), Some(error.to_string())),
     };
-    let sound = records.iter().filter(|record| is_sound(segment, object, record));
+    let sound = records.iter().filter(|record| is_sound(segment, object, record, opener));
     (sound.flat_map(|r| r.first_slot..r.first_slot + u32::from(r.blocks)).collect(), None)
 }
 

@@ -3,6 +3,8 @@
 //! *Promises*: never names a block that is not durable or whose round may yet fail; takes no more memory than its
 //! bounds, whatever the pool holds. *Never*: is needed: it is soft state, and a duplicate it misses is stored twice.
 //!
+//! Domains share the memory, and nothing else: each has a key of its own for fingerprints, so that none is found in another.
+//!
 //! Memory holds one fingerprint in 64 of the whole pool, the *samples*. A duplicate run of any length soon meets
 //! one; then the index of the segment it points into, the *neighbourhood*, is loaded into a bounded cache, where the
 //! rest of the run is found. What was folded lately is there already. After a start the samples are read from the segments'
@@ -22,7 +24,7 @@ use stonefold_engine::{Engine, Key, Listed};
 use stonefold_env::Env;
 use stonefold_format::account::{Slot, shard_of};
 use stonefold_format::entry::{Entry, Hint, SegmentId};
-use stonefold_format::fingerprint::{Fingerprint, FingerprintKey, SAMPLE_ONE_IN};
+use stonefold_format::fingerprint::{Fingerprint, SAMPLE_ONE_IN};
 use stonefold_format::segment::{Footer, SEGMENT_TAIL};
 use stonefold_types::{Error, Kind, Result};
 
@@ -55,7 +57,6 @@ pub(crate) struct Fresh {
 pub(crate) struct Dedupe {
     engine: Arc<dyn Engine>,
     accounts: Arc<Accounts>,
-    key: FingerprintKey,
     samples: Mutex<Samples>,
     known: Cache<Known>,
     /// Segments whose neighbourhoods were loaded lately.
@@ -81,27 +82,16 @@ const KNOWN_BYTES: u64 = size_of::<Known>() as u64;
 
 impl Dedupe {
     /// `memory_bytes` bounds the neighbourhoods.
-    pub(crate) fn new(
-        engine: Arc<dyn Engine>,
-        accounts: Arc<Accounts>,
-        key: FingerprintKey,
-        memory_bytes: u64,
-    ) -> Arc<Self> {
+    pub(crate) fn new(engine: Arc<dyn Engine>, accounts: Arc<Accounts>, memory_bytes: u64) -> Arc<Self> {
         Arc::new(Dedupe {
             engine,
             accounts,
-            key,
             samples: Mutex::default(),
             known: Cache::new(memory_bytes),
             loaded: Cache::new(memory_bytes / 64),
             found_blocks: AtomicU64::new(0),
             sought_blocks: AtomicU64::new(0),
         })
-    }
-
-    /// What fingerprints are made with.
-    pub(crate) fn key(&self) -> FingerprintKey {
-        self.key.clone()
     }
 
     pub(crate) fn samples(&self) -> u64 {

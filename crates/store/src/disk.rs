@@ -20,6 +20,8 @@ use stonefold_types::{BLOCK_BYTES, DiskSettings, Error, Kind, Name, Result, Snap
 /// One disk.
 pub(crate) struct Disk {
     pub(crate) id: u64,
+    /// The domain it was made in, for good.
+    pub(crate) domain: u16,
     pub(crate) name: Name,
     /// Where its head is stored.
     pub(crate) key: Key,
@@ -121,6 +123,7 @@ impl Disk {
         let snapshots = head.snapshots.iter().map(Snapshot::from_record).collect();
         Arc::new(Disk {
             id: head.id,
+            domain: head.domain,
             name: head.name,
             key,
             created: head.created,
@@ -155,6 +158,7 @@ impl Disk {
     pub(crate) fn head(&self, state: &State) -> Head {
         Head {
             id: self.id,
+            domain: self.domain,
             name: self.name.clone(),
             created: self.created,
             size_bytes: state.folded_size_bytes,

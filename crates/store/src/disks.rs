@@ -2,9 +2,10 @@
 
 use crate::attachment::Attachment;
 use crate::disk::{Disk, State, View};
+use crate::domains::DEFAULT;
 use crate::heads::{gone_key, head_key};
 use crate::overlay::Source;
-use crate::status::{DiskInfo, describe};
+use crate::status::DiskInfo;
 use crate::store::Store;
 use std::sync::Arc;
 use stonefold_format::head::{Base, Commit, Head};
@@ -14,7 +15,7 @@ use stonefold_types::{
 };
 
 impl Store {
-    /// Makes a disk of zeros.
+    /// Makes a disk of zeros in the predefined domain.
     pub async fn create_disk(
         &self,
         name: &Name,
@@ -22,7 +23,20 @@ impl Store {
         settings: DiskSettings,
     ) -> Result<DiskInfo> {
         check_size(size_bytes)?;
-        self.add_disk(name, size_bytes, settings, None, Commit::default()).await
+        self.add_disk(name, size_bytes, settings, (DEFAULT, None), Commit::default()).await
+    }
+
+    /// Makes a disk of zeros in a domain, where it stays.
+    pub async fn create_disk_in(
+        &self,
+        domain: &Name,
+        name: &Name,
+        size_bytes: u64,
+        settings: DiskSettings,
+    ) -> Result<DiskInfo> {
+        check_size(size_bytes)?;
+        let domain = self.domain_id(domain)?;
+        self.add_disk(name, size_bytes, settings, (domain, None), Commit::default()).await
     }
 
     pub(crate) async fn add_disk(
@@ -30,7 +44,7 @@ impl Store {
         name: &Name,
         size_bytes: u64,
         mut settings: DiskSettings,
-        origin: Option<(SnapshotName, Base)>,
+        (domain, origin): (u16, Option<(SnapshotName, Base)>),
         commit: Commit,
     ) -> Result<DiskInfo> {
         self.check_open()?;
@@ -43,6 +57,7 @@ impl Store {
         let (origin, base) = origin.unzip();
         let head = Head {
             id: u64::from_le_bytes(self.env.random()),
+            domain,
             name: name.clone(),
             created: self.env.wall(),
             size_bytes,
@@ -77,17 +92,17 @@ impl Store {
         let class = disk.state.lock().settings.qos.clone();
         self.qos.assign(&disk.flow, class.as_str());
         self.disks.lock().insert(name.clone(), disk.clone());
-        Ok(describe(&disk))
+        Ok(self.describe(&disk))
     }
 
     /// All disks, by name.
     pub fn disks(&self) -> Vec<DiskInfo> {
-        self.all_disks().iter().map(|disk| describe(disk)).collect()
+        self.all_disks().iter().map(|disk| self.describe(disk)).collect()
     }
 
     /// One disk.
     pub fn disk(&self, name: &Name) -> Result<DiskInfo> {
-        self.find(name).map(|disk| describe(&disk))
+        self.find(name).map(|disk| self.describe(&disk))
     }
 
     /// Replaces a disk's settings; they hold for what is written from now on, its class of service for what waits already, too.
@@ -102,7 +117,7 @@ impl Store {
         }
         self.change_head(&disk, |head, _| head.settings = settings, |_| ()).await?;
         self.qos.assign(&disk.flow, class.as_str());
-        Ok(describe(&disk))
+        Ok(self.describe(&disk))
     }
 
     /// Changes a disk's size. What a smaller size cuts off is gone. Clients see the new size when they next connect.
@@ -133,7 +148,7 @@ impl Store {
             appended
         };
         self.durably(appended).await?;
-        Ok(describe(&disk))
+        Ok(self.describe(&disk))
     }
 
     /// Removes a disk. Refused while clients are attached or it has snapshots; clones of it live on.
@@ -198,11 +213,18 @@ impl Store {
         Ok(Disk::from_head(key, head, version))
     }
 
+    /// Fails unless the disk's domain is open.
+    pub(crate) fn check_domain(&self, disk: &Disk) -> Result<()> {
+        self.domains.keyring.check(disk.domain).map_err(|e| e.context(format!("disk '{}'", disk.name)))
+    }
+
     /// Attaches a client to a disk, writable, or to a snapshot, read-only.
     pub fn attach(self: &Arc<Self>, export: &ExportName) -> Result<Attachment> {
         let disk = self.find(export.disk())?;
         let mut state = disk.state.lock();
         state.check_not_barred()?;
+        // Under the disk's lock, under which shredding looks for clients.
+        self.check_domain(&disk)?;
         let view = match export {
             ExportName::Disk(_) => {
                 state.clients += 1;

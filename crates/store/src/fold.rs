@@ -11,8 +11,8 @@ use crate::ledger::{self, Held};
 use crate::map::{Run, Update};
 use crate::overlay::{Layer, Source};
 use crate::pack::{self, Content, Packed, Piece, Seen};
+use crate::packer::{Packer, Packers};
 use crate::planted;
-use crate::segments::Packer;
 use crate::store::Store;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -20,10 +20,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use stonefold_env::Env;
 use stonefold_format::entry::Entry;
-use stonefold_format::fingerprint::Fingerprint;
+use stonefold_format::fingerprint::{Fingerprint, FingerprintKey};
 use stonefold_format::head::{Commit, Head, SnapshotRecord};
 use stonefold_format::ledger::{Changes, Deaths, LedgerBuilder, LedgerRef};
-use stonefold_format::segment::SegmentKind;
 use stonefold_types::{DiskSettings, Error, Kind, Result};
 
 /// Data handed to a worker at one time, in bytes: a few milliseconds of compressing.
@@ -69,8 +68,8 @@ async fn fold_parts(store: &Store, mut parts: Vec<Part>) -> Result<()> {
     if !planted::is("fold-before-durable") {
         store.journal.make_durable(last_lsn + 1).await?;
     }
-    let data = Packer::new(store.segments.clone(), SegmentKind::Data);
-    let nodes = Packer::new(store.segments.clone(), SegmentKind::Map);
+    let data = Packers::new(store.segments.clone());
+    let nodes = Packer::nodes(store.segments.clone());
     let fresh = Arc::new(Fresh::default());
     if let Err(error) = pack_and_map(store, &data, &nodes, &fresh, &mut parts).await {
         if planted::is("dedupe-trusts-failed") {
@@ -93,7 +92,7 @@ async fn fold_parts(store: &Store, mut parts: Vec<Part>) -> Result<()> {
 
 async fn pack_and_map(
     store: &Store,
-    data: &Packer,
+    data: &Packers,
     nodes: &Packer,
     fresh: &Arc<Fresh>,
     parts: &mut [Part],
@@ -138,34 +137,45 @@ fn collect(store: &Store, only: Option<&Arc<Disk>>) -> Vec<Part> {
             layers,
         }
     });
-    parts.filter(|part| !part.layers.is_empty()).collect()
+    let mut parts: Vec<Part> = parts.filter(|part| !part.layers.is_empty()).collect();
+    // One domain after another, so that each fills its own segments.
+    parts.sort_by_key(|part| part.disk.domain);
+    parts
+}
+
+/// Data of one domain for a worker.
+struct Job {
+    domain: u16,
+    pieces: Vec<Piece>,
 }
 
 /// Packs the data of all layers and notes the runs; everything is durable on return.
-async fn pack_data(store: &Store, packer: &Packer, fresh: &Arc<Fresh>, parts: &mut [Part]) -> Result<()> {
+async fn pack_data(store: &Store, packers: &Packers, fresh: &Arc<Fresh>, parts: &mut [Part]) -> Result<()> {
     let mut waiting = VecDeque::new();
-    let (jobs, places) = jobs(parts);
+    let (jobs, places) = jobs(store, parts);
     for job in jobs {
         if waiting.len() == JOBS_MAX {
             let done = waiting.pop_front().expect("the queue is full");
-            place_all(store, packer, fresh, done, parts, &places).await?;
+            place_all(store, packers, fresh, done, parts, &places).await?;
         }
-        store.pace_fold(job.iter().map(|piece| piece.data.len() as u64).sum()).await;
+        store.pace_fold(job.pieces.iter().map(|piece| piece.data.len() as u64).sum()).await;
         let (tell, told) = tokio::sync::oneshot::channel();
-        let work = process(store.env.clone(), store.dedupe.clone(), fresh.clone(), job);
+        let (env, dedupe, domain) = (store.env.clone(), store.dedupe.clone(), job.domain);
+        let key = store.domains.keyring.fingerprints(domain)?;
+        let work = process(env, dedupe, fresh.clone(), key, job.pieces);
         store.env.spawn("pack", async move {
             // The round may have failed meanwhile; then nobody wants the result.
             let _ = tell.send(work.await);
         });
-        waiting.push_back(told);
+        waiting.push_back((domain, told));
     }
     while let Some(done) = waiting.pop_front() {
-        place_all(store, packer, fresh, done, parts, &places).await?;
+        place_all(store, packers, fresh, done, parts, &places).await?;
     }
     if planted::is("head-before-data") {
         return Ok(());
     }
-    packer.finish().await
+    packers.finish().await
 }
 
 /// A job that was looked at, judged and packed.
@@ -176,8 +186,13 @@ struct Processed {
 }
 
 /// The stages of a job; see [`crate::pack`].
-async fn process(env: Env, dedupe: Arc<Dedupe>, fresh: Arc<Fresh>, job: Vec<Piece>) -> Processed {
-    let key = dedupe.key();
+async fn process(
+    env: Env,
+    dedupe: Arc<Dedupe>,
+    fresh: Arc<Fresh>,
+    key: FingerprintKey,
+    job: Vec<Piece>,
+) -> Processed {
     let (job, seen) = env
         .offload(move || {
             let seen = pack::look(&job, &key);
@@ -204,12 +219,13 @@ type Done = tokio::sync::oneshot::Receiver<Processed>;
 
 async fn place_all(
     store: &Store,
-    packer: &Packer,
+    packers: &Packers,
     fresh: &Fresh,
-    done: Done,
+    (domain, done): (u16, Done),
     parts: &mut [Part],
     places: &[(usize, usize)],
 ) -> Result<()> {
+    let packer = packers.of(domain).await?;
     packer.throttle().await?;
     let Processed { seen, packed, buffer } = done.await.map_err(|_| crate::closed())?;
     let mut found = 0;
@@ -233,7 +249,7 @@ async fn place_all(
                 entry
             }
             Content::Frame(range) => {
-                place_frame(packer, fresh, places[piece.place].0, &piece, &seen, &buffer[range.clone()])
+                place_frame(&packer, fresh, places[piece.place].0, &piece, &seen, &buffer[range.clone()])
             }
         };
         let (part, layer) = places[piece.place];
@@ -269,11 +285,13 @@ fn place_frame(
 }
 
 /// Cuts the data of all layers into jobs, whose places are numbers into the list returned beside them: part and layer. Runs of
-/// zeros are noted at once.
-fn jobs(parts: &mut [Part]) -> (Vec<Vec<Piece>>, Vec<(usize, usize)>) {
-    let (mut jobs, mut job, mut bytes) = (Vec::new(), Vec::new(), 0);
+/// zeros are noted at once. What was written to a domain that was shredded meanwhile goes the way of the rest of it.
+fn jobs(store: &Store, parts: &mut [Part]) -> (Vec<Job>, Vec<(usize, usize)>) {
+    let (mut jobs, mut bytes) = (Vec::new(), 0);
     let mut places = Vec::new();
     for (at, part) in parts.iter_mut().enumerate() {
+        let domain = part.disk.domain;
+        let shredded = store.domains.keyring.is_shredded(domain);
         let DiskSettings { compression, dedupe, .. } = part.disk.state.lock().settings.clone();
         for (layer, (content, runs)) in part.layers.iter().zip(&mut part.runs).enumerate() {
             places.push((at, if planted::is("merged-across-mark") { 0 } else { layer }));
@@ -285,18 +303,22 @@ fn jobs(parts: &mut [Part]) -> (Vec<Vec<Piece>>, Vec<(usize, usize)>) {
                     }
                     continue;
                 };
-                bytes += data.len();
-                let (owner, block) = (part.disk.id, blocks.start);
-                job.push(Piece { place, owner, block, data: data.clone(), compression, dedupe });
-                if bytes >= JOB_BYTES {
-                    jobs.push(std::mem::take(&mut job));
+                if shredded {
+                    continue;
+                }
+                if jobs.last().is_some_and(|job: &Job| job.domain != domain) || bytes >= JOB_BYTES {
                     bytes = 0;
                 }
+                if bytes == 0 {
+                    jobs.push(Job { domain, pieces: Vec::new() });
+                }
+                bytes += data.len();
+                let (owner, block) = (part.disk.id, blocks.start);
+                let piece = Piece { place, owner, block, data: data.clone(), compression, dedupe };
+                jobs.last_mut().expect("begun just now").pieces.push(piece);
             }
         }
     }
-    jobs.push(job);
-    jobs.retain(|job| !job.is_empty());
     (jobs, places)
 }
 

@@ -7,25 +7,33 @@
 //! Two tasks work beside the callers: the *writer* appends chunks one after another; what arrives while one append is
 //! under way makes up the next. The *syncer* makes durable what was handed over; flushes that arrive while one sync
 //! is under way share the next.
+//!
+//! A write of a sealed domain is sealed in a copy of its chunk just before that is appended: the chunk itself is what readers see
+//! until it is folded. A chunk without any is not copied.
 
 use crate::arena::{ArenaSlice, ArenaWriter};
+use crate::domains::{JournalSeed, RecordKey};
 use crate::gate::Gate;
 use crate::planted;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use stonefold_engine as engine;
 use stonefold_env::Env;
 use stonefold_format::chunk::{self, CHUNK_ALIGN, CHUNK_HEADER};
 use stonefold_format::record::{self, PAYLOAD_HEADER};
-use stonefold_types::{BLOCK_BYTES, Error, Result};
+use stonefold_format::seal::TAG_BYTES;
+use stonefold_types::{AlignedBuf, BLOCK_BYTES, Error, Result};
 use tokio::sync::Notify;
 
 /// A chunk takes records until it has this many bytes: enough that the medium's time per append is well used, and
 /// little enough that the first record does not wait long for the last.
 const CHUNK_BYTES_SOFT: usize = 256 << 10;
+/// A chunk with more sealed data than this, in bytes, is sealed by a worker: what takes longer than going there does.
+const SEAL_HERE_BYTES_MAX: usize = 128 << 10;
 
 /// Where a record was put.
 pub(crate) struct Appended {
@@ -36,8 +44,9 @@ pub(crate) struct Appended {
 
 /// See the module.
 pub(crate) struct Journal {
+    env: Env,
     engine: Arc<dyn engine::Journal>,
-    incarnation: [u8; 16],
+    id: JournalSeed,
     queue: Mutex<Queue>,
     writer_wake: Notify,
     syncer_wake: Notify,
@@ -64,6 +73,8 @@ pub(crate) struct Counters {
 }
 
 struct Queue {
+    /// Of the journal's keys: stands in every chunk.
+    seed: [u8; 32],
     next_lsn: u64,
     next_seq: u64,
     filling: Option<Chunk>,
@@ -79,6 +90,16 @@ struct Chunk {
     arena: ArenaWriter,
     records: u32,
     handed: Arc<Gate>,
+    /// What is to be sealed.
+    sealed: Vec<Sealed>,
+}
+
+/// A record to be sealed.
+struct Sealed {
+    /// Its bytes in the chunk.
+    at: Range<usize>,
+    lsn: u64,
+    key: Arc<RecordKey>,
 }
 
 impl Journal {
@@ -86,10 +107,11 @@ impl Journal {
     pub(crate) fn start(
         env: &Env,
         engine: Arc<dyn engine::Journal>,
-        incarnation: [u8; 16],
+        id: JournalSeed,
         first_lsn: u64,
     ) -> Arc<Self> {
         let queue = Queue {
+            seed: id.seed,
             next_lsn: first_lsn,
             next_seq: 0,
             filling: None,
@@ -99,8 +121,9 @@ impl Journal {
             written: VecDeque::new(),
         };
         let journal = Arc::new(Journal {
+            env: env.clone(),
             engine,
-            incarnation,
+            id,
             queue: Mutex::new(queue),
             writer_wake: Notify::new(),
             syncer_wake: Notify::new(),
@@ -118,22 +141,33 @@ impl Journal {
         journal
     }
 
-    /// Appends whole blocks given in parts, and shows where their bytes are from now on.
+    /// Appends whole blocks given in parts, to be sealed where there is a key, and shows where their bytes are from now on.
     pub(crate) fn append_write(
         &self,
         disk: u64,
         block: u64,
         parts: &[&[u8]],
+        key: Option<Arc<RecordKey>>,
     ) -> Result<(Appended, ArenaSlice)> {
         let bytes: usize = parts.iter().map(|part| part.len()).sum();
         debug_assert!(bytes > 0 && bytes % BLOCK_BYTES == 0);
-        let header = record::extent_header(disk, true, block, (bytes / BLOCK_BYTES) as u64);
+        let blocks = (bytes / BLOCK_BYTES) as u64;
+        let header = match &key {
+            Some(key) => record::sealed_header(disk, block, blocks, (key.domain, key.version)),
+            None => record::extent_header(disk, true, block, blocks),
+        };
+        let tag = if key.is_some() { &[0; TAG_BYTES][..] } else { &[] };
         let mut queue = self.queue.lock();
-        let (appended, chunk) = queue.begin_record(header.len() + bytes, 1)?;
+        let (appended, chunk) = queue.begin_record(header.len() + bytes + tag.len(), 1)?;
+        let record_start = chunk.arena.len();
         chunk.arena.push(&header);
         let start = chunk.arena.len();
         parts.iter().for_each(|part| chunk.arena.push(part));
         let slice = chunk.arena.slice(start, bytes);
+        if let Some(key) = key {
+            chunk.arena.push(tag);
+            chunk.sealed.push(Sealed { at: record_start..chunk.arena.len(), lsn: appended.lsn, key });
+        }
         drop(queue);
         self.writer_wake.notify_one();
         Ok((appended, slice))
@@ -234,7 +268,7 @@ impl Journal {
                 continue;
             };
             let handed = chunk.handed.clone();
-            let bytes = self.seal(chunk, seq);
+            let bytes = self.complete(chunk, seq).await;
             self.counters.chunks.fetch_add(1, Ordering::Relaxed);
             self.counters.chunk_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
             if planted::is("handed-early") {
@@ -272,16 +306,12 @@ impl Journal {
         Some((chunk, seq, end))
     }
 
-    fn seal(&self, chunk: Chunk, seq: u64) -> Bytes {
-        let header = chunk::seal(
-            chunk.arena.payload(),
-            self.incarnation,
-            seq,
-            chunk.records,
-            self.durable_chunks.load(Ordering::Acquire),
-        );
-        let padded = chunk.arena.len().next_multiple_of(CHUNK_ALIGN);
-        chunk.arena.finish(&header, padded)
+    /// The chunk as it is appended.
+    async fn complete(&self, chunk: Chunk, seq: u64) -> Bytes {
+        let to_seal: usize = chunk.sealed.iter().map(|record| record.at.len()).sum();
+        let (incarnation, durable) = (self.id.incarnation, self.durable_chunks.load(Ordering::Acquire));
+        let complete = move || chunk.complete(incarnation, seq, durable);
+        if to_seal > SEAL_HERE_BYTES_MAX { self.env.offload(complete).await } else { complete() }
     }
 
     async fn sync_chunks(self: Arc<Self>) {
@@ -333,8 +363,9 @@ impl Queue {
         let lsn = self.next_lsn;
         self.next_lsn += u64::from(count);
         let newest = &mut self.newest;
+        let seed = &self.seed;
         let chunk = self.filling.get_or_insert_with(|| {
-            let chunk = Chunk::new(bytes, lsn);
+            let chunk = Chunk::new(bytes, lsn, seed);
             *newest = chunk.handed.clone();
             chunk
         });
@@ -344,10 +375,28 @@ impl Queue {
 }
 
 impl Chunk {
-    fn new(bytes: usize, first_lsn: u64) -> Self {
+    fn new(bytes: usize, first_lsn: u64, seed: &[u8; 32]) -> Self {
         let front = CHUNK_HEADER + PAYLOAD_HEADER;
         let mut arena = ArenaWriter::new((front + bytes).max(CHUNK_BYTES_SOFT), CHUNK_HEADER);
-        arena.push(&first_lsn.to_le_bytes());
-        Chunk { arena, records: 0, handed: Arc::default() }
+        arena.push(&record::payload_header(first_lsn, seed));
+        Chunk { arena, records: 0, handed: Arc::default(), sealed: Vec::new() }
+    }
+
+    fn complete(self, incarnation: [u8; 16], seq: u64, durable_below: u64) -> Bytes {
+        let (len, records) = (self.arena.len(), self.records);
+        let padded = len.next_multiple_of(CHUNK_ALIGN);
+        let header = |payload: &[u8]| chunk::seal(payload, incarnation, seq, records, durable_below);
+        if self.sealed.is_empty() {
+            let header = header(self.arena.payload());
+            return self.arena.finish(&header, padded);
+        }
+        let mut copy = AlignedBuf::zeroed(padded);
+        copy[CHUNK_HEADER..len].copy_from_slice(self.arena.payload());
+        for Sealed { at, lsn, key } in self.sealed {
+            record::seal(&mut copy[at], lsn, &key.key);
+        }
+        let header = header(&copy[CHUNK_HEADER..len]);
+        copy[..CHUNK_HEADER].copy_from_slice(&header);
+        copy.freeze()
     }
 }

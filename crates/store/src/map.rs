@@ -6,8 +6,9 @@
 
 use crate::ledger::Tally;
 use crate::overlay::Blocks;
+use crate::packer::Packer;
 use crate::planted;
-use crate::segments::{Packer, Segments};
+use crate::segments::Segments;
 use futures::future::{BoxFuture, try_join_all};
 use parking_lot::Mutex;
 use std::sync::Arc;

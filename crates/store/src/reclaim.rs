@@ -26,6 +26,7 @@ use std::sync::atomic::Ordering;
 use stonefold_format::account::{self, Account, Accounts as Document, Shard, Slot, shard_of};
 use stonefold_format::entry::SegmentId;
 use stonefold_format::ledger::LedgerRef;
+use stonefold_format::segment::{Header, SEGMENT_HEADER};
 use stonefold_types::{Error, Kind, Result};
 
 /// What reclaim did.
@@ -334,8 +335,8 @@ async fn delete_empty(store: &Store, batch: &Batch, done: &mut Reclaimed) -> Res
 /// Deletes a physical form; returns its length in bytes.
 pub(crate) async fn delete_form(store: &Store, segment: SegmentId, generation: u8) -> Result<u64> {
     let key = segments::key(segment, generation);
-    let header = store.engine.get_range(&key, 0, stonefold_format::segment::SEGMENT_HEADER).await;
-    let bytes = header.ok().and_then(|h| stonefold_format::segment::object_bytes(&h, segment).ok());
+    let header = store.engine.get_range(&key, 0, SEGMENT_HEADER).await;
+    let bytes = header.ok().and_then(|h| Header::decode(&h, segment).ok().map(|h| h.object_bytes));
     store.engine.delete(&key).await?;
     Ok(bytes.unwrap_or(0))
 }

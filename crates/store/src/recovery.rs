@@ -9,21 +9,23 @@ use crate::accounts::Accounts;
 use crate::arena::ArenaSlice;
 use crate::dedupe::Dedupe;
 use crate::disk::Disk;
+use crate::domains::{Domains, JournalSeed, Keyring};
 use crate::journal::Journal;
 use crate::overlay::Source;
 use crate::planted;
 use crate::qos::{self, Qos};
 use crate::segments::Segments;
 use crate::store::{Options, Store};
+use std::collections::hash_map::Entry::{Occupied, Vacant};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use stonefold_engine::{Engine, JournalId, Key, Version};
 use stonefold_env::Env;
 use stonefold_format::chunk::{CHUNK_HEADER, ChunkHeader};
-use stonefold_format::fingerprint::FingerprintKey;
 use stonefold_format::head::Head;
 use stonefold_format::pool::Pool;
-use stonefold_format::record::{self, Change, EXTENT_HEADER};
+use stonefold_format::record::{self, Change, EXTENT_HEADER, SealedWrite};
+use stonefold_format::seal::SealKey;
 use stonefold_types::{BLOCK_BYTES, Error, Kind, Name, Result};
 
 /// Heads read at one time.
@@ -33,10 +35,16 @@ const DEDUPE_CACHE_PART: u64 = 8;
 /// Keys asked for at one time.
 const LIST_LIMIT: usize = 1000;
 
-pub(crate) async fn open(env: Env, engine: Arc<dyn Engine>, options: Options) -> Result<Arc<Store>> {
-    let pool = begin_session(&env, &*engine).await?;
+pub(crate) async fn open(env: Env, engine: Arc<dyn Engine>, mut options: Options) -> Result<Arc<Store>> {
+    let (pool, version) = read_pool(&env, &*engine).await?;
+    let journal_id = JournalId(env.random());
+    let journal_seed = JournalSeed { seed: env.random(), incarnation: journal_id.0 };
+    let keys = std::mem::take(&mut options.keys);
+    // Before anything is changed: a wrong key shall change nothing.
+    let domains = Domains::open(env.clone(), engine.clone(), pool.id, journal_seed, keys).await?;
+    let pool = begin_session(&*engine, pool, &version).await?;
     let (disks, gone) = load_heads(&*engine).await?;
-    let mut replay = Replay::new(disks.values().cloned());
+    let mut replay = Replay::new(disks.values().cloned(), domains.keyring.clone());
     let mut retired = Vec::new();
     for (id, chunks) in read_journals(&*engine).await? {
         for chunk in &chunks {
@@ -44,15 +52,15 @@ pub(crate) async fn open(env: Env, engine: Arc<dyn Engine>, options: Options) ->
         }
         retired.push((id, replay.next_lsn));
     }
-    let journal_id = JournalId(env.random());
     let engine_journal = engine.journal_create(journal_id).await?;
-    let journal = Journal::start(&env, engine_journal, journal_id.0, replay.next_lsn);
+    let journal = Journal::start(&env, engine_journal, journal_seed, replay.next_lsn);
     let dedupe_bytes = options.cache_bytes / DEDUPE_CACHE_PART;
     let accounts = Accounts::open(engine.clone()).await?;
     let cache_bytes = options.cache_bytes - dedupe_bytes;
-    let segments = Segments::new(env.clone(), engine.clone(), accounts.clone(), pool.sessions, cache_bytes);
-    let key = FingerprintKey::derive(&pool.id);
-    let dedupe = Dedupe::new(engine.clone(), accounts, key, dedupe_bytes);
+    let (keyring, session) = (domains.keyring.clone(), pool.sessions);
+    let segments =
+        Segments::new(env.clone(), engine.clone(), accounts.clone(), keyring, session, cache_bytes);
+    let dedupe = Dedupe::new(engine.clone(), accounts, dedupe_bytes);
     let qos = Qos::new(env.clone(), qos::open(&*engine).await?);
     tracing::info!(
         session = pool.sessions,
@@ -60,21 +68,26 @@ pub(crate) async fn open(env: Env, engine: Arc<dyn Engine>, options: Options) ->
         replayed_records = replay.applied,
         "the pool is open"
     );
+    let parts = (domains, segments, dedupe);
     let journal = (journal, journal_id, retired);
-    Ok(Store::new(env, engine, options, (segments, dedupe), journal, (disks, gone), qos))
+    Ok(Store::new(env, engine, options, parts, journal, (disks, gone), qos))
 }
 
-/// Takes the next session number, making the pool when there is none.
-async fn begin_session(env: &Env, engine: &dyn Engine) -> Result<Pool> {
+/// The pool's record, which is made when there is none.
+async fn read_pool(env: &Env, engine: &dyn Engine) -> Result<(Pool, Version)> {
     let key = Key::new("pool");
-    let (mut pool, version) = match engine.get(&key).await {
-        Ok((bytes, version)) => (Pool::decode(&bytes)?, version),
-        Err(error) if error.kind() == Kind::NotFound => make_pool(env, engine, &key).await?,
-        Err(error) => return Err(error.context("reading the pool's record")),
-    };
+    match engine.get(&key).await {
+        Ok((bytes, version)) => Ok((Pool::decode(&bytes)?, version)),
+        Err(error) if error.kind() == Kind::NotFound => make_pool(env, engine, &key).await,
+        Err(error) => Err(error.context("reading the pool's record")),
+    }
+}
+
+/// Takes the next session number.
+async fn begin_session(engine: &dyn Engine, mut pool: Pool, version: &Version) -> Result<Pool> {
     pool.sessions += 1;
     engine
-        .put_if(&key, pool.encode().into(), &version)
+        .put_if(&Key::new("pool"), pool.encode().into(), version)
         .await
         .map_err(|e| e.context("beginning a session"))?;
     Ok(pool)
@@ -141,8 +154,9 @@ async fn read_journals(engine: &dyn Engine) -> Result<Vec<(JournalId, Vec<bytes:
         journals.push((id, chunks));
     }
     // One that holds nothing has no first record; where it stands makes no difference.
-    let first_lsn =
-        |chunks: &[bytes::Bytes]| chunks.first().and_then(|c| records(c).ok()).map_or(0, |(lsn, _)| lsn);
+    let first_lsn = |chunks: &[bytes::Bytes]| {
+        chunks.first().and_then(|c| payload(c).ok()).map_or(0, |(_, p)| p.first_lsn)
+    };
     journals.sort_by_key(|(_, chunks)| first_lsn(chunks));
     if planted::is("journals-reversed") {
         journals.reverse();
@@ -150,40 +164,80 @@ async fn read_journals(engine: &dyn Engine) -> Result<Vec<(JournalId, Vec<bytes:
     Ok(journals)
 }
 
-fn records(chunk: &[u8]) -> Result<(u64, record::Records<'_>)> {
+/// A chunk's payload, and what the keys of its sealed records are derived with.
+fn payload(chunk: &[u8]) -> Result<(JournalSeed, record::Payload<'_>)> {
     let header = ChunkHeader::verify(chunk)?;
-    record::decode(&chunk[CHUNK_HEADER..header.len])
+    let payload = record::decode(&chunk[CHUNK_HEADER..header.len])?;
+    Ok((JournalSeed { seed: payload.seed, incarnation: header.incarnation }, payload))
 }
 
 /// Applies journal records to disks.
 struct Replay {
     disks: HashMap<u64, Arc<Disk>>,
+    keyring: Arc<Keyring>,
+    /// By journal, domain and version: one is derived for many records.
+    keys: HashMap<([u8; 16], u16, u32), SealKey>,
     next_lsn: u64,
     applied: u64,
 }
 
 impl Replay {
-    fn new(disks: impl Iterator<Item = Arc<Disk>>) -> Self {
+    fn new(disks: impl Iterator<Item = Arc<Disk>>, keyring: Arc<Keyring>) -> Self {
         let disks: HashMap<_, _> = disks.map(|disk| (disk.id, disk)).collect();
         let folded = disks.values().map(|disk| disk.state.lock().folded_lsn).max().unwrap_or(0);
         let folded = if planted::is("lsn-restarts") { 0 } else { folded };
-        Replay { disks, next_lsn: folded + 1, applied: 0 }
+        Replay { disks, keyring, keys: HashMap::new(), next_lsn: folded + 1, applied: 0 }
     }
 
     fn chunk(&mut self, chunk: &[u8]) -> Result<()> {
-        let (first_lsn, records) = records(chunk)?;
-        for (at, record) in records.enumerate() {
-            let lsn = first_lsn + at as u64;
+        let (journal, payload) = payload(chunk)?;
+        for (at, record) in payload.records.enumerate() {
+            let lsn = payload.first_lsn + at as u64;
             let record = record?;
             self.next_lsn = self.next_lsn.max(lsn + 1);
             // A disk that is gone has no use for its records.
-            let Some(disk) = self.disks.get(&record.disk) else { continue };
-            if lsn > disk.state.lock().folded_lsn {
-                apply(disk, lsn, record.change);
-                self.applied += 1;
+            let Some(disk) = self.disks.get(&record.disk).cloned() else { continue };
+            if lsn <= disk.state.lock().folded_lsn {
+                continue;
             }
+            match record.change {
+                Change::Sealed(write) => {
+                    let Some(data) = self.open(&journal, &disk, lsn, &write)? else { continue };
+                    apply(&disk, lsn, Change::Write { block: write.block, data: &data });
+                }
+                change => apply(&disk, lsn, change),
+            }
+            self.applied += 1;
         }
         Ok(())
+    }
+
+    /// What a sealed write holds; `None` when its domain was shredded, and it with it.
+    fn open(
+        &mut self,
+        journal: &JournalSeed,
+        disk: &Disk,
+        lsn: u64,
+        write: &SealedWrite<'_>,
+    ) -> Result<Option<Vec<u8>>> {
+        if self.keyring.is_shredded(write.domain) {
+            return Ok(None);
+        }
+        let key = match self.keys.entry((journal.incarnation, write.domain, write.key_version)) {
+            Occupied(known) => known.into_mut(),
+            Vacant(place) => {
+                let key = self.keyring.replay_key(write.domain, write.key_version, journal);
+                place.insert(key.map_err(|e| {
+                    e.context(format!("the journal holds writes to disk '{}' that are not folded", disk.name))
+                })?)
+            }
+        };
+        let damaged = || {
+            let what =
+                format!("record {lsn} of the journal, of disk '{}', is not what was sealed there", disk.name);
+            Error::new(Kind::Corrupt, what).remedy("restore the journal from another copy")
+        };
+        write.open(disk.id, lsn, key).map(Some).ok_or_else(damaged)
     }
 }
 
@@ -195,6 +249,7 @@ fn apply(disk: &Disk, lsn: u64, change: Change<'_>) {
             state.active.insert(blocks, lsn, Source::Data(ArenaSlice::copy_of(data)));
             state.active.note(lsn, (data.len() + EXTENT_HEADER) as u64);
         }
+        Change::Sealed(_) => unreachable!("a replay opens it before"),
         Change::Zero { block, blocks } => {
             state.active.insert(block..block + blocks, lsn, Source::Zero);
             state.active.note(lsn, EXTENT_HEADER as u64);

@@ -2,7 +2,8 @@
 //!
 //! The new form has the same number, the next generation, and every live block in its slot. A frame with nothing dead
 //! is moved whole; of others the runs of live blocks become frames of their own, when that takes less. Nothing is moved that
-//! was not verified. The accounts name the new form by one swap; then the old one goes, once nobody is left who might read it.
+//! was not verified. What is sealed is opened and sealed again, by the newest key of its domain; where the domain is not open, the
+//! segment stays as it is until it is. The accounts name the new form by one swap; then the old one goes, once nobody is left who might read it.
 
 use crate::reclaim::{Reclaimed, delete_form, swap_shard};
 use crate::segments;
@@ -13,7 +14,8 @@ use stonefold_format::account::{Account, Shard, Slot, shard_of};
 use stonefold_format::entry::SegmentId;
 use stonefold_format::fingerprint::Fingerprint;
 use stonefold_format::frame;
-use stonefold_format::segment::{Footer, IndexRecord, SegmentBuilder, SegmentKind};
+use stonefold_format::seal::SealKey;
+use stonefold_format::segment::{Footer, Header, IndexRecord, Scope, SegmentBuilder, SegmentKind};
 use stonefold_types::{BLOCK_BYTES, Compression, Error, Kind, Result};
 
 /// In the background a segment is written anew when one part in this many of its blocks is dead: three quarters are then moved
@@ -46,6 +48,8 @@ pub(crate) async fn rewrite(store: &Store, sparse: &[SegmentId], done: &mut Recl
                     account.generation += 1;
                     account.present = account.live();
                 }
+                // A domain that is locked, or that was shredded and has disks still, is told of elsewhere.
+                Err(error) if error.kind() == Kind::WrongKey => {}
                 Err(error) => tracing::warn!("segment {segment} is left as it is: {error}"),
             }
         }
@@ -72,9 +76,11 @@ async fn write_anew(store: &Store, segment: SegmentId, account: &Account) -> Res
     // How long it is shows when it is there; most are full.
     store.pace_reclaim(segments::SEGMENT_FRAMES_BYTES as u64).await;
     let (object, _) = store.engine.get(&segments::key(segment, account.generation)).await?;
-    let seed = store.env.random();
     let (next, slots) = (account.generation + 1, account.slots.clone());
-    let built = store.env.offload(move || build(segment, next, seed, &object, &slots)).await?;
+    let opener = store.segments.key_by_header(&object, segment)?;
+    let scope = store.segments.keyring.scope(Header::decode(&object, segment)?.domain)?;
+    let form = Form { segment, generation: next, scope, seed: store.env.random() };
+    let built = store.env.offload(move || build(form, &object, opener.as_ref(), &slots)).await?;
     let bytes = built.len() as u64;
     store.pace_reclaim(bytes).await;
     let key = segments::key(segment, next);
@@ -84,36 +90,39 @@ async fn write_anew(store: &Store, segment: SegmentId, account: &Account) -> Res
     Ok(bytes)
 }
 
-fn build(
+/// A physical form that is about to be.
+struct Form {
     segment: SegmentId,
     generation: u8,
+    scope: Scope,
     seed: [u8; 32],
-    object: &Bytes,
-    slots: &[Slot],
-) -> Result<Bytes> {
+}
+
+fn build(form: Form, object: &Bytes, opener: Option<&SealKey>, slots: &[Slot]) -> Result<Bytes> {
+    let Form { segment, generation, scope, seed } = form;
     let footer = Footer::decode(object, segment)?;
     let start = footer.index_offset as usize;
     let index = object.get(start..start + footer.index_bytes()).unwrap_or_default();
     let (records, fingerprints) = footer.decode_index(index)?;
     let kind = if fingerprints.is_empty() { SegmentKind::Map } else { SegmentKind::Data };
-    let mut builder = SegmentBuilder::next_generation(segment, generation, kind, seed, object.len());
+    let mut builder = SegmentBuilder::next_generation(segment, generation, kind, scope, seed, object.len());
     let mut fingerprints = fingerprints.chunks(1);
     for record in records {
         let known: Vec<Fingerprint> =
             fingerprints.by_ref().take(record.blocks.into()).flatten().copied().collect();
-        move_frame(&mut builder, segment, object, &record, &known, slots)?;
+        move_frame(&mut builder, (object, opener), &record, &known, slots)?;
     }
     Ok(builder.finish().freeze())
 }
 
 fn move_frame(
     builder: &mut SegmentBuilder,
-    segment: SegmentId,
-    object: &[u8],
+    (object, opener): (&[u8], Option<&SealKey>),
     record: &IndexRecord,
     fingerprints: &[Fingerprint],
     slots: &[Slot],
 ) -> Result<()> {
+    let segment = builder.id();
     let (first, blocks) = (record.first_slot as usize, usize::from(record.blocks));
     let alive = |at: usize| slots.get(first + at).is_some_and(|slot| *slot != Slot::Dead);
     if !(0..blocks).any(alive) {
@@ -121,11 +130,13 @@ fn move_frame(
     }
     let short = || Error::new(Kind::Corrupt, format!("segment {segment} is cut short"));
     let frame = object.get(record.offset as usize..).ok_or_else(short)?;
-    let content = frame::decode(frame, segment.0 << 20 | u64::from(record.first_slot))?;
-    let length = record.length as usize;
+    let address = segment.0 << 20 | u64::from(record.first_slot);
+    let content = frame::decode(frame, address, opener)?;
     let mut parts = split(&content, alive);
-    if parts.iter().map(|(_, part)| part.len()).sum::<usize>() >= length {
-        parts = vec![(0..blocks, frame[..length].to_vec())];
+    let whole = frame::unsealed(frame, address, opener)?;
+    let stored = |encoded: &[u8]| encoded.len() + builder.tag_bytes();
+    if parts.iter().map(|(_, part)| stored(part)).sum::<usize>() >= stored(&whole) {
+        parts = vec![(0..blocks, whole)];
     }
     for (run, encoded) in parts {
         let known = if fingerprints.is_empty() { &[][..] } else { &fingerprints[run.clone()] };

@@ -9,13 +9,12 @@ use crate::disk::Disk;
 use crate::ledger::{self, Held};
 use crate::map::{self, Run, Update};
 use crate::overlay::Blocks;
-use crate::segments::Packer;
+use crate::packer::Packer;
 use crate::store::Store;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use stonefold_format::head::{Commit, Head};
 use stonefold_format::ledger::{Changes, LedgerBuilder, LedgerRef};
-use stonefold_format::segment::SegmentKind;
 use stonefold_types::{BLOCK_BYTES, Result};
 
 use crate::disk::Snapshot;
@@ -34,7 +33,7 @@ struct Back {
 /// Makes the present what `target` holds. Nothing is unfolded, nobody writes, and no round is under way.
 pub(crate) async fn set_back(store: &Store, disk: &Arc<Disk>, target: &Snapshot) -> Result<()> {
     debug_assert!(disk.state.lock().first_unfolded_lsn().is_none(), "nobody writes to a barred disk");
-    let nodes = Packer::new(store.segments.clone(), SegmentKind::Map);
+    let nodes = Packer::nodes(store.segments.clone());
     let back = match write_back(store, disk, target, &nodes).await {
         Ok(back) => back,
         Err(error) => {

@@ -1,33 +1,30 @@
-//! Frames in segments: reading them through the cache, and packing new ones.
+//! Frames in segments, read through the cache.
 //!
-//! *Promises*: no frame's content leaves here unverified; a frame is durable before [`Packer::finish`] returns.
-//! *Owns*: segment numbers of this session, the block and node caches. *May be called by*: map, read, fold.
+//! *Promises*: no frame's content leaves here unverified, nor a sealed one's unless its key opens it.
+//! *Owns*: segment numbers of this session, the block and node caches, the keys of segments lately read.
+//! *May be called by*: map, read, fold; [`crate::packer`] makes new ones.
 
 use crate::accounts::Accounts;
 use crate::cache::Cache;
-use crate::gate::Gate;
+use crate::domains::Keyring;
 use crate::pins::Pins;
 use bytes::Bytes;
-use parking_lot::Mutex;
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use stonefold_engine::{Engine, Key};
 use stonefold_env::Env;
-use stonefold_format::entry::{Entry, Hint, SegmentId};
-use stonefold_format::fingerprint::Fingerprint;
+use stonefold_format::entry::{Entry, SegmentId};
 use stonefold_format::frame;
 use stonefold_format::node::Node;
+use stonefold_format::seal::SealKey;
 use stonefold_format::segment::{
-    self, Footer, IndexRecord, SEGMENT_HEADER, SEGMENT_TAIL, SegmentBuilder, SegmentKind,
+    Footer, Header, IndexRecord, SEGMENT_HEADER, SEGMENT_TAIL, Scope, SegmentBuilder, SegmentKind,
 };
 use stonefold_types::{BLOCK_BYTES, Error, Kind, Result};
 
 /// Frames of a segment together take about this many bytes. Larger ones amortise the put and its syncs; smaller
 /// ones are given back sooner.
 pub(crate) const SEGMENT_FRAMES_BYTES: usize = 16 << 20;
-/// Segments being put at one time: one under way while the next is filled, and memory for no more.
-const PUTS_MAX: usize = 2;
 /// One engine read fetches frames that lie no further apart than this, in bytes: skipping costs less than asking again.
 const READ_GAP_MAX: u64 = 16 << 10;
 /// One engine read is at most this long, in bytes.
@@ -35,14 +32,17 @@ const READ_BYTES_MAX: u64 = 1 << 20;
 
 /// See the module.
 pub(crate) struct Segments {
-    env: Env,
-    engine: Arc<dyn Engine>,
+    pub(crate) env: Env,
+    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) keyring: Arc<Keyring>,
     session: u32,
     next_count: AtomicU32,
     blocks: Cache<Bytes>,
     nodes: Cache<Arc<Node>>,
     /// Where frames lie in segments whose hints did not hold.
     indexes: Cache<Arc<Vec<IndexRecord>>>,
+    /// What opens the frames of a segment's form; nothing where they are not sealed.
+    keys: Cache<Option<Arc<SealKey>>>,
     pub(crate) accounts: Arc<Accounts>,
     /// Held by whoever follows references, so that what they lead to is not deleted meanwhile.
     pub(crate) pins: Pins,
@@ -63,6 +63,8 @@ pub(crate) struct Counters {
 
 /// Memory for indexes of segments, in bytes: some dozens.
 const INDEX_CACHE_BYTES: u64 = 8 << 20;
+/// Memory for keys of segments, in bytes: thousands, some 64 GiB of data, because a miss costs a read.
+const KEY_CACHE_BYTES: u64 = 4 << 20;
 /// One part in this many of the cache is for map nodes.
 const NODE_CACHE_PART: u64 = 4;
 
@@ -86,17 +88,20 @@ impl Segments {
         env: Env,
         engine: Arc<dyn Engine>,
         accounts: Arc<Accounts>,
+        keyring: Arc<Keyring>,
         session: u32,
         cache_bytes: u64,
     ) -> Arc<Self> {
         Arc::new(Segments {
             env,
             engine,
+            keyring,
             session,
             next_count: AtomicU32::new(0),
             blocks: Cache::new(cache_bytes - cache_bytes / NODE_CACHE_PART),
             nodes: Cache::new(cache_bytes / NODE_CACHE_PART),
             indexes: Cache::new(INDEX_CACHE_BYTES),
+            keys: Cache::new(KEY_CACHE_BYTES),
             accounts,
             pins: Pins::default(),
             counters: Counters::default(),
@@ -142,7 +147,7 @@ impl Segments {
         let (first, last) = (entries[0], entries[entries.len() - 1]);
         let start = first.hint.offset();
         let len = (last.hint.offset() - start) as usize + last.hint.length();
-        let raw = self.read(first.segment(), start, len).await?;
+        let (raw, form) = self.read(first.segment(), start, len).await?;
         let mut blocks: Vec<Bytes> = Vec::with_capacity(entries.len());
         let mut last: Option<(u64, Bytes)> = None;
         for entry in &entries {
@@ -150,8 +155,8 @@ impl Segments {
             // Several blocks of one frame may be asked for at once.
             if last.as_ref().is_none_or(|(decoded, _)| *decoded != address) {
                 let at = (entry.hint.offset() - start) as usize;
-                last = frame::decode(raw.get(at..).unwrap_or_default(), address).ok().map(|content| {
-                    let content = Bytes::from(content);
+                let found = self.content(raw.get(at..).unwrap_or_default(), address, form).await;
+                last = found.ok().map(|content| {
                     self.blocks.insert(address, content.clone(), content.len() as u64);
                     (address, content)
                 });
@@ -177,25 +182,67 @@ impl Segments {
         Ok(block)
     }
 
-    async fn read(&self, segment: SegmentId, offset: u64, len: usize) -> Result<Bytes> {
+    /// Reads a part of a segment, and tells of which generation.
+    async fn read(&self, segment: SegmentId, offset: u64, len: usize) -> Result<(Bytes, u8)> {
         self.counters.reads.fetch_add(1, Ordering::Relaxed);
         self.counters.read_bytes.fetch_add(len as u64, Ordering::Relaxed);
         let tried = self.accounts.generation(segment);
-        let form = key(segment, tried);
-        match self.engine.get_range(&form, offset, len).await {
+        match self.engine.get_range(&key(segment, tried), offset, len).await {
             Err(error) if error.kind() == Kind::NotFound => {
                 // What a map names must be there, if not in this form then in a later one.
                 let Some(generation) = self.accounts.newer_generation(segment, tried).await? else {
                     return Err(error.with_kind(Kind::Corrupt));
                 };
                 let found = self.engine.get_range(&key(segment, generation), offset, len).await;
-                found.map_err(|error| match error.kind() {
+                let found = found.map_err(|error| match error.kind() {
                     Kind::NotFound => error.with_kind(Kind::Corrupt),
                     _ => error,
-                })
+                })?;
+                Ok((found, generation))
             }
-            done => done,
+            done => Ok((done?, tried)),
         }
+    }
+
+    /// The content of a frame, verified, and opened where it is sealed. `raw` is of the segment's form of this generation.
+    async fn content(&self, raw: &[u8], address: u64, generation: u8) -> Result<Bytes> {
+        let key = match frame::is_sealed(raw) {
+            true => self.key(SegmentId(address >> 20), generation).await?,
+            false => None,
+        };
+        frame::decode(raw, address, key.as_deref()).map(Bytes::from)
+    }
+
+    /// What opens the frames of a segment's form; nothing where they are not sealed.
+    async fn key(&self, segment: SegmentId, generation: u8) -> Result<Option<Arc<SealKey>>> {
+        let cached_as = segment.0 << 8 | u64::from(generation);
+        if let Some(found) = self.keys.get(cached_as) {
+            return Ok(found);
+        }
+        let form = key(segment, generation);
+        let mut header = self.engine.get_range(&form, 0, SEGMENT_HEADER).await?;
+        if Header::decode(&header, segment).is_err() {
+            let sound = |bytes: &[u8]| Header::decode(bytes, segment).is_ok();
+            if let Some(repaired) = self.engine.repair(&form, 0, SEGMENT_HEADER, &sound).await? {
+                self.counters.healed.fetch_add(repaired.healed.into(), Ordering::Relaxed);
+                header = repaired.bytes;
+            }
+        }
+        let found = self.key_by_header(&header, segment)?.map(Arc::new);
+        self.keys.insert(cached_as, found.clone(), size_of::<SealKey>() as u64);
+        Ok(found)
+    }
+
+    /// The same, from the front of the form. Fails with `WrongKey` when the domain is not open.
+    pub(crate) fn key_by_header(&self, form: &[u8], segment: SegmentId) -> Result<Option<SealKey>> {
+        let header = Header::decode(form, segment)?;
+        let Some(version) = header.key_version else { return Ok(None) };
+        self.keyring.data_key(header.domain, version).map(|data| Some(header.seal_key(&data)))
+    }
+
+    /// Keeps no keys: a domain is shredded.
+    pub(crate) fn forget_keys(&self) {
+        self.keys.clear();
     }
 
     /// Reads the frame of a block whose hint did not hold: asks the segment's own index where it lies. Returns its first slot and
@@ -215,15 +262,17 @@ impl Segments {
             let record = record.filter(|record| slot < record.first_slot + u32::from(record.blocks));
             let absent = || Error::new(Kind::Corrupt, format!("segment {segment} has no slot {slot}"));
             let record = record.ok_or_else(absent)?;
-            let raw = self.read(segment, record.offset.into(), record.length as usize).await?;
+            let (raw, form) = self.read(segment, record.offset.into(), record.length as usize).await?;
             // Written anew in between: the index of another form says where it lies now.
             if self.accounts.generation(segment) == generation {
                 let address = segment.0 << 20 | u64::from(record.first_slot);
-                let content = match frame::decode(&raw, address) {
-                    Ok(content) => content,
-                    Err(error) => self.heal_frame(segment, generation, &record).await?.ok_or(error)?,
+                let content = match self.content(&raw, address, form).await {
+                    Err(error) if error.kind() == Kind::Corrupt => {
+                        self.heal_frame(segment, generation, &record).await?.ok_or(error)?
+                    }
+                    done => done?,
                 };
-                return Ok((record.first_slot, Bytes::from(content)));
+                return Ok((record.first_slot, content));
             }
         }
     }
@@ -234,16 +283,18 @@ impl Segments {
         segment: SegmentId,
         generation: u8,
         record: &IndexRecord,
-    ) -> Result<Option<Vec<u8>>> {
+    ) -> Result<Option<Bytes>> {
         let address = segment.0 << 20 | u64::from(record.first_slot);
         let form = key(segment, generation);
-        let sound = |bytes: &[u8]| frame::decode(bytes, address).is_ok();
+        // Without one a sealed frame is not taken for sound.
+        let opener = self.key(segment, generation).await.ok().flatten();
+        let sound = |bytes: &[u8]| frame::decode(bytes, address, opener.as_deref()).is_ok();
         let (offset, length) = (record.offset.into(), record.length as usize);
         let repaired = self.engine.repair(&form, offset, length, &sound).await?;
         let Some(repaired) = repaired else { return Ok(None) };
         self.counters.healed.fetch_add(repaired.healed.into(), Ordering::Relaxed);
         tracing::warn!("a damaged frame of segment {segment} was read from another copy, and healed");
-        frame::decode(&repaired.bytes, address).map(Some)
+        frame::decode(&repaired.bytes, address, opener.as_deref()).map(|content| Some(Bytes::from(content)))
     }
 
     /// The index of a segment's form; of a later one, when that has taken its place meanwhile.
@@ -252,12 +303,12 @@ impl Segments {
         if let Some(records) = self.indexes.get(cached_as) {
             return Ok(records);
         }
-        let header = self.read(segment, 0, SEGMENT_HEADER).await?;
-        let length = segment::object_bytes(&header, segment)?;
+        let (header, _) = self.read(segment, 0, SEGMENT_HEADER).await?;
+        let length = Header::decode(&header, segment)?.object_bytes;
         let tail_bytes = (SEGMENT_TAIL as u64).min(length);
-        let tail = self.read(segment, length - tail_bytes, tail_bytes as usize).await?;
+        let (tail, _) = self.read(segment, length - tail_bytes, tail_bytes as usize).await?;
         let footer = Footer::decode(&tail, segment)?;
-        let index = self.read(segment, footer.index_offset, footer.index_bytes()).await?;
+        let (index, _) = self.read(segment, footer.index_offset, footer.index_bytes()).await?;
         let records = Arc::new(footer.decode_index(&index)?.0);
         if self.accounts.generation(segment) != generation {
             return Ok(records);
@@ -276,9 +327,9 @@ impl Segments {
         if let Some(node) = self.cached_node(at) {
             return Ok(node);
         }
-        let raw = self.read(at.segment(), at.hint.offset(), at.hint.length()).await?;
-        let content = match frame::decode(&raw, at.frame_address()) {
-            Ok(content) => Bytes::from(content),
+        let (raw, form) = self.read(at.segment(), at.hint.offset(), at.hint.length()).await?;
+        let content = match self.content(&raw, at.frame_address(), form).await {
+            Ok(content) => content,
             Err(_) => self.frame_by_index(at).await?.1,
         };
         let node = Arc::new(Node::decode(&content)?);
@@ -286,7 +337,7 @@ impl Segments {
         Ok(node)
     }
 
-    fn keep_node(&self, at: &Entry, node: Arc<Node>) {
+    pub(crate) fn keep_node(&self, at: &Entry, node: Arc<Node>) {
         self.nodes.insert(at.address, node, BLOCK_BYTES as u64);
     }
 
@@ -310,8 +361,8 @@ impl Segments {
         self.blocks.hits_misses()
     }
 
-    fn new_builder(&self, kind: SegmentKind) -> SegmentBuilder {
-        SegmentBuilder::new(self.next_id(), kind, self.env.random(), SEGMENT_FRAMES_BYTES)
+    pub(crate) fn new_builder(&self, kind: SegmentKind, scope: Scope) -> SegmentBuilder {
+        SegmentBuilder::new(self.next_id(), kind, scope, self.env.random(), SEGMENT_FRAMES_BYTES)
     }
 
     /// Every number given out so far is lower.
@@ -337,127 +388,4 @@ fn near(first: &Entry, last: &Entry, next: &Entry) -> bool {
     next.segment() == last.segment()
         && next.hint.offset() <= end(last) + READ_GAP_MAX
         && end(next) - first.hint.offset() <= READ_BYTES_MAX
-}
-
-/// Packs new frames into segments and puts these while the next is filled.
-pub(crate) struct Packer {
-    segments: Arc<Segments>,
-    kind: SegmentKind,
-    state: Mutex<Packing>,
-}
-
-#[derive(Default)]
-struct Packing {
-    builder: Option<SegmentBuilder>,
-    /// Every segment begun.
-    begun: Vec<SegmentId>,
-    /// Lengths of those that were put, in bytes.
-    lengths: Arc<Mutex<Vec<(SegmentId, u64)>>>,
-    puts: VecDeque<Arc<Gate>>,
-}
-
-impl Packer {
-    pub(crate) fn new(segments: Arc<Segments>, kind: SegmentKind) -> Self {
-        Packer { segments, kind, state: Mutex::default() }
-    }
-
-    /// Adds an encoded frame of `blocks` blocks; returns the entry of its first block. The frame can be read once
-    /// [`Packer::finish`] has returned.
-    pub(crate) fn push(
-        &self,
-        encoded: &[u8],
-        blocks: usize,
-        fingerprints: &[Fingerprint],
-        owner: u64,
-        place: u64,
-    ) -> Entry {
-        let mut state = self.state.lock();
-        if state.builder.as_ref().is_some_and(|builder| !builder.has_room(encoded.len(), blocks)) {
-            let full = state.builder.take();
-            let lengths = state.lengths.clone();
-            state.puts.extend(full.map(|builder| self.put(builder, lengths)));
-        }
-        let Packing { builder, begun, .. } = &mut *state;
-        let builder = builder.get_or_insert_with(|| {
-            let builder = self.segments.new_builder(self.kind);
-            begun.push(builder.id());
-            builder
-        });
-        let (slot, offset) = builder.push(encoded, blocks, fingerprints, owner, place);
-        Entry::new(builder.id(), slot, Hint::new(offset, encoded.len(), 0))
-    }
-
-    /// Adds a map node. It can be read from the cache at once.
-    pub(crate) fn push_node(&self, node: Node, encoded: &[u8], owner: u64, place: u64) -> Entry {
-        let entry = self.push(encoded, 1, &[], owner, place);
-        self.segments.keep_node(&entry, Arc::new(node));
-        entry
-    }
-
-    fn put(&self, builder: SegmentBuilder, lengths: Arc<Mutex<Vec<(SegmentId, u64)>>>) -> Arc<Gate> {
-        let gate = Arc::new(Gate::default());
-        let (segments, done) = (self.segments.clone(), gate.clone());
-        self.segments.env.spawn("segment put", async move {
-            let id = builder.id();
-            let key = key(id, 0);
-            let object = builder.finish().freeze();
-            segments.counters.puts.fetch_add(1, Ordering::Relaxed);
-            lengths.lock().push((id, object.len() as u64));
-            segments.counters.put_bytes.fetch_add(object.len() as u64, Ordering::Relaxed);
-            done.open(segments.engine.put_new(&key, object).await.map(|_| ()));
-        });
-        gate
-    }
-
-    /// Waits until few enough puts are under way that more may be packed.
-    pub(crate) async fn throttle(&self) -> Result<()> {
-        loop {
-            let oldest = {
-                let mut state = self.state.lock();
-                if state.puts.len() < PUTS_MAX { None } else { state.puts.pop_front() }
-            };
-            match oldest {
-                Some(put) => put.wait().await?,
-                None => return Ok(()),
-            }
-        }
-    }
-
-    /// Segments put so far and their lengths in bytes.
-    pub(crate) fn lengths(&self) -> Vec<(SegmentId, u64)> {
-        self.state.lock().lengths.lock().clone()
-    }
-
-    /// Takes back every segment: nothing that is stored names them.
-    pub(crate) async fn abandon(&self) {
-        let (puts, begun) = {
-            let mut state = self.state.lock();
-            state.builder = None;
-            (std::mem::take(&mut state.puts), std::mem::take(&mut state.begun))
-        };
-        for put in puts {
-            // Whether it was put or not: it is deleted below.
-            let _ = put.wait().await;
-        }
-        for id in begun {
-            if let Err(error) = self.segments.engine.delete(&key(id, 0)).await {
-                tracing::warn!("segment {id} is left over until the next reclaim: {error}");
-            }
-        }
-    }
-
-    /// Puts what is left, and waits until every frame pushed so far is durable.
-    pub(crate) async fn finish(&self) -> Result<()> {
-        let puts = {
-            let mut state = self.state.lock();
-            let last = state.builder.take();
-            let lengths = state.lengths.clone();
-            state.puts.extend(last.map(|builder| self.put(builder, lengths)));
-            std::mem::take(&mut state.puts)
-        };
-        for put in puts {
-            put.wait().await?;
-        }
-        Ok(())
-    }
 }

@@ -123,6 +123,7 @@ impl Store {
     /// Makes a disk that begins as a snapshot and shares all it has not overwritten.
     pub async fn clone_snapshot(&self, from: &SnapshotName, new: &Name) -> Result<DiskInfo> {
         let disk = self.find(&from.disk)?;
+        self.check_domain(&disk)?;
         self.materialised(&disk, &from.snapshot).await?;
         let (snapshot, settings) = {
             let mut state = disk.state.lock();
@@ -134,8 +135,9 @@ impl Store {
         let commit = snapshot.commit.expect("it is materialised");
         let commit = if planted::is("clone-of-now") { disk.state.lock().commit } else { commit };
         let base = Base { disk: disk.id, epoch: snapshot.id };
-        let made =
-            self.add_disk(new, snapshot.size_bytes, settings, Some((from.clone(), base)), commit).await;
+        let made = self
+            .add_disk(new, snapshot.size_bytes, settings, (disk.domain, Some((from.clone(), base))), commit)
+            .await;
         // When it may have been made although an error says otherwise, the snapshot is held until a restart tells.
         let sure = made.as_ref().map_or_else(|error| error.kind() == Kind::AlreadyExists, |_| true);
         let mut state = disk.state.lock();

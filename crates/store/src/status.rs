@@ -12,6 +12,8 @@ use stonefold_types::{BLOCK_BYTES, DiskSettings, Name, Result, SnapshotName};
 pub struct DiskInfo {
     /// Unique in the pool.
     pub name: Name,
+    /// The domain it was made in.
+    pub domain: Name,
     /// In bytes.
     pub size_bytes: u64,
     /// As chosen.
@@ -201,21 +203,29 @@ impl Store {
     }
 }
 
-pub(crate) fn describe(disk: &Disk) -> DiskInfo {
-    let state = disk.state.lock();
-    let counters = &disk.counters;
-    let traffic =
-        [&counters.reads, &counters.read_bytes, &counters.writes, &counters.write_bytes, &counters.flushes];
-    DiskInfo {
-        name: disk.name.clone(),
-        size_bytes: state.size_bytes,
-        settings: state.settings.clone(),
-        created: disk.created,
-        clients: state.clients,
-        origin: disk.origin.clone(),
-        snapshots: state.live_snapshots().count(),
-        mapped_bytes: state.commit.mapped_blocks * BLOCK_BYTES as u64,
-        traffic: traffic.map(|counter| counter.load(Ordering::Relaxed)),
-        qos_waits: disk.flow.waits(),
+impl Store {
+    pub(crate) fn describe(&self, disk: &Disk) -> DiskInfo {
+        let state = disk.state.lock();
+        let counters = &disk.counters;
+        let traffic = [
+            &counters.reads,
+            &counters.read_bytes,
+            &counters.writes,
+            &counters.write_bytes,
+            &counters.flushes,
+        ];
+        DiskInfo {
+            name: disk.name.clone(),
+            domain: self.domains.keyring.name(disk.domain),
+            size_bytes: state.size_bytes,
+            settings: state.settings.clone(),
+            created: disk.created,
+            clients: state.clients,
+            origin: disk.origin.clone(),
+            snapshots: state.live_snapshots().count(),
+            mapped_bytes: state.commit.mapped_blocks * BLOCK_BYTES as u64,
+            traffic: traffic.map(|counter| counter.load(Ordering::Relaxed)),
+            qos_waits: disk.flow.waits(),
+        }
     }
 }

@@ -3,6 +3,7 @@
 use crate::budget::Budget;
 use crate::dedupe::Dedupe;
 use crate::disk::Disk;
+use crate::domains::{Domains, Keys};
 use crate::fold;
 use crate::journal::Journal;
 use crate::planted;
@@ -29,11 +30,13 @@ pub struct Options {
     pub cache_bytes: u64,
     /// Memory for acknowledged data not yet folded, in bytes.
     pub journal_bytes_max: u64,
+    /// What opens sealed domains.
+    pub keys: Keys,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { cache_bytes: 1 << 30, journal_bytes_max: 192 << 20 }
+        Options { cache_bytes: 1 << 30, journal_bytes_max: 192 << 20, keys: Keys::default() }
     }
 }
 
@@ -55,6 +58,7 @@ pub struct Store {
     pub(crate) env: Env,
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) options: Options,
+    pub(crate) domains: Domains,
     pub(crate) segments: Arc<Segments>,
     pub(crate) dedupe: Arc<Dedupe>,
     pub(crate) journal: Arc<Journal>,
@@ -111,7 +115,7 @@ impl Store {
         env: Env,
         engine: Arc<dyn Engine>,
         options: Options,
-        (segments, dedupe): (Arc<Segments>, Arc<Dedupe>),
+        (domains, segments, dedupe): (Domains, Arc<Segments>, Arc<Dedupe>),
         journal: (Arc<Journal>, JournalId, Vec<(JournalId, u64)>),
         (disks, gone): (BTreeMap<Name, Arc<Disk>>, Vec<Arc<Disk>>),
         qos: Qos,
@@ -126,6 +130,7 @@ impl Store {
         Arc::new(Store {
             env,
             engine,
+            domains,
             segments,
             dedupe,
             journal: journal.0,

@@ -134,7 +134,7 @@ async fn one_life(
     plan: Plan,
     stormy: bool,
 ) -> Result<(), Stop> {
-    let options = Options { cache_bytes: 1 << 18, journal_bytes_max: 1 << 18 };
+    let options = Options { cache_bytes: 1 << 18, journal_bytes_max: 1 << 18, ..Options::default() };
     let opened = Store::open(world.env(), Arc::new(weather.clone()), options).await;
     let store = opened.map_err(|error| match error.kind() {
         Kind::Io if stormy => Stop::Weather(error),
