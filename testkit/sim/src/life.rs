@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
 use stonefold_engine::MemoryEngine;
-use stonefold_store::{Options, Store};
+use stonefold_store::{DomainPolicy, Keys, MasterKey, Options, Secret, Store};
 use stonefold_types::{DiskSettings, ExportName, Kind, Name};
 
 /// The disks' size: sparse, so that a map of every level is used.
@@ -134,13 +134,13 @@ async fn one_life(
     plan: Plan,
     stormy: bool,
 ) -> Result<(), Stop> {
-    let options = Options { cache_bytes: 1 << 18, journal_bytes_max: 1 << 18, ..Options::default() };
+    let options = Options { cache_bytes: 1 << 18, journal_bytes_max: 1 << 18, keys: keys() };
     let opened = Store::open(world.env(), Arc::new(weather.clone()), options).await;
     let store = opened.map_err(|error| match error.kind() {
         Kind::Io if stormy => Stop::Weather(error),
         _ => Stop::Wrong(format!("opening: {error:?}")),
     })?;
-    find_everything(&store, &story, stormy).await?;
+    find_everything(&world, &store, &story, stormy).await?;
     crate::service::shuffle(&world, &store, stormy).await?;
     let clients = story.lock().regions.len();
     let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
@@ -185,12 +185,40 @@ async fn audit(store: &Arc<Store>) -> Result<(), Stop> {
     Ok(())
 }
 
+/// The master key of every pool.
+fn keys() -> Keys {
+    Keys { master: Some(MasterKey::Key(Secret::new(&[7; 32]))), ..Keys::default() }
+}
+
+/// A sealed domain, made the first time; its key, or the master key's wrapping of it, is changed now and then.
+async fn sealed_domain(world: &World, store: &Store) -> stonefold_types::Result<Name> {
+    let name = Name::new("vault").expect("letters make a name");
+    if store.domain(&name).is_err() {
+        store.create_domain(&name, DomainPolicy::default(), true).await?;
+    }
+    match world.with_dice(|dice| dice.below(8)) {
+        // Refused once there are as many keys as there may be; a life more or less does not matter.
+        0 if store.domain(&name)?.key.is_some_and(|(version, _)| version < 20) => {
+            store.rotate_domain(&name).await?;
+        }
+        1 => store.rewrap_domains(keys().master.expect("there is one")).await?,
+        _ => {}
+    }
+    Ok(name)
+}
+
 /// Makes the disks the first time; later checks that everything is there that must be, and nothing else.
-async fn find_everything(store: &Arc<Store>, story: &Mutex<Story>, stormy: bool) -> Result<(), Stop> {
+async fn find_everything(
+    world: &World,
+    store: &Arc<Store>,
+    story: &Mutex<Story>,
+    stormy: bool,
+) -> Result<(), Stop> {
     let sort = |doing: &str, error: stonefold_types::Error| match error.kind() {
         Kind::Io if stormy => Stop::Weather(error),
         _ => Stop::Wrong(format!("{doing}: {error:?}")),
     };
+    let domain = sealed_domain(world, store).await.map_err(|e| sort("the sealed domain", e))?;
     let mut disks: Vec<String> = story.lock().regions.iter().map(|region| region.disk.clone()).collect();
     disks.dedup();
     for disk in &disks {
@@ -200,10 +228,12 @@ async fn find_everything(store: &Arc<Store>, story: &Mutex<Story>, stormy: bool)
             {
                 return Err(Stop::Wrong(format!("disk {disk} is gone")));
             }
-            store
-                .create_disk(&name, DISK_BYTES, DiskSettings::default())
-                .await
-                .map_err(|e| sort("creating", e))?;
+            let settings = DiskSettings::default();
+            let made = match world.with_dice(|dice| dice.one_in(2)) {
+                true => store.create_disk_in(&domain, &name, DISK_BYTES, settings).await,
+                false => store.create_disk(&name, DISK_BYTES, settings).await,
+            };
+            made.map_err(|e| sort("creating", e))?;
         }
     }
     let mut contents = Vec::new();
