@@ -11,6 +11,9 @@ pub struct Disk {
     /// Its name.
     #[schema(value_type = String, examples("web"))]
     pub name: Name,
+    /// The domain it was made in.
+    #[schema(value_type = String, examples("default"))]
+    pub domain: Name,
     /// Its size as a guest sees it, in bytes.
     pub size_bytes: u64,
     /// Bytes that hold data: written and neither trimmed nor zeroed since; shared ones count in full.
@@ -75,15 +78,19 @@ pub struct DiskCreate {
     /// Its size in bytes.
     #[schema(examples(21474836480u64))]
     pub size_bytes: u64,
+    /// The domain to make it in, for good. Left out: `default`, which is not encrypted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, examples("bank"))]
+    pub domain: Option<Name>,
     /// Left out: as the server was started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, examples("flush"))]
     pub durability: Option<Durability>,
-    /// Left out: `lz4`.
+    /// Left out: as the domain says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, examples("zstd:3"))]
     pub compression: Option<Compression>,
-    /// Whether equal blocks are stored only once in the pool. Left out: yes.
+    /// Whether blocks that its domain has already are not stored again. Left out: as the domain says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dedupe: Option<bool>,
     /// Its class of service. Left out: `production`.

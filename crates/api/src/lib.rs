@@ -8,6 +8,7 @@
 mod cache;
 mod client;
 mod disk;
+mod domain;
 mod error;
 mod openapi;
 pub mod paths;
@@ -21,6 +22,7 @@ mod token;
 pub use cache::{Cache, CacheResize, CacheWarm, CacheWarmed};
 pub use client::{Access, Client};
 pub use disk::{Disk, DiskCreate, DiskIo, DiskResize, DiskSet};
+pub use domain::{Domain, DomainCreate, DomainKey, DomainSet, DomainShred, DomainState, MasterKeyChange};
 pub use error::{ErrorBody, ErrorKind};
 pub use openapi::document;
 pub use pool::{Checked, Pool, Reclaimed, Work};

@@ -4,8 +4,9 @@
 
 use crate::{
     Cache, CacheResize, CacheWarm, CacheWarmed, Checked, CloneCreate, Diff, DiffRange, Disk, DiskCreate,
-    DiskIo, DiskResize, DiskSet, ErrorBody, ErrorKind, Pool, QosClass, QosCreate, QosSet, Reclaimed,
-    Rollback, Server, Snapshot, SnapshotCreate, Time, Token, TokenCreate, TokenCreated, Work,
+    DiskIo, DiskResize, DiskSet, Domain, DomainCreate, DomainKey, DomainSet, DomainShred, DomainState,
+    ErrorBody, ErrorKind, MasterKeyChange, Pool, QosClass, QosCreate, QosSet, Reclaimed, Rollback, Server,
+    Snapshot, SnapshotCreate, Time, Token, TokenCreate, TokenCreated, Work,
 };
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
@@ -50,6 +51,14 @@ pub fn document() -> serde_json::Value {
         snapshot_diff,
         snapshot_clone,
         snapshot_rollback,
+        domains,
+        domain_create,
+        domain,
+        domain_set,
+        domain_rotate,
+        domain_shred,
+        domain_export_key,
+        master_key,
         tokens,
         token_create,
         token_remove,
@@ -75,8 +84,15 @@ pub fn document() -> serde_json::Value {
         DiskIo,
         DiskResize,
         DiskSet,
+        Domain,
+        DomainCreate,
+        DomainKey,
+        DomainSet,
+        DomainShred,
+        DomainState,
         ErrorBody,
         ErrorKind,
+        MasterKeyChange,
         Pool,
         Reclaimed,
         QosClass,
@@ -237,6 +253,45 @@ operation! {
     snapshot_rollback: post, path = "/v1/disks/{disk}/snapshots/{snapshot}/rollback", tag = "snapshots",
     params(("disk" = String, Path), ("snapshot" = String, Path)),
     responses((status = 200, body = Rollback), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// All domains, the predefined one first
+    domains: get, path = "/v1/domains", tag = "domains", responses((status = 200, body = [Domain]), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Make a domain; takes an admin
+    domain_create: post, path = "/v1/domains", tag = "domains", request_body = DomainCreate,
+    responses((status = 201, body = Domain), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// One domain
+    domain: get, path = "/v1/domains/{domain}", tag = "domains", params(("domain" = String, Path)),
+    responses((status = 200, body = Domain), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Change what new disks of a domain get; what is left out stays
+    domain_set: patch, path = "/v1/domains/{domain}", tag = "domains", params(("domain" = String, Path)), request_body = DomainSet,
+    responses((status = 200, body = Domain), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Give an encrypted domain a new key for what is written from now on; takes an admin
+    domain_rotate: post, path = "/v1/domains/{domain}/rotate", tag = "domains", params(("domain" = String, Path)),
+    responses((status = 200, body = Domain), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Forget an encrypted domain's keys, for good; refused while clients are connected; takes an admin
+    domain_shred: post, path = "/v1/domains/{domain}/shred", tag = "domains", params(("domain" = String, Path)), request_body = DomainShred,
+    responses((status = 200, body = Domain), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Tell an encrypted domain's keys; takes an admin
+    domain_export_key: post, path = "/v1/domains/{domain}/export-key", tag = "domains", params(("domain" = String, Path)),
+    responses((status = 200, body = DomainKey), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Wrap all domains' keys under another master key; takes an admin
+    master_key: post, path = "/v1/master-key", tag = "domains", request_body = MasterKeyChange,
+    responses((status = 204), (status = "default", body = ErrorBody))
 }
 operation! {
     /// All tokens, without their secrets; for admins

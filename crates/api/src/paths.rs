@@ -45,6 +45,18 @@ pub const SNAPSHOT_DIFF: &str = "/v1/disks/{disk}/snapshots/{snapshot}/diff";
 pub const SNAPSHOT_CLONE: &str = "/v1/disks/{disk}/snapshots/{snapshot}/clone";
 /// Brings a disk back to a snapshot.
 pub const SNAPSHOT_ROLLBACK: &str = "/v1/disks/{disk}/snapshots/{snapshot}/rollback";
+/// All domains.
+pub const DOMAINS: &str = "/v1/domains";
+/// One domain.
+pub const DOMAIN: &str = "/v1/domains/{domain}";
+/// Gives a domain a new key.
+pub const DOMAIN_ROTATE: &str = "/v1/domains/{domain}/rotate";
+/// Forgets a domain's keys.
+pub const DOMAIN_SHRED: &str = "/v1/domains/{domain}/shred";
+/// Tells a domain's keys.
+pub const DOMAIN_EXPORT_KEY: &str = "/v1/domains/{domain}/export-key";
+/// What the domains' keys are wrapped with.
+pub const MASTER_KEY: &str = "/v1/master-key";
 /// All tokens.
 pub const TOKENS: &str = "/v1/tokens";
 /// One token.
@@ -58,6 +70,11 @@ pub const QOS_CLASS: &str = "/v1/qos/{class}";
 /// A pattern with its class of service filled in.
 pub fn of_class(pattern: &str, class: &Name) -> String {
     pattern.replace("{class}", class.as_str())
+}
+
+/// A pattern with its domain filled in.
+pub fn of_domain(pattern: &str, domain: &Name) -> String {
+    pattern.replace("{domain}", domain.as_str())
 }
 
 /// A pattern with its token filled in.

@@ -9,8 +9,10 @@ mod cache;
 mod clone;
 mod context;
 mod disk;
+mod domain;
 mod failure;
 mod interrupt;
+mod keys;
 mod offline;
 mod pool;
 mod qemu;
@@ -66,6 +68,8 @@ enum Command {
     #[command(subcommand)]
     Pool(pool::Pool),
     #[command(subcommand)]
+    Domain(domain::Domain),
+    #[command(subcommand)]
     Qos(qos::Qos),
     #[command(subcommand)]
     Token(token::Token),
@@ -93,6 +97,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Rollback(rollback) => rollback.run(&context),
         Command::Cache(cache) => cache.run(&context),
         Command::Pool(pool) => pool.run(&context),
+        Command::Domain(domain) => domain.run(&context),
         Command::Qos(qos) => qos.run(&context),
         Command::Token(token) => token.run(&context),
         Command::Top(top) => top.run(&context),
@@ -155,6 +160,19 @@ mod tests {
             "stonefold pool check --pool file:///p",
             "stonefold pool scrub",
             "stonefold pool reclaim",
+            "stonefold domain create bank --encrypt --compression zstd --dedupe off",
+            "stonefold domain ls",
+            "stonefold domain set bank --compression none",
+            "stonefold domain rotate bank",
+            "stonefold domain shred bank --yes bank",
+            "stonefold domain rewrap --new-key-file f",
+            "stonefold domain export-key bank",
+            "stonefold disk create web --size 20G --domain bank",
+            "stonefold disk import web image.qcow2 --domain bank",
+            "stonefold serve --pool file:///p --key-file f --recovery-key g --recovery-key h",
+            "stonefold serve --pool file:///p --passphrase-file f",
+            "stonefold serve --pool file:///p --key-command c",
+            "stonefold pool check --pool file:///p --key-file f",
             "stonefold disk create web --size 20G --qos critical",
             "stonefold disk set web --qos test",
             "stonefold qos ls --json",
@@ -189,6 +207,10 @@ mod tests {
             "stonefold rollback web",
             "stonefold clone web test",
             "stonefold cache resize",
+            "stonefold domain shred bank",
+            "stonefold domain set bank",
+            "stonefold domain rewrap",
+            "stonefold serve --pool file:///p --key-file f --passphrase-file g",
             "stonefold qos set gold",
             "stonefold qos create gold --max-iops many",
             "stonefold token create",

@@ -4,6 +4,7 @@
 //! when the command is done.
 
 use crate::context::Context;
+use crate::keys::KeyFlags;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use stonefold_server::{Running, Settings};
@@ -17,7 +18,7 @@ pub(crate) struct Offline {
 
 impl Offline {
     /// Opens the pool at `url`, which must exist already.
-    pub(crate) fn open(url: &str) -> Result<Offline> {
+    pub(crate) fn open(url: &str, keys: KeyFlags) -> Result<Offline> {
         let folder = std::env::temp_dir().join(format!("stonefold-{}", std::process::id()));
         std::fs::DirBuilder::new()
             .mode(0o700)
@@ -26,11 +27,16 @@ impl Offline {
         let mut offline = Offline { running: None, folder };
         let address = |name: &str| format!("unix://{}", offline.folder.join(name).display());
         let wrong = |why: String| Error::new(Kind::Invalid, why);
+        let keys = keys.source();
         let settings = Settings {
             pool: Some(url.to_owned()),
             own: true,
             nbd: vec![address("nbd").parse().map_err(|e| wrong(format!("{e}")))?],
             api: vec![address("api").parse().map_err(|e| wrong(format!("{e}")))?],
+            key_file: keys.key_file,
+            passphrase_file: keys.passphrase_file,
+            key_command: keys.key_command,
+            recovery_keys: keys.recovery_keys,
             ..Settings::default()
         };
         stonefold_server::start_log(Some("warn"))?;

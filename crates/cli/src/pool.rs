@@ -2,6 +2,7 @@
 
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::keys::KeyFlags;
 use crate::offline::Offline;
 use crate::table::facts;
 use crate::waiting::wait_for;
@@ -33,6 +34,8 @@ pub(crate) struct Place {
     /// A pool that no server serves: open it for this, and close it again
     #[arg(long, value_name = "URL")]
     pool: Option<String>,
+    #[command(flatten)]
+    keys: KeyFlags,
 }
 
 impl Pool {
@@ -53,7 +56,7 @@ impl Place {
         run: impl FnOnce(&Context) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let Some(url) = self.pool else { return run(context) };
-        let offline = Offline::open(&url)?;
+        let offline = Offline::open(&url, self.keys)?;
         let result = run(&offline.context(context));
         let closed = offline.close();
         result.and(closed.map_err(Failure::from))

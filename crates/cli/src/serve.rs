@@ -2,6 +2,7 @@
 
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::keys::KeyFlags;
 use clap::Args;
 use std::path::PathBuf;
 use stonefold_server::{ApiAddress, NbdAddress, Settings, TlsMode};
@@ -51,6 +52,8 @@ pub(crate) struct Serve {
     /// Remove all tokens of the API at start: for whoever has lost the last admin's
     #[arg(long)]
     forget_tokens: bool,
+    #[command(flatten)]
+    keys: KeyFlags,
     /// Memory for the cache [default: 1G]
     #[arg(long, value_name = "SIZE")]
     cache: Option<Size>,
@@ -86,6 +89,7 @@ impl Serve {
             text.parse::<ApiAddress>()
                 .map_err(|why| Failure::Misuse(Error::new(Kind::Invalid, format!("--api: {why}"))))
         };
+        let keys = self.keys.source();
         Ok(Settings {
             pool: self.pool,
             degraded: self.degraded,
@@ -98,6 +102,10 @@ impl Serve {
             tls: self.tls,
             api_tls: self.api_tls.then_some(true),
             forget_tokens: self.forget_tokens,
+            key_file: keys.key_file,
+            passphrase_file: keys.passphrase_file,
+            key_command: keys.key_command,
+            recovery_keys: keys.recovery_keys,
             cache: self.cache,
             journal: self.journal,
             durability: self.durability,

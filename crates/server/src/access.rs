@@ -102,9 +102,12 @@ impl Access {
 fn needed(method: &Method, path: &str) -> Role {
     let tokens =
         path.strip_prefix(paths::TOKENS).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    let keys =
+        path == paths::MASTER_KEY || path.starts_with(paths::DOMAINS) && !matches!(*method, Method::PATCH);
     match *method {
         _ if tokens => Role::Admin,
         Method::GET | Method::HEAD | Method::OPTIONS => Role::Viewer,
+        _ if keys => Role::Admin,
         _ => Role::Operator,
     }
 }
@@ -121,6 +124,12 @@ mod tests {
             (Method::POST, paths::DISKS, Role::Operator),
             (Method::DELETE, "/v1/disks/web", Role::Operator),
             (Method::PATCH, paths::CACHE, Role::Operator),
+            (Method::GET, paths::DOMAINS, Role::Viewer),
+            (Method::PATCH, "/v1/domains/bank", Role::Operator),
+            (Method::POST, paths::DOMAINS, Role::Admin),
+            (Method::POST, "/v1/domains/bank/export-key", Role::Admin),
+            (Method::POST, "/v1/domains/bank/shred", Role::Admin),
+            (Method::POST, paths::MASTER_KEY, Role::Admin),
             (Method::GET, paths::QOS, Role::Viewer),
             (Method::PATCH, "/v1/qos/test", Role::Operator),
             (Method::GET, paths::TOKENS, Role::Admin),

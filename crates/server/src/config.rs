@@ -1,5 +1,6 @@
 //! How a server is run: flags over the configuration file over defaults.
 
+use crate::keys::KeySource;
 use serde::{Deserialize, Deserializer};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -36,6 +37,8 @@ pub struct Config {
     pub api_tls: bool,
     /// Whether the API's tokens are removed at start.
     pub forget_tokens: bool,
+    /// Where the keys of encrypted domains come from.
+    pub keys: KeySource,
     /// Memory for the caches, in bytes.
     pub cache_bytes: u64,
     /// Memory for acknowledged data not yet folded, in bytes.
@@ -93,6 +96,18 @@ pub struct Settings {
     /// Whether the API's tokens are removed at start; not for a file, where it would be forgotten.
     #[serde(skip)]
     pub forget_tokens: bool,
+    /// A file with the master key of encrypted domains.
+    #[serde(rename = "key-file")]
+    pub key_file: Option<PathBuf>,
+    /// A file with a passphrase, from which it is made.
+    #[serde(rename = "passphrase-file")]
+    pub passphrase_file: Option<PathBuf>,
+    /// A command that prints it.
+    #[serde(rename = "key-command")]
+    pub key_command: Option<String>,
+    /// Files with exported keys; not for a file, where they would stay.
+    #[serde(skip)]
+    pub recovery_keys: Vec<PathBuf>,
     /// Memory for the caches.
     #[serde(default, deserialize_with = "size")]
     pub cache: Option<Size>,
@@ -125,6 +140,12 @@ impl Settings {
     /// These settings, and where they say nothing, those `below`.
     #[must_use]
     pub fn over(self, below: Settings) -> Settings {
+        // One master key: a flag leaves none of the file's standing.
+        let above = self.key_file.is_some() || self.passphrase_file.is_some() || self.key_command.is_some();
+        let below = match above {
+            true => Settings { key_file: None, passphrase_file: None, key_command: None, ..below },
+            false => below,
+        };
         Settings {
             pool: self.pool.or(below.pool),
             degraded: self.degraded || below.degraded,
@@ -137,6 +158,10 @@ impl Settings {
             tls: self.tls.or(below.tls),
             api_tls: self.api_tls.or(below.api_tls),
             forget_tokens: self.forget_tokens || below.forget_tokens,
+            key_file: self.key_file.or(below.key_file),
+            passphrase_file: self.passphrase_file.or(below.passphrase_file),
+            key_command: self.key_command.or(below.key_command),
+            recovery_keys: self.recovery_keys,
             cache: self.cache.or(below.cache),
             journal: self.journal.or(below.journal),
             durability: self.durability.or(below.durability),
@@ -161,6 +186,12 @@ impl Settings {
             tls,
             api_tls: self.api_tls.unwrap_or(false),
             forget_tokens: self.forget_tokens,
+            keys: KeySource {
+                key_file: self.key_file,
+                passphrase_file: self.passphrase_file,
+                key_command: self.key_command,
+                recovery_keys: self.recovery_keys,
+            },
             cache_bytes: self.cache.unwrap_or(CACHE_DEFAULT).0,
             journal_bytes_max: self.journal.unwrap_or(JOURNAL_DEFAULT).0,
         })

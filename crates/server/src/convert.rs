@@ -10,6 +10,7 @@ pub(crate) fn disk(info: DiskInfo, doors: &[Door]) -> Disk {
     Disk {
         uris: uris(doors, &ExportName::Disk(info.name.clone())),
         name: info.name,
+        domain: info.domain,
         size_bytes: info.size_bytes,
         mapped_bytes: info.mapped_bytes,
         durability: info.settings.durability,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use stonefold_engine::uring;
 use stonefold_env::{Env, SystemWorld};
 use stonefold_nbd::{Metrics, Server, Tls};
-use stonefold_store::{Options, Store};
+use stonefold_store::{Keys, Options, Store};
 use stonefold_tls::Acceptor;
 use stonefold_types::{Error, Result};
 use tokio::runtime::{Builder, Handle};
@@ -67,9 +67,10 @@ async fn open(config: &Config) -> Result<(Doors, Server<Arc<Store>>, Opened)> {
         tracing::warn!("{error}");
     }
     tracing::info!("opening the pool {}", config.pool);
+    let keys = config.keys.read()?;
     let engine = engines::open(&config.pool, config.degraded, config.own, &env).await?;
     tracing::info!("the pool is {}", engine.describe());
-    let store = Store::open(env.clone(), engine, options(config)).await?;
+    let store = Store::open(env.clone(), engine, options(config, keys)).await?;
     let access = match access(config, &store).await {
         Ok(access) => access,
         Err(error) => {
@@ -103,8 +104,8 @@ async fn access(config: &Config, store: &Store) -> Result<Arc<Access>> {
     Access::new(tokens, config.api.iter().any(ApiAddress::is_networked))
 }
 
-fn options(config: &Config) -> Options {
-    Options { cache_bytes: config.cache_bytes, journal_bytes_max: config.journal_bytes_max }
+fn options(config: &Config, keys: Keys) -> Options {
+    Options { cache_bytes: config.cache_bytes, journal_bytes_max: config.journal_bytes_max, keys }
 }
 
 /// One core is the data thread's; the fold's jobs get the others.

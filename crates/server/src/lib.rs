@@ -17,6 +17,7 @@ mod doors;
 mod engines;
 mod gate;
 mod http;
+mod keys;
 mod log;
 mod metrics;
 mod ready;
@@ -24,10 +25,12 @@ mod run;
 mod suggest;
 
 pub use config::{ApiAddress, Config, Settings, Tls};
+pub use keys::KeySource;
 pub use log::start_log;
 pub use ready::Ready;
 pub use run::{Running, serve, start};
 pub use stonefold_nbd::{Address as NbdAddress, TlsMode};
+pub use stonefold_store::MasterKey;
 pub use suggest::nearest;
 
 /// The version that the server and the command line tell.

@@ -35,6 +35,7 @@ fn disk(text: &str) -> DiskCreate {
     DiskCreate {
         name: name(text),
         size_bytes: 1 << 30,
+        domain: None,
         durability: None,
         compression: None,
         dedupe: None,

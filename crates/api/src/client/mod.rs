@@ -7,8 +7,9 @@ pub use access::Access;
 
 use crate::{
     Cache, CacheResize, CacheWarm, CacheWarmed, Checked, CloneCreate, Diff, Disk, DiskCreate, DiskResize,
-    DiskSet, ErrorBody, Pool, QosClass, QosCreate, QosSet, Reclaimed, Rollback, Server, Snapshot,
-    SnapshotCreate, Token, TokenCreate, TokenCreated, paths,
+    DiskSet, Domain, DomainCreate, DomainKey, DomainSet, DomainShred, ErrorBody, MasterKeyChange, Pool,
+    QosClass, QosCreate, QosSet, Reclaimed, Rollback, Server, Snapshot, SnapshotCreate, Token, TokenCreate,
+    TokenCreated, paths,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -206,6 +207,46 @@ impl Client {
     /// Brings a disk back to a snapshot.
     pub fn rollback(&self, to: &SnapshotName) -> Result<Rollback> {
         self.post(&paths::of_snapshot(paths::SNAPSHOT_ROLLBACK, to), &())
+    }
+
+    /// All domains, the predefined one first.
+    pub fn domains(&self) -> Result<Vec<Domain>> {
+        self.get(paths::DOMAINS)
+    }
+
+    /// One domain.
+    pub fn domain(&self, name: &Name) -> Result<Domain> {
+        self.get(&paths::of_domain(paths::DOMAIN, name))
+    }
+
+    /// Makes a domain.
+    pub fn create_domain(&self, domain: &DomainCreate) -> Result<Domain> {
+        self.post(paths::DOMAINS, domain)
+    }
+
+    /// Changes what new disks of a domain get.
+    pub fn set_domain(&self, name: &Name, policy: &DomainSet) -> Result<Domain> {
+        self.patch(&paths::of_domain(paths::DOMAIN, name), policy)
+    }
+
+    /// Gives a domain a new key.
+    pub fn rotate_domain(&self, name: &Name) -> Result<Domain> {
+        self.post(&paths::of_domain(paths::DOMAIN_ROTATE, name), &())
+    }
+
+    /// Forgets a domain's keys, for good.
+    pub fn shred_domain(&self, name: &Name) -> Result<Domain> {
+        self.post(&paths::of_domain(paths::DOMAIN_SHRED, name), &DomainShred { confirm: name.clone() })
+    }
+
+    /// A domain's keys.
+    pub fn export_domain_key(&self, name: &Name) -> Result<DomainKey> {
+        self.post(&paths::of_domain(paths::DOMAIN_EXPORT_KEY, name), &())
+    }
+
+    /// Wraps all domains' keys under another master key.
+    pub fn change_master_key(&self, new: &MasterKeyChange) -> Result<()> {
+        self.check(self.shown(self.agent.post(self.at(paths::MASTER_KEY))).send_json(new)).map(drop)
     }
 
     /// All tokens, without their secrets.

@@ -72,14 +72,17 @@ pub(crate) enum Disk {
 /// What a disk is made with
 #[derive(Args)]
 pub(crate) struct Policy {
+    /// The domain it is made in, where it stays: 'stonefold domain ls' names them [default: default]
+    #[arg(long, value_name = "NAME")]
+    domain: Option<Name>,
     /// When writes are acknowledged: flush (at once; durable after a flush, like a disk with a volatile cache) or ack
     /// (only when durable) [default: as the server was started]
     #[arg(long, value_name = "WHEN")]
     durability: Option<Durability>,
-    /// How data is compressed: lz4, zstd, zstd:1 to zstd:19, or none [default: lz4]
+    /// How data is compressed: lz4, zstd, zstd:1 to zstd:19, or none [default: as the domain says]
     #[arg(long, value_name = "HOW")]
     compression: Option<Compression>,
-    /// Whether blocks that the pool has already are stored again: on (they are not) or off [default: on]
+    /// Whether blocks that the domain has already are stored again: on (they are not) or off [default: as the domain says]
     #[arg(long, value_name = "on|off", value_parser = on_or_off)]
     dedupe: Option<bool>,
     /// Its class of service, as 'stonefold qos ls' shows them [default: production]
@@ -120,7 +123,7 @@ impl Disk {
     }
 }
 
-fn on_or_off(text: &str) -> Result<bool, String> {
+pub(crate) fn on_or_off(text: &str) -> Result<bool, String> {
     match text {
         "on" => Ok(true),
         "off" => Ok(false),
@@ -133,6 +136,7 @@ fn wanted(name: Name, size_bytes: u64, policy: &Policy) -> DiskCreate {
     DiskCreate {
         name,
         size_bytes,
+        domain: policy.domain.clone(),
         durability: policy.durability,
         compression: policy.compression,
         dedupe: policy.dedupe,
@@ -179,6 +183,7 @@ fn show(context: &Context, name: &Name) -> Result<(), Failure> {
 fn show_text(disk: &Info) -> String {
     facts([
         ("name", disk.name.to_string()),
+        ("domain", disk.domain.to_string()),
         ("size", Size(disk.size_bytes).to_string()),
         ("data", Size(disk.mapped_bytes).to_string()),
         ("durability", disk.durability.to_string()),

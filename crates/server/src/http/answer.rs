@@ -101,6 +101,18 @@ impl<S: Send + Sync> FromRequestParts<S> for ClassPath {
     }
 }
 
+/// The `{domain}` of a path.
+pub(super) struct DomainPath(pub(super) Name);
+
+impl<S: Send + Sync> FromRequestParts<S> for DomainPath {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Answer<Self> {
+        let Path(domain) = Path::<String>::from_request_parts(parts, state).await.map_err(wrong)?;
+        Ok(DomainPath(Name::new(&domain)?))
+    }
+}
+
 /// A body of JSON.
 pub(super) struct Body<T>(pub(super) T);
 

@@ -22,16 +22,18 @@ pub(super) async fn show(app: Shared, disk: DiskPath) -> Answer<Json<Disk>> {
 }
 
 pub(super) async fn create(app: Shared, Body(asked): Body<DiskCreate>) -> Answer<(StatusCode, Json<Disk>)> {
-    let default = DiskSettings::default();
-    let settings = DiskSettings {
-        durability: asked.durability.unwrap_or(app.durability),
-        compression: asked.compression.unwrap_or_default(),
-        dedupe: asked.dedupe.unwrap_or(true),
-        qos: asked.qos.unwrap_or(default.qos),
-    };
-    let made = app
-        .gate
-        .run(move |store| async move { store.create_disk(&asked.name, asked.size_bytes, settings).await });
+    let durability = asked.durability.unwrap_or(app.durability);
+    let made = app.gate.run(move |store| async move {
+        let domain = asked.domain.unwrap_or_else(|| "default".parse().expect("letters make a name"));
+        let policy = store.domain(&domain)?.policy;
+        let settings = DiskSettings {
+            durability,
+            compression: asked.compression.unwrap_or(policy.compression),
+            dedupe: asked.dedupe.unwrap_or(policy.dedupe),
+            qos: asked.qos.unwrap_or(DiskSettings::default().qos),
+        };
+        store.create_disk_in(&domain, &asked.name, asked.size_bytes, settings).await
+    });
     Ok((StatusCode::CREATED, Json(convert::disk(made.await?, &app.doors))))
 }
 

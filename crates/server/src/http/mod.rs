@@ -3,6 +3,7 @@
 mod answer;
 mod cache;
 mod disks;
+mod domains;
 mod guard;
 mod listen;
 mod pool;
@@ -113,6 +114,12 @@ fn router(app: Arc<App>) -> Router {
         .route(paths::SNAPSHOT_DIFF, get(snapshots::diff))
         .route(paths::SNAPSHOT_CLONE, post(snapshots::clone))
         .route(paths::SNAPSHOT_ROLLBACK, post(snapshots::rollback))
+        .route(paths::DOMAINS, get(domains::list).post(domains::create))
+        .route(paths::DOMAIN, get(domains::show).patch(domains::set))
+        .route(paths::DOMAIN_ROTATE, post(domains::rotate))
+        .route(paths::DOMAIN_SHRED, post(domains::shred))
+        .route(paths::DOMAIN_EXPORT_KEY, post(domains::export))
+        .route(paths::MASTER_KEY, post(domains::rewrap))
         .route(paths::TOKENS, get(tokens::list).post(tokens::create))
         .route(paths::TOKEN, delete(tokens::remove))
         .route(paths::QOS, get(qos::list).post(qos::create))
