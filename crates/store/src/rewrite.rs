@@ -73,14 +73,15 @@ pub(crate) async fn rewrite(store: &Store, sparse: &[SegmentId], done: &mut Recl
 
 /// Puts the next form of a segment; returns its length in bytes.
 async fn write_anew(store: &Store, segment: SegmentId, account: &Account) -> Result<u64> {
+    // First: of a locked domain nothing more is read, pass after pass.
+    let opener = store.segments.key(segment, account.generation).await?;
     // How long it is shows when it is there; most are full.
     store.pace_reclaim(segments::SEGMENT_FRAMES_BYTES as u64).await;
     let (object, _) = store.engine.get(&segments::key(segment, account.generation)).await?;
     let (next, slots) = (account.generation + 1, account.slots.clone());
-    let opener = store.segments.key_by_header(&object, segment)?;
     let scope = store.segments.keyring.scope(Header::decode(&object, segment)?.domain)?;
     let form = Form { segment, generation: next, scope, seed: store.env.random() };
-    let built = store.env.offload(move || build(form, &object, opener.as_ref(), &slots)).await?;
+    let built = store.env.offload(move || build(form, &object, opener.as_deref(), &slots)).await?;
     let bytes = built.len() as u64;
     store.pace_reclaim(bytes).await;
     let key = segments::key(segment, next);

@@ -214,7 +214,7 @@ impl Segments {
     }
 
     /// What opens the frames of a segment's form; nothing where they are not sealed.
-    async fn key(&self, segment: SegmentId, generation: u8) -> Result<Option<Arc<SealKey>>> {
+    pub(crate) async fn key(&self, segment: SegmentId, generation: u8) -> Result<Option<Arc<SealKey>>> {
         let cached_as = segment.0 << 8 | u64::from(generation);
         if let Some(found) = self.keys.get(cached_as) {
             return Ok(found);
