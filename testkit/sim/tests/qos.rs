@@ -31,7 +31,7 @@ fn play<F: Future<Output = ()> + Send>(
         let bytes_per_second = (bytes_per_second > 0).then_some(bytes_per_second);
         let limits = Limits { bytes_per_second, ..Limits::default() };
         let engine = ThrottleEngine::new(Arc::new(MemoryEngine::default()), env.clone(), limits);
-        let options = Options { cache_bytes: 1 << 20, journal_bytes_max };
+        let options = Options { cache_bytes: 1 << 20, journal_bytes_max, ..Options::default() };
         let store = Store::open(env.clone(), Arc::new(engine), options).await.unwrap();
         story(env, store.clone()).await;
         store.close().await.unwrap();
