@@ -31,8 +31,8 @@ impl Offline {
         let settings = Settings {
             pool: Some(url.to_owned()),
             own: true,
-            nbd: vec![address("nbd").parse().map_err(|e| wrong(format!("{e}")))?],
-            api: vec![address("api").parse().map_err(|e| wrong(format!("{e}")))?],
+            nbd: vec![address("nbd").parse()?],
+            api: vec![address("api").parse().map_err(wrong)?],
             key_file: keys.key_file,
             passphrase_file: keys.passphrase_file,
             key_command: keys.key_command,

@@ -17,10 +17,12 @@ pub(crate) fn wait_for<T: Send + 'static>(
 ) -> Result<T> {
     let (tell, told) = channel();
     let of_thread = client.clone();
-    std::thread::spawn(move || {
+    let work = move || {
         // Nobody is waiting any more only when the process ends.
         let _ = tell.send(ask(&of_thread));
-    });
+    };
+    let thread = std::thread::Builder::new().name(what.to_owned());
+    thread.spawn(work).map_err(|e| Error::io(format!("starting the thread for {what}"), e))?;
     let style = "{spinner} {msg} [{wide_bar}] {binary_bytes}/{binary_total_bytes}, {eta} left";
     let style = ProgressStyle::with_template(style).map_err(|e| Error::new(Kind::Invalid, e.to_string()))?;
     let bar = ProgressBar::new(0).with_style(style.progress_chars("=> ")).with_message(what);
