@@ -201,6 +201,7 @@ fn a_reader_keeps_its_reservation_beside_a_crowd() {
         greedy(&env, &kept, 32, Doing::Read);
         let got = in_seconds(&env, &store, &["kept", "x", "y"], 10).await;
         assert!(got[0] >= 570, "{got:?}");
+        assert!(got[0] <= 630, "a share of 1 in 1601 has no more beside it, if they compete: {got:?}");
     });
 }
 
