@@ -136,9 +136,9 @@ fn a_pool_of_a_newer_version_is_refused_and_untouched() {
         fs::write(&record, old)?;
         let mark = place.pool().join("pool");
         let old = fs::read(&mark)?;
-        fs::write(&mark, "stonefold pool, layout 2\n")?;
+        fs::write(&mark, "stonefold pool, layout 99\n")?;
         let (error, status) = place.refused(&[])?;
-        says(&error, &["layout 2", "newer stonefold", &place.pool().to_string_lossy()])?;
+        says(&error, &["layout 99", "newer stonefold", &place.pool().to_string_lossy()])?;
         ensure!(status == 1, "status {status}");
 
         fs::write(&mark, old)?;

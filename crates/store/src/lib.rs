@@ -39,6 +39,7 @@ mod segments;
 mod snapshots;
 mod status;
 mod store;
+mod sweep;
 mod tokens;
 
 pub use attachment::{Attachment, Extent, Flushed};
