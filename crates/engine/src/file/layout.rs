@@ -22,6 +22,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// What the file `pool` says.
 const POOL_MARK: &str = "stonefold pool, layout 2\n";
+/// The number in it.
+const LAYOUT: u32 = 2;
 /// Longest file name made from a key, in bytes: file systems take 255.
 const NAME_BYTES_MAX: usize = 255;
 /// Folders that a kind's objects are spread over.
@@ -100,9 +102,12 @@ impl Layout {
             Ok(mark) if mark == POOL_MARK => return Ok(true),
             Ok(mark) if mark.starts_with("stonefold pool, layout ") => {
                 let why = format!("pool '{}' has another layout ({})", self.root.display(), mark.trim_end());
-                return Err(
-                    Error::new(Kind::Unsupported, why).remedy("open it with the stonefold that made it")
-                );
+                let number = mark.trim_end().rsplit(' ').next().and_then(|number| number.parse::<u32>().ok());
+                let remedy = match number {
+                    Some(number) if number < LAYOUT => "export its disks with the stonefold that made it",
+                    _ => "open it with a newer stonefold",
+                };
+                return Err(Error::new(Kind::Unsupported, why).remedy(remedy));
             }
             Ok(_) => return Err(self.stranger("its file 'pool' is not ours")),
             Err(e) if e.kind() == ErrorKind::NotFound => {}
