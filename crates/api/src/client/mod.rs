@@ -92,17 +92,17 @@ impl Client {
 
     /// Gives back what nothing refers to; returns when that is done.
     pub fn reclaim(&self) -> Result<Reclaimed> {
-        self.post(paths::POOL_RECLAIM, &())
+        self.command(paths::POOL_RECLAIM)
     }
 
     /// Reads everything in use and verifies it.
     pub fn check_pool(&self) -> Result<Checked> {
-        self.post(paths::POOL_CHECK, &())
+        self.command(paths::POOL_CHECK)
     }
 
     /// The same of every copy; heals what is damaged.
     pub fn scrub_pool(&self) -> Result<Checked> {
-        self.post(paths::POOL_SCRUB, &())
+        self.command(paths::POOL_SCRUB)
     }
 
     /// The OpenAPI document.
@@ -122,7 +122,7 @@ impl Client {
 
     /// Empties the cache.
     pub fn drop_cache(&self) -> Result<Cache> {
-        self.post(paths::CACHE_DROP, &())
+        self.command(paths::CACHE_DROP)
     }
 
     /// Brings one range into the cache.
@@ -206,7 +206,7 @@ impl Client {
 
     /// Brings a disk back to a snapshot.
     pub fn rollback(&self, to: &SnapshotName) -> Result<Rollback> {
-        self.post(&paths::of_snapshot(paths::SNAPSHOT_ROLLBACK, to), &())
+        self.command(&paths::of_snapshot(paths::SNAPSHOT_ROLLBACK, to))
     }
 
     /// All domains, the predefined one first.
@@ -231,7 +231,7 @@ impl Client {
 
     /// Gives a domain a new key.
     pub fn rotate_domain(&self, name: &Name) -> Result<Domain> {
-        self.post(&paths::of_domain(paths::DOMAIN_ROTATE, name), &())
+        self.command(&paths::of_domain(paths::DOMAIN_ROTATE, name))
     }
 
     /// Forgets a domain's keys, for good.
@@ -241,7 +241,7 @@ impl Client {
 
     /// A domain's keys.
     pub fn export_domain_key(&self, name: &Name) -> Result<DomainKey> {
-        self.post(&paths::of_domain(paths::DOMAIN_EXPORT_KEY, name), &())
+        self.command(&paths::of_domain(paths::DOMAIN_EXPORT_KEY, name))
     }
 
     /// Wraps all domains' keys under another master key.
@@ -292,8 +292,13 @@ impl Client {
         self.read(self.shown(self.agent.post(self.at(path))).send_json(body))
     }
 
+    /// A request without a body: one that the server does not read would cost the connection, when it comes after the answer.
+    fn command<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
+        self.read(self.shown(self.agent.post(self.at(path))).send_empty())
+    }
+
     fn post_empty(&self, path: &str) -> Result<()> {
-        self.check(self.shown(self.agent.post(self.at(path))).send_json(())).map(drop)
+        self.check(self.shown(self.agent.post(self.at(path))).send_empty()).map(drop)
     }
 
     fn patch<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T> {
