@@ -246,36 +246,3 @@ proptest! {
         }
     }
 }
-
-/// What admission costs while nothing has to wait; a figure for people, not a bound: see `docs/operate/qos.md`.
-#[test]
-#[ignore = "measures this machine"]
-fn what_admission_costs() {
-    const ROUNDS: u32 = 5_000_000;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        let world = stonefold_env::SystemWorld::new(tokio::runtime::Handle::current(), 1).unwrap();
-        let gates = Arc::new(Gates { env: Env::new(world), lanes: Mutex::default() });
-        let flow = Flow::new(1);
-        let per_round =
-            |since: Duration| (gates.env.monotonic() - since).as_nanos() as f64 / f64::from(ROUNDS);
-        gates.set(&flow, QosFigures { min_iops: 100, ..share(400) });
-        let since = gates.env.monotonic();
-        for _ in 0..ROUNDS {
-            gates.pass_limit(&flow, 4096).await;
-            drop(std::hint::black_box(gates.enter(&flow, Lane::Reads, 4096).await));
-        }
-        eprintln!("a place taken and given back: {:.1} ns", per_round(since));
-        let since = gates.env.monotonic();
-        for _ in 0..ROUNDS {
-            std::hint::black_box(std::hint::black_box(&flow).is_limited());
-        }
-        eprintln!("asked for a limit, as a read from memory does: {:.1} ns", per_round(since));
-        gates.set(&flow, QosFigures { max_iops: Some(1 << 40), ..share(400) });
-        let since = gates.env.monotonic();
-        for _ in 0..ROUNDS {
-            gates.pass_limit(&flow, 4096).await;
-        }
-        eprintln!("let through by a limit: {:.1} ns", per_round(since));
-    });
-}
