@@ -2,10 +2,9 @@
 //!
 //! *Promises*: one interface over two ways: the calling thread's ring ([`crate::uring`]) where it has one, else a
 //! few threads of its own. Buffers and files belong to the operation until the kernel is done with them, so that a
-//! future can be dropped at any time. *Never*: retries an error, or interprets bytes. *Owns*: the threads, the
-//! rings, a few idle buffers. *May be used by*: the file engine.
+//! future can be dropped at any time. *Never*: retries an error, or interprets bytes. *Owns*: the threads and the
+//! rings. *May be used by*: the file engine.
 
-pub(crate) mod buffers;
 mod flight;
 mod pool;
 pub mod uring;

@@ -115,8 +115,7 @@ impl SegmentBuilder {
         // Frames of single incompressible blocks need the most index: 32 bytes for each 4 KiB.
         let capacity = SEGMENT_HEADER + frames_bytes + frames_bytes / 64 + 2 * AlignedBuf::ALIGN;
         assert!(capacity <= SEGMENT_BYTES_MAX);
-        let mut buffer = AlignedBuf::zeroed(capacity);
-        buffer.set_len(buffer.capacity());
+        let buffer = AlignedBuf::stale(capacity);
         SegmentBuilder {
             id,
             generation,
@@ -154,7 +153,7 @@ impl SegmentBuilder {
         let per_slot = FINGERPRINT_BYTES + SAMPLE_RECORD;
         let tail = (self.index.len() + 1) * INDEX_RECORD + slots * per_slot + SEGMENT_FOOTER;
         let length = (length + self.tag_bytes()).next_multiple_of(FRAME_ALIGN);
-        self.filled + length + tail <= self.buffer.capacity() && self.next_slot + blocks as u32 <= SLOTS_MAX
+        self.filled + length + tail <= self.buffer.len() && self.next_slot + blocks as u32 <= SLOTS_MAX
     }
 
     /// The next frame begins at this slot, which is not below any that is held: the slots between hold nothing.
@@ -188,6 +187,7 @@ impl SegmentBuilder {
             place,
         });
         self.filled = (offset + length).next_multiple_of(FRAME_ALIGN);
+        self.buffer[offset + length..self.filled].fill(0);
         self.slots += blocks as u32;
         self.next_slot += blocks as u32;
         (first_slot, offset, length)

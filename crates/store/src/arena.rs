@@ -39,10 +39,10 @@ pub(crate) struct ArenaSlice {
 }
 
 impl ArenaWriter {
-    /// An arena of `capacity` zero bytes, rounded up to whole pages. The first `reserved` are left for a header that
+    /// An arena of at least `capacity` bytes. The first `reserved` are left for a header that
     /// is known only at the end.
     pub(crate) fn new(capacity: usize, reserved: usize) -> Self {
-        let mut buf = AlignedBuf::zeroed(capacity.next_multiple_of(AlignedBuf::ALIGN));
+        let mut buf = AlignedBuf::stale(capacity);
         let start = NonNull::new(buf.as_mut_ptr()).expect("an allocation is not null");
         let memory = Memory { start, capacity: buf.capacity(), _owner: UnsafeCell::new(buf) };
         assert!(reserved <= memory.capacity);
@@ -89,8 +89,12 @@ impl ArenaWriter {
     /// Fills the reserved front and gives the whole away, padded with zeros to `padded` bytes.
     pub(crate) fn finish(self, header: &[u8], padded: usize) -> Bytes {
         assert!(header.len() == self.reserved && padded >= self.filled && padded <= self.memory.capacity);
-        // SAFETY: no slice ever covers the reserved front, and the writer is consumed here.
-        unsafe { std::ptr::copy_nonoverlapping(header.as_ptr(), self.memory.start.as_ptr(), header.len()) };
+        // SAFETY: no slice ever covers the reserved front, nor what lies behind `filled`, and the writer is consumed here.
+        unsafe {
+            let start = self.memory.start.as_ptr();
+            std::ptr::copy_nonoverlapping(header.as_ptr(), start, header.len());
+            start.add(self.filled).write_bytes(0, padded - self.filled);
+        }
         Bytes::from_owner(ArenaSlice { memory: self.memory, start: 0, len: padded })
     }
 }

@@ -390,7 +390,8 @@ impl Chunk {
             let header = header(self.arena.payload());
             return self.arena.finish(&header, padded);
         }
-        let mut copy = AlignedBuf::zeroed(padded);
+        let mut copy = AlignedBuf::stale(padded);
+        copy[len..].fill(0);
         copy[CHUNK_HEADER..len].copy_from_slice(self.arena.payload());
         for Sealed { at, lsn, key } in self.sealed {
             record::seal(&mut copy[at], lsn, &key.key);

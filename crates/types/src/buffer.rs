@@ -6,13 +6,17 @@ use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+use std::sync::PoisonError;
+
+use crate::shelf::SHELF;
 
 /// From this size on, in bytes, memory is mapped: the kernel then clears each page when it is first touched, where
 /// the allocator would clear all of it at once. A buffer is often made for the most it may have to hold.
 const MAPPED_BYTES_MIN: usize = 128 << 10;
 
-/// A fixed run of zeroed bytes that starts on a page boundary and spans whole pages in memory, whatever its
-/// length. Freeze it into [`Bytes`] with [`AlignedBuf::freeze`]; slices of that share it without copying.
+/// A fixed run of bytes that starts on a page boundary and spans whole pages in memory, whatever its
+/// length. Freeze it into [`Bytes`] with [`AlignedBuf::freeze`]; slices of that share it without copying. Its memory is
+/// kept for a while when it is dropped, for one that need not be zero.
 pub struct AlignedBuf {
     start: NonNull<u8>,
     len: usize,
@@ -30,7 +34,7 @@ impl AlignedBuf {
 
     /// `len` zero bytes.
     pub fn zeroed(len: usize) -> Self {
-        let capacity = len.next_multiple_of(Self::ALIGN).max(Self::ALIGN);
+        let capacity = class_of(len);
         AlignedBuf {
             start: if capacity < MAPPED_BYTES_MIN { allocate(capacity) } else { map(capacity) },
             len,
@@ -38,9 +42,18 @@ impl AlignedBuf {
         }
     }
 
+    /// `len` bytes that may hold anything, also what others wrote: for who fills them before showing them to anyone.
+    pub fn stale(len: usize) -> Self {
+        let capacity = class_of(len);
+        let kept = SHELF.lock().unwrap_or_else(PoisonError::into_inner).take(capacity);
+        let start = kept
+            .unwrap_or_else(|| if capacity < MAPPED_BYTES_MIN { allocate(capacity) } else { map(capacity) });
+        AlignedBuf { start, len, capacity }
+    }
+
     /// A copy of `bytes`.
     pub fn copy_of(bytes: &[u8]) -> Self {
-        let mut buf = Self::zeroed(bytes.len());
+        let mut buf = Self::stale(bytes.len());
         buf.copy_from_slice(bytes);
         buf
     }
@@ -68,7 +81,7 @@ impl AlignedBuf {
 impl Deref for AlignedBuf {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: `len` never exceeds the allocation, which was zeroed and so is initialised.
+        // SAFETY: `len` never exceeds the allocation, which was zeroed when it was new and so is initialised.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
@@ -106,15 +119,29 @@ fn map(capacity: usize) -> NonNull<u8> {
 
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
-        if self.capacity < MAPPED_BYTES_MIN {
-            // SAFETY: allocated in `allocate` with this very layout.
-            unsafe { dealloc(self.start.as_ptr(), layout(self.capacity)) }
-        } else {
-            // SAFETY: mapped in `map` with this very length; nobody refers to it any more.
-            let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.capacity) };
-            debug_assert!(unmapped.is_ok());
-        }
+        let shelf = SHELF.lock();
+        let released = shelf.unwrap_or_else(PoisonError::into_inner).keep(self.start, self.capacity);
+        released.into_iter().for_each(|(start, capacity)| release(start, capacity));
     }
+}
+
+/// Gives back memory that nobody refers to any more.
+fn release(start: NonNull<u8>, capacity: usize) {
+    if capacity < MAPPED_BYTES_MIN {
+        // SAFETY: allocated in `allocate` with this very layout.
+        unsafe { dealloc(start.as_ptr(), layout(capacity)) }
+    } else {
+        // SAFETY: mapped in `map` with this very length.
+        let unmapped = unsafe { munmap(start.as_ptr().cast(), capacity) };
+        debug_assert!(unmapped.is_ok());
+    }
+}
+
+/// The capacity for `len` bytes: whole pages, and of long ones few different numbers of them, so that what is kept fits again.
+fn class_of(len: usize) -> usize {
+    let whole = len.next_multiple_of(AlignedBuf::ALIGN).max(AlignedBuf::ALIGN);
+    let step = (whole.next_power_of_two() / 16).max(AlignedBuf::ALIGN);
+    whole.next_multiple_of(step)
 }
 
 impl fmt::Debug for AlignedBuf {
@@ -133,6 +160,24 @@ mod tests {
         assert_eq!((buf.as_ptr() as usize % AlignedBuf::ALIGN, buf[MAPPED_BYTES_MIN]), (0, 0));
         buf[MAPPED_BYTES_MIN] = 1;
         assert_eq!(AlignedBuf::copy_of(&buf)[MAPPED_BYTES_MIN], 1);
+    }
+
+    #[test]
+    fn memory_comes_back_but_never_as_zeros() {
+        let mut buf = AlignedBuf::stale(1_000_000);
+        buf.fill(7);
+        drop(buf);
+        let others = [AlignedBuf::stale(1_000_000), AlignedBuf::stale(1_000_000)];
+        assert!(others.iter().any(|buf| buf[999_999] == 7), "one of them is the first again");
+        drop(others);
+        assert!(AlignedBuf::zeroed(1_000_000).iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
+    fn lengths_share_few_capacities() {
+        let capacities = [1, 4096, 5000, 32 << 10, 260 << 10, 300 << 10, (16 << 20) + 1];
+        let found = capacities.map(|len| AlignedBuf::stale(len).capacity() >> 10);
+        assert_eq!(found, [4, 4, 8, 32, 288, 320, 18 << 10]);
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod name;
 mod qos;
 mod role;
 mod settings;
+mod shelf;
 mod size;
 
 pub use buffer::AlignedBuf;

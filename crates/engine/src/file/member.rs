@@ -30,8 +30,8 @@ pub(super) struct Member {
     pub(super) env: Env,
     pub(super) handles: Handles,
     pub(super) spares: Spares,
-    /// Whether files are opened for direct I/O; if not, why.
-    direct: std::result::Result<(), String>,
+    /// Where files are opened for direct I/O, at multiples of how many bytes reads may begin and end; if not, why.
+    direct: std::result::Result<usize, String>,
     /// Held by whatever changes a key or opens its file, so that no open file outlives its object unnoticed.
     keys: Box<[tokio::sync::Mutex<()>]>,
     hasher: RandomState,
@@ -106,10 +106,15 @@ impl Member {
         self.direct.is_ok()
     }
 
+    /// Reads begin and end at multiples of this, in bytes.
+    pub(super) fn read_align(&self) -> usize {
+        *self.direct.as_ref().unwrap_or(&AlignedBuf::ALIGN)
+    }
+
     /// How files are reached, for people.
     pub(super) fn access(&self) -> String {
         match &self.direct {
-            Ok(()) => "direct I/O".into(),
+            Ok(_) => "direct I/O".into(),
             Err(why) => format!("I/O through the page cache (direct I/O: {why})"),
         }
     }
@@ -244,8 +249,11 @@ pub(super) fn occupied_by(metadata: &fs::Metadata) -> u64 {
     metadata.blocks() * 512
 }
 
-/// Tries direct I/O where the pool lies.
-fn probe(path: &Path) -> std::result::Result<(), String> {
+/// A sector of most disks, in bytes. Where reads may begin at any, a small frame costs the disk hardly more than its own bytes.
+const SECTOR_BYTES: usize = 512;
+
+/// Tries direct I/O where the pool lies, and tells how reads must be aligned.
+fn probe(path: &Path) -> std::result::Result<usize, String> {
     let try_it = || {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(true).custom_flags(libc::O_DIRECT);
@@ -255,10 +263,11 @@ fn probe(path: &Path) -> std::result::Result<(), String> {
         file.write_all_at(&page, 0)?;
         page.fill(0);
         file.read_exact_at(&mut page, 0)?;
-        match page.iter().all(|b| *b == 0xa5) {
-            true => Ok(()),
-            false => Err(std::io::Error::other("what was written did not come back")),
+        if page.iter().any(|b| *b != 0xa5) {
+            return Err(std::io::Error::other("what was written did not come back"));
         }
+        let sector = file.read_exact_at(&mut page[..SECTOR_BYTES], SECTOR_BYTES as u64);
+        Ok(if sector.is_ok() { SECTOR_BYTES } else { AlignedBuf::ALIGN })
     };
     let result = try_it().map_err(|e: std::io::Error| match e.kind() {
         std::io::ErrorKind::InvalidInput => "the file system refuses it".into(),

@@ -10,7 +10,6 @@ use super::header::{HEADER_BYTES, Header, SUMMED_BYTES_MAX};
 use super::layout::Place;
 use super::member::{Member, SharedFile, Temporary, file_error, occupied_by};
 use crate::Key;
-use crate::io::buffers;
 use bytes::Bytes;
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -176,11 +175,11 @@ impl Member {
         if begin == end {
             return Ok(Bytes::new());
         }
-        // Whole pages, which the header's page leaves aligned; a file's last page may be short.
-        let align = AlignedBuf::ALIGN as u64;
+        // Whole sectors, which the header's page leaves aligned; a file's last one may be short.
+        let align = self.read_align() as u64;
         let first = begin / align * align;
         let span = (end.next_multiple_of(align) - first) as usize;
-        let read = self.io.read_at(&handle.file, buffers::take(span), HEADER_BYTES as u64 + first).await;
+        let read = self.io.read_at(&handle.file, AlignedBuf::stale(span), HEADER_BYTES as u64 + first).await;
         let read = read.map_err(|e| {
             Error::io(format!("reading object '{key}' in '{}' at {begin}", self.path().display()), e)
         })?;
@@ -189,7 +188,7 @@ impl Member {
             let why = format!("it ends at {ends} although it has {} bytes", handle.len);
             return Err(self.named(Error::new(Kind::Corrupt, why), key));
         }
-        Ok(buffers::freeze(read).slice((begin - first) as usize..(end - first) as usize))
+        Ok(read.freeze().slice((begin - first) as usize..(end - first) as usize))
     }
 
     /// The words of an error in terms of the object rather than of its file, where the caller knows better.
