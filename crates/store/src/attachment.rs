@@ -328,9 +328,8 @@ impl Attachment {
     /// and, for a snapshot's attachment, this view are folded first.
     pub async fn changed_since(&self, snapshot: &Name, offset: u64, len: u64) -> Result<Vec<Extent>> {
         self.check(offset, len)?;
-        let hold = &self.hold;
         let blocks = blocks_of(offset, len);
-        let changed = hold.store.changed_blocks(&hold.disk, snapshot, hold.view, blocks.clone()).await?;
+        let changed = self.changed_blocks(snapshot.clone(), blocks.clone()).await?;
         let mut runs = Vec::new();
         let mut at = blocks.start;
         for run in changed {
@@ -348,6 +347,18 @@ impl Attachment {
             runs.push((at..blocks.end, false));
         }
         Ok(clip(runs, offset, len))
+    }
+
+    /// In a task of its own: the round of the fold that it begins with goes on to its end, whether the client stays or not.
+    async fn changed_blocks(&self, snapshot: Name, blocks: Blocks) -> Result<Vec<Blocks>> {
+        let (tell, told) = tokio::sync::oneshot::channel();
+        let hold = self.hold.clone();
+        self.hold.store.env.spawn("changed since", async move {
+            let found = hold.store.changed_blocks(&hold.disk, &snapshot, hold.view, blocks).await;
+            // Nobody may be there any more to be told.
+            let _ = tell.send(found);
+        });
+        told.await.map_err(|_| crate::closed())?
     }
 
     /// Brings a range into the cache.

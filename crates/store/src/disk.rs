@@ -3,6 +3,7 @@
 //! Invariant: what the disk holds is its commit with all layers over it, oldest first. What a pending snapshot holds is the commit
 //! with the layers up to the one that ends with it. The fold keeps this: it moves the oldest layer into the commit under one lock.
 
+use crate::ailing::Ailing;
 use crate::overlay::{Blocks, Layer, Part, resolve};
 use crate::planted;
 use crate::qos::Flow;
@@ -41,6 +42,16 @@ pub(crate) struct StoredHead {
     pub(crate) version: Version,
     /// What a swap tried to store of which nobody knows whether it was.
     pub(crate) in_doubt: Option<Vec<u8>>,
+    /// What is stored is not what memory holds: a swap that nobody saw through had happened.
+    pub(crate) ahead: bool,
+}
+
+impl StoredHead {
+    /// Whether memory and what is stored are known to be the same. While they are not, nothing that either refers to may be given
+    /// back.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.in_doubt.is_none() && !self.ahead
+    }
 }
 
 /// What clients did since the start.
@@ -85,6 +96,8 @@ pub(crate) struct State {
     pub(crate) barred: Option<Error>,
     /// Its removal was begun and nobody knows how far it came: its head must stay as it is.
     pub(crate) buried: bool,
+    /// The fold could not go on with it.
+    pub(crate) ailing: Option<Ailing>,
     /// Why nothing may be written although reads go on: its map is damaged, and the fold cannot go on with it.
     pub(crate) damaged: Option<Error>,
 }
@@ -146,9 +159,10 @@ impl Disk {
                 folds: 0,
                 barred: None,
                 buried: false,
+                ailing: None,
                 damaged: None,
             }),
-            head: tokio::sync::Mutex::new(StoredHead { version, in_doubt: None }),
+            head: tokio::sync::Mutex::new(StoredHead { version, in_doubt: None, ahead: false }),
             counters: Counters::default(),
             flow: Flow::new(head.id),
         })

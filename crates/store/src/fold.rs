@@ -5,6 +5,7 @@
 //! the journal behind them (P3: put first, refer after). Only journal-durable records are folded, so that no head is
 //! ever ahead of a journal. A round that fails changes nothing but for objects that nothing names; it is tried again.
 
+use crate::ailing;
 use crate::dedupe::{Dedupe, Fresh};
 use crate::disk::{Disk, State};
 use crate::ledger::{self, Held};
@@ -23,7 +24,7 @@ use stonefold_format::entry::Entry;
 use stonefold_format::fingerprint::{Fingerprint, FingerprintKey};
 use stonefold_format::head::{Commit, Head, SnapshotRecord};
 use stonefold_format::ledger::{Changes, Deaths, LedgerBuilder, LedgerRef};
-use stonefold_types::{DiskSettings, Error, Kind, Result};
+use stonefold_types::{DiskSettings, Error, Result};
 
 /// Data handed to a worker at one time, in bytes: a few milliseconds of compressing.
 const JOB_BYTES: usize = 1 << 20;
@@ -55,10 +56,34 @@ struct Part {
 /// Folds everything appended before the call, on all disks or on one. A disk that cannot be folded holds up no other;
 /// its error is returned once the others are done.
 pub(crate) async fn round(store: &Store, only: Option<&Arc<Disk>>) -> Result<()> {
-    let parts = collect(store, only);
+    let (parts, ailing) = probe_ailing(store, collect(store, only)).await;
     let folded = if parts.is_empty() { Ok(()) } else { fold_parts(store, parts).await };
     // Also when there was nothing to fold: journals of earlier sessions may have become needless.
-    folded.and(store.forget_journal().await)
+    folded.and(store.forget_journal().await).and(ailing)
+}
+
+/// Leaves out the disks that failed in an earlier round and would fail again: nothing of theirs is stored for nothing.
+async fn probe_ailing(store: &Store, parts: Vec<Part>) -> (Vec<Part>, Result<()>) {
+    let (mut sound, mut result) = (Vec::new(), Ok(()));
+    for part in parts {
+        let (ailing, root) = {
+            let state = part.disk.state.lock();
+            (state.ailing.is_some(), state.commit.root)
+        };
+        let probed = match ailing {
+            true => ailing::probe(&store.segments, &root, &part.layers).await,
+            false => Ok(()),
+        };
+        match probed {
+            Ok(()) => sound.push(part),
+            Err(error) => {
+                let error = error.context(format!("the map of disk '{}'", part.disk.name));
+                ailing::note(store, &part.disk, &error);
+                result = result.and(Err(error));
+            }
+        }
+    }
+    (sound, result)
 }
 
 async fn fold_parts(store: &Store, mut parts: Vec<Part>) -> Result<()> {
@@ -115,9 +140,11 @@ async fn write_ledger(store: &Store, parts: &mut [Part]) -> Result<()> {
 }
 
 fn collect(store: &Store, only: Option<&Arc<Disk>>) -> Vec<Part> {
+    let now = store.env.monotonic();
+    let left_out = |disk: &Arc<Disk>| disk.state.lock().ailing.is_some_and(|ailing| ailing.is_left_out(now));
     let disks = match only {
         Some(disk) => vec![disk.clone()],
-        None => store.all_disks(),
+        None => store.all_disks().into_iter().filter(|disk| !left_out(disk)).collect(),
     };
     let parts = disks.into_iter().map(|disk| {
         let layers: Vec<Arc<Layer>> = {
@@ -152,11 +179,32 @@ struct Job {
 /// Packs the data of all layers and notes the runs; everything is durable on return.
 async fn pack_data(store: &Store, packers: &Packers, fresh: &Arc<Fresh>, parts: &mut [Part]) -> Result<()> {
     let mut waiting = VecDeque::new();
+    let packed = pack_jobs(store, packers, fresh, parts, &mut waiting).await;
+    for (_, job) in waiting {
+        // Of a round that failed: none may go on beside the next, nor beside reclaim, with what it looked up in this one.
+        let _ = job.await;
+    }
+    packed?;
+    if planted::is("head-before-data") {
+        return Ok(());
+    }
+    packers.finish().await
+}
+
+/// Jobs under way, and the domain of each.
+type Waiting = VecDeque<(u16, Done)>;
+
+async fn pack_jobs(
+    store: &Store,
+    packers: &Packers,
+    fresh: &Arc<Fresh>,
+    parts: &mut [Part],
+    waiting: &mut Waiting,
+) -> Result<()> {
     let (jobs, places) = jobs(store, parts);
     for job in jobs {
         if waiting.len() == JOBS_MAX {
-            let done = waiting.pop_front().expect("the queue is full");
-            place_all(store, packers, fresh, done, parts, &places).await?;
+            place_next(store, packers, fresh, waiting, parts, &places).await?;
         }
         store.pace_fold(job.pieces.iter().map(|piece| piece.data.len() as u64).sum()).await;
         let (tell, told) = tokio::sync::oneshot::channel();
@@ -169,13 +217,10 @@ async fn pack_data(store: &Store, packers: &Packers, fresh: &Arc<Fresh>, parts: 
         });
         waiting.push_back((domain, told));
     }
-    while let Some(done) = waiting.pop_front() {
-        place_all(store, packers, fresh, done, parts, &places).await?;
+    while !waiting.is_empty() {
+        place_next(store, packers, fresh, waiting, parts, &places).await?;
     }
-    if planted::is("head-before-data") {
-        return Ok(());
-    }
-    packers.finish().await
+    Ok(())
 }
 
 /// A job that was looked at, judged and packed.
@@ -217,17 +262,21 @@ async fn process(
 
 type Done = tokio::sync::oneshot::Receiver<Processed>;
 
-async fn place_all(
+/// Packs what the oldest of the jobs under way made.
+async fn place_next(
     store: &Store,
     packers: &Packers,
     fresh: &Fresh,
-    (domain, done): (u16, Done),
+    waiting: &mut Waiting,
     parts: &mut [Part],
     places: &[(usize, usize)],
 ) -> Result<()> {
-    let packer = packers.of(domain).await?;
+    let Some((domain, done)) = waiting.front_mut() else { return Ok(()) };
+    let packer = packers.of(*domain).await?;
     packer.throttle().await?;
-    let Processed { seen, packed, buffer } = done.await.map_err(|_| crate::closed())?;
+    let done = done.await;
+    waiting.pop_front();
+    let Processed { seen, packed, buffer } = done.map_err(|_| crate::closed())?;
     let mut found = 0;
     for piece in packed {
         let first = match &piece.content {
@@ -363,11 +412,7 @@ async fn map_layer(store: &Store, packer: &Packer, part: &mut Part, layer: usize
 /// Swaps the head, then lets go of the layers.
 async fn commit(store: &Store, part: &Part) -> Result<()> {
     if let Some(error) = &part.failed {
-        if error.kind() == Kind::Corrupt {
-            // Otherwise it would go on taking room that the other disks need.
-            let remedy = "reads of what is sound go on; restore the disk from another copy";
-            part.disk.state.lock().damaged = Some(error.clone().remedy(remedy));
-        }
+        ailing::note(store, &part.disk, error);
         return Err(error.clone());
     }
     let newest = *part.commits.last().expect("a commit for each layer");
@@ -383,7 +428,7 @@ async fn commit(store: &Store, part: &Part) -> Result<()> {
             debug_assert!(Arc::ptr_eq(&oldest, layer));
         }
         state.folds += 1;
-        state.damaged = None;
+        (state.ailing, state.damaged) = (None, None);
     };
     let draft = |head: &mut Head, state: &State| {
         head.commit = newest;

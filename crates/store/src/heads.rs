@@ -21,24 +21,23 @@ pub(crate) fn gone_key(id: u64) -> Key {
 
 impl Store {
     /// Learns what is stored when an earlier swap left that unclear. What it tried to store is not taken over: it is
-    /// about to be overwritten, and what only it refers to is left to reclaim.
+    /// about to be overwritten, and what only it refers to is left to reclaim, once it has been.
     pub(crate) async fn settle_doubt(&self, disk: &Disk, stored: &mut StoredHead) -> Result<()> {
-        let Some(attempt) = stored.in_doubt.take() else { return Ok(()) };
+        let Some(attempt) = &stored.in_doubt else { return Ok(()) };
         match self.engine.get(&disk.key).await {
-            Ok((bytes, version)) if bytes == attempt || version == stored.version => {
-                stored.version = version;
-                Ok(())
-            }
-            Ok(_) => Err(fenced(&disk.name)),
+            Ok((bytes, version)) if bytes == *attempt => (stored.version, stored.ahead) = (version, true),
+            Ok((_, version)) if version == stored.version => {}
+            Ok(_) => return Err(fenced(&disk.name)),
             Err(error) => {
-                stored.in_doubt = Some(attempt);
-                Err(error.context(format!("reading back the head of disk '{}'", disk.name)))
+                return Err(error.context(format!("reading back the head of disk '{}'", disk.name)));
             }
         }
+        stored.in_doubt = None;
+        Ok(())
     }
 
     /// Stores a disk's head as `draft` changes it, then takes it over in memory, with what `adopt` changes beside it.
-    /// On failure nothing is changed.
+    /// On failure nothing is changed. Who drops it leaves the head in doubt, for the next swap to settle.
     pub(crate) async fn change_head(
         &self,
         disk: &Arc<Disk>,
@@ -62,19 +61,21 @@ impl Store {
             let bytes = head.encode();
             (head, bytes)
         };
+        stored.in_doubt = Some(bytes.clone());
         match self.engine.put_if(&key, bytes.clone().into(), &stored.version).await {
             Ok(version) => stored.version = version,
             // An error does not say whether it happened: what is stored does.
             Err(error) => match self.engine.get(&key).await {
                 Ok((found, version)) if found == bytes => stored.version = version,
                 found => {
-                    if found.is_err() {
-                        stored.in_doubt = Some(bytes);
+                    if found.is_ok() {
+                        stored.in_doubt = None;
                     }
                     return Err(error.context(format!("storing the head of disk '{}'", disk.name)));
                 }
             },
         }
+        (stored.in_doubt, stored.ahead) = (None, false);
         let mut state = disk.state.lock();
         state.adopt(&head);
         adopt(&mut state);

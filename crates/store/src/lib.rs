@@ -8,6 +8,7 @@
 //! and the map. The path of a read: overlay → map → cache → segment.
 
 mod accounts;
+mod ailing;
 mod arena;
 mod attachment;
 mod budget;

@@ -81,10 +81,11 @@ impl Store {
         let mut memory = self.reclaiming.lock().await;
         let _telling = self.tell("reclaim");
         memory.swept = false;
-        // What was overwritten or trimmed until now is to be counted; on a full place what can be given back without it.
-        match self.fold(None).await {
-            Err(error) if error.kind() != Kind::NoSpace => return Err(error),
-            _ => {}
+        // What was overwritten or trimmed until now is to be counted; on a full place, or beside a disk that cannot be folded,
+        // what can be given back without it.
+        if let Err(error) = self.fold(None).await {
+            self.check_open()?;
+            tracing::warn!("reclaim goes on without what could not be folded: {error}");
         }
         loop {
             let (done, more) = pass(self, &mut memory, rewrite::DEAD_PART_ASKED).await?;
@@ -196,7 +197,7 @@ async fn gather(store: &Store, idle: &HashSet<u64>) -> Result<Pending> {
     let mut pending = Pending { refs: Vec::new(), last: BTreeMap::new(), young_from };
     for disk in store.disks_and_gone() {
         let stored = disk.head.lock().await;
-        if stored.in_doubt.is_some() {
+        if !stored.is_settled() {
             // Whatever that head refers to, if it was stored, must not be deleted.
             let what = format!("it is not known which head of disk '{}' is stored", disk.name);
             return Err(Error::new(Kind::Busy, what).remedy("it is tried again"));

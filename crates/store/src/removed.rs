@@ -257,7 +257,7 @@ pub(crate) async fn forget_gone(store: &Store) -> Result<bool> {
             let state = disk.state.lock();
             state.snapshots.is_empty() && state.commit.root.is_hole() && state.changes.is_empty()
         };
-        if done && disk.head.lock().await.in_doubt.is_none() {
+        if done && disk.head.lock().await.is_settled() {
             store.engine.delete(&disk.key).await?;
             store.gone.lock().retain(|other| other.id != disk.id);
             any = true;

@@ -10,14 +10,13 @@ use crate::ledger::{self, Held};
 use crate::map::{self, Run, Update};
 use crate::overlay::Blocks;
 use crate::packer::Packer;
+use crate::snapshots::Materialised;
 use crate::store::Store;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use stonefold_format::head::{Commit, Head};
 use stonefold_format::ledger::{Changes, LedgerBuilder, LedgerRef};
 use stonefold_types::{BLOCK_BYTES, Result};
-
-use crate::disk::Snapshot;
 
 /// Blocks looked at in one step, 1 GiB: bounds the memory it takes.
 const STEP_BLOCKS: u64 = 1 << 18;
@@ -31,7 +30,7 @@ struct Back {
 }
 
 /// Makes the present what `target` holds. Nothing is unfolded, nobody writes, and no round is under way.
-pub(crate) async fn set_back(store: &Store, disk: &Arc<Disk>, target: &Snapshot) -> Result<()> {
+pub(crate) async fn set_back(store: &Store, disk: &Arc<Disk>, target: &Materialised) -> Result<()> {
     debug_assert!(disk.state.lock().first_unfolded_lsn().is_none(), "nobody writes to a barred disk");
     let nodes = Packer::nodes(store.segments.clone());
     let back = match write_back(store, disk, target, &nodes).await {
@@ -54,13 +53,13 @@ pub(crate) async fn set_back(store: &Store, disk: &Arc<Disk>, target: &Snapshot)
     store.change_head(disk, draft, adopt).await
 }
 
-async fn write_back(store: &Store, disk: &Disk, target: &Snapshot, nodes: &Packer) -> Result<Back> {
+async fn write_back(store: &Store, disk: &Disk, target: &Materialised, nodes: &Packer) -> Result<Back> {
     let (before, held, epoch, size_bytes) = {
         let state = disk.state.lock();
         let held = Held::new(state.base.map(|base| base.epoch), state.snapshots.iter().map(|s| s.id));
         (state.commit, held, state.next_snapshot_id, state.size_bytes.max(target.size_bytes))
     };
-    let wanted = target.commit.expect("it is materialised");
+    let wanted = target.commit;
     let segments = &store.segments;
     let update = Update { segments, packer: nodes, owner: disk.id, epoch, tally: Mutex::default() };
     let mut commit = before;

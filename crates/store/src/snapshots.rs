@@ -124,15 +124,16 @@ impl Store {
     pub async fn clone_snapshot(&self, from: &SnapshotName, new: &Name) -> Result<DiskInfo> {
         let disk = self.find(&from.disk)?;
         self.check_domain(&disk)?;
-        self.materialised(&disk, &from.snapshot).await?;
+        let found = self.materialised(&disk, &from.snapshot).await?;
         let (snapshot, settings) = {
             let mut state = disk.state.lock();
-            let id = state.snapshot_named(&from.disk, &from.snapshot)?.id;
-            let snapshot = state.snapshots.iter_mut().find(|s| s.id == id).expect("found by name just now");
+            let settings = state.settings.clone();
+            let live = state.snapshots.iter_mut().find(|s| s.id == found.id && !s.removed);
+            let snapshot = live.ok_or_else(|| removed_meanwhile(&from.disk, &from.snapshot))?;
             snapshot.held += 1;
-            (snapshot.clone(), state.settings.clone())
+            (snapshot.clone(), settings)
         };
-        let commit = snapshot.commit.expect("it is materialised");
+        let commit = found.commit;
         let commit = if planted::is("clone-of-now") { disk.state.lock().commit } else { commit };
         let base = Base { disk: disk.id, epoch: snapshot.id };
         let made = self
@@ -173,27 +174,29 @@ impl Store {
         Ok(kept)
     }
 
-    async fn set_commit(&self, disk: &Arc<Disk>, target: &Snapshot) -> Result<()> {
+    async fn set_commit(&self, disk: &Arc<Disk>, target: &Materialised) -> Result<()> {
         let _alone = self.folding.lock().await;
         fold::round(self, Some(disk)).await?;
         // Were it removed by now, reclaim could have taken what is about to be referred to; from here on it cannot.
         let there = disk.state.lock().snapshot(target.id).is_some_and(|snapshot| !snapshot.removed);
         if !there {
-            let what = format!("snapshot '{}@{}' was removed meanwhile", disk.name, target.name);
-            return Err(Error::new(Kind::NotFound, what).remedy("choose another"));
+            return Err(removed_meanwhile(&disk.name, &target.name));
         }
         rollback::set_back(self, disk, target).await
     }
 
-    /// A snapshot with its commit.
-    async fn materialised(&self, disk: &Arc<Disk>, name: &Name) -> Result<Snapshot> {
-        let find = || disk.state.lock().snapshot_named(&disk.name, name).cloned();
-        if find()?.commit.is_none() {
+    /// A snapshot once the fold has reached it. Another of the same name, made meanwhile, is not taken for it.
+    async fn materialised(&self, disk: &Arc<Disk>, name: &Name) -> Result<Materialised> {
+        let id = disk.state.lock().snapshot_named(&disk.name, name)?.id;
+        loop {
+            let found = disk.state.lock().snapshot(id).filter(|s| !s.removed).cloned();
+            let found = found.ok_or_else(|| removed_meanwhile(&disk.name, name))?;
+            let Snapshot { name, size_bytes, commit, .. } = found;
+            if let Some(commit) = commit {
+                return Ok(Materialised { id, name, size_bytes, commit });
+            }
             self.fold(Some(disk)).await?;
         }
-        let snapshot = find()?;
-        debug_assert!(snapshot.commit.is_some(), "a fold reaches every mark before it");
-        Ok(snapshot)
     }
 
     /// Ranges (offset and length in bytes) that differ between a snapshot and another of the same disk, or now.
@@ -218,15 +221,30 @@ impl Store {
         within: Blocks,
     ) -> Result<Vec<Blocks>> {
         self.fold(Some(disk)).await?;
-        self.materialised(disk, since).await?;
+        let before = self.materialised(disk, since).await?;
+        // Pinned first, and then looked at: what a snapshot that is there refers to stays until the pin goes.
         let _pin = self.segments.pins.pin();
         let (before, after) = {
             let state = disk.state.lock();
-            let before = state.snapshot_named(&disk.name, since)?.commit;
-            (before.unwrap_or_default(), commit_of(&state, view)?)
+            let live = state.snapshot(before.id).filter(|s| !s.removed);
+            live.ok_or_else(|| removed_meanwhile(&disk.name, since))?;
+            (before.commit, commit_of(&state, view)?)
         };
         map::diff(&self.segments, &before.root, &after.root, within).await
     }
+}
+
+/// What is known of a snapshot that the fold has reached.
+pub(crate) struct Materialised {
+    pub(crate) id: u64,
+    pub(crate) name: Name,
+    pub(crate) size_bytes: u64,
+    pub(crate) commit: Commit,
+}
+
+fn removed_meanwhile(disk: &Name, snapshot: &Name) -> Error {
+    let what = format!("snapshot '{disk}@{snapshot}' was removed meanwhile");
+    Error::new(Kind::NotFound, what).remedy("choose another")
 }
 
 fn commit_of(state: &State, view: View) -> Result<Commit> {
