@@ -146,7 +146,10 @@ fn settle_repeats(seen: &[Seen], verdicts: &mut [Verdict]) {
 
 /// Gathers neighbours into frames and compresses them; returns the parts in order and the frames' bytes.
 pub(crate) fn pack(job: &[Piece], verdicts: &[Verdict]) -> (Vec<Packed>, Vec<u8>) {
-    let mut packing = Packing { out: Vec::new(), buffer: Vec::new(), group: Vec::new(), first: None };
+    let bytes: usize = job.iter().map(|piece| piece.data.len()).sum();
+    // For what does not compress and its headers; a frame needs some more while it is tried.
+    let buffer = Vec::with_capacity(bytes + bytes / 32);
+    let mut packing = Packing { out: Vec::new(), buffer, group: None, scattered: Vec::new() };
     for (index, ((piece, block, content), verdict)) in blocks(job).zip(verdicts).enumerate() {
         packing.block(index, piece, block, content, *verdict);
     }
@@ -159,29 +162,52 @@ pub(crate) fn pack(job: &[Piece], verdicts: &[Verdict]) -> (Vec<Packed>, Vec<u8>
 struct Packing<'a> {
     out: Vec<Packed>,
     buffer: Vec<u8>,
-    /// Contents of the frame being gathered.
-    group: Vec<u8>,
-    /// Its first block: number in the job, piece, address.
-    first: Option<(usize, &'a Piece, u64)>,
+    /// The frame being gathered.
+    group: Option<Group<'a>>,
+    /// Its contents, where they do not lie behind one another in one piece.
+    scattered: Vec<u8>,
+}
+
+struct Group<'a> {
+    /// The first block's number in the job.
+    index: usize,
+    /// Where the first block lies.
+    piece: &'a Piece,
+    block: u64,
+    blocks: usize,
+    /// The contents, while they lie in one piece.
+    whole: Option<&'a [u8]>,
 }
 
 impl<'a> Packing<'a> {
-    fn block(&mut self, index: usize, piece: &'a Piece, block: u64, content: &[u8], verdict: Verdict) {
+    fn block(&mut self, index: usize, piece: &'a Piece, block: u64, content: &'a [u8], verdict: Verdict) {
         let content = match verdict {
             Verdict::New => content,
             Verdict::Zero => return self.push_single(index, piece, block, Content::Zero),
             Verdict::Known(entry) => return self.push_single(index, piece, block, Content::Known(entry)),
             Verdict::Again => return self.push_single(index, piece, block, Content::Again),
         };
-        if let Some((_, first, at)) = self.first {
-            let next = at + (self.group.len() / BLOCK_BYTES) as u64;
-            // Frames begin at multiples of their largest size, so that neighbours written later make whole ones again.
-            if first.place != piece.place || next != block || block % FRAME_BLOCKS_MAX as u64 == 0 {
-                self.end_group();
+        // Frames begin at multiples of their largest size, so that neighbours written later make whole ones again.
+        let joins = |group: &Group<'_>| {
+            let next = group.block + group.blocks as u64;
+            group.piece.place == piece.place && next == block && block % FRAME_BLOCKS_MAX as u64 != 0
+        };
+        let Some(group) = self.group.as_mut().filter(|group| joins(group)) else {
+            self.end_group();
+            self.group = Some(Group { index, piece, block, blocks: 1, whole: Some(content) });
+            return;
+        };
+        group.blocks += 1;
+        let start = (group.block - group.piece.block) as usize * BLOCK_BYTES;
+        match group.whole.take() {
+            Some(_) if std::ptr::eq(group.piece, piece) => {
+                group.whole = Some(&piece.data[start..][..group.blocks * BLOCK_BYTES]);
+            }
+            whole => {
+                self.scattered.extend_from_slice(whole.unwrap_or_default());
+                self.scattered.extend_from_slice(content);
             }
         }
-        self.first.get_or_insert((index, piece, block));
-        self.group.extend_from_slice(content);
     }
 
     fn push_single(&mut self, index: usize, piece: &Piece, block: u64, content: Content) {
@@ -197,13 +223,13 @@ impl<'a> Packing<'a> {
     }
 
     fn end_group(&mut self) {
-        let Some((index, piece, block)) = self.first.take() else { return };
+        let Some(Group { index, piece, block, blocks, whole }) = self.group.take() else { return };
         let start = self.buffer.len();
-        frame::encode(&self.group, piece.compression, &mut self.buffer);
-        let blocks = (self.group.len() / BLOCK_BYTES) as u64;
+        frame::encode(whole.unwrap_or(&self.scattered), piece.compression, &mut self.buffer);
         let content = Content::Frame(start..self.buffer.len());
-        self.out.push(Packed { place: piece.place, owner: piece.owner, block, blocks, index, content });
-        self.group.clear();
+        let (place, owner, blocks) = (piece.place, piece.owner, blocks as u64);
+        self.out.push(Packed { place, owner, block, blocks, index, content });
+        self.scattered.clear();
     }
 }
 
@@ -268,6 +294,34 @@ mod tests {
     fn repeats_lean_on_something_stored() {
         // The second 9 is a repeat of one that was found, not stored: found itself, it needs nobody.
         assert_eq!(judged(&[9, 9], &[9]), "kk");
+    }
+
+    #[test]
+    fn neighbours_in_several_pieces_make_one_frame() {
+        let mut pieces = job(&[1, 2, 3]);
+        for (tag, block) in [(4u8, 11), (5, 12), (6, 14)] {
+            let data = ArenaSlice::copy_of(&[tag; 4096]);
+            pieces.push(Piece {
+                place: 0,
+                owner: 1,
+                block,
+                data,
+                compression: Compression::None,
+                dedupe: true,
+            });
+        }
+        pieces[0].compression = Compression::None;
+        let seen = look(&pieces, &FingerprintKey::derive(b"x"));
+        let verdicts = judge(&pieces, &seen, &vec![None; seen.len()]);
+        let (parts, mut buffer) = pack(&pieces, &verdicts);
+        let shape: Vec<_> = parts.iter().map(|p| (p.block, p.blocks)).collect();
+        assert_eq!(shape, [(8, 5), (14, 1)]);
+        let Content::Frame(range) = &parts[0].content else { panic!("it is new") };
+        let encoded = &mut buffer[range.clone()];
+        frame::place(encoded, 7);
+        let content = frame::decode(encoded, 7, None).unwrap();
+        let tags: Vec<u8> = content.chunks(BLOCK_BYTES).map(|block| block[100]).collect();
+        assert_eq!(tags, [1, 2, 3, 4, 5]);
     }
 
     #[test]

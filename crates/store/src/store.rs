@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use stonefold_engine::{Engine, JournalId};
 use stonefold_env::Env;
-use stonefold_types::{Error, Kind, Name, Result, Size};
+use stonefold_types::{AlignedBuf, Error, Kind, Name, Result, Size};
 use tokio::sync::Notify;
 
 /// How a store is run.
@@ -221,6 +221,10 @@ impl Store {
             let woken = self.fold_wake.notified();
             let timer = self.env.sleep(FOLD_INTERVAL);
             futures::future::select(Box::pin(woken), timer).await;
+            if self.budget.used() == 0 {
+                // Nobody has written for a while: what writing needs is needed elsewhere.
+                AlignedBuf::release_kept();
+            }
         }
     }
 

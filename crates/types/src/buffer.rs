@@ -51,6 +51,12 @@ impl AlignedBuf {
         AlignedBuf { start, len, capacity }
     }
 
+    /// Gives the kernel back all memory that is kept for later buffers.
+    pub fn release_kept() {
+        let kept = SHELF.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        kept.into_iter().for_each(|(start, capacity)| release(start, capacity));
+    }
+
     /// A copy of `bytes`.
     pub fn copy_of(bytes: &[u8]) -> Self {
         let mut buf = Self::stale(bytes.len());

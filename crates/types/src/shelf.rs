@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use std::ptr::NonNull;
 use std::sync::Mutex;
 
-/// Kept at most, in bytes, by the whole process: what the journal and the segments being filled go through in a moment.
-const KEPT_BYTES_MAX: usize = 64 << 20;
+/// Kept at most, in bytes, by the whole process: what a journal of the usual size gives back when it is folded, for the writes that
+/// come next. It was in use a moment ago, so that keeping it does not raise the most that is ever used.
+const KEPT_BYTES_MAX: usize = 256 << 20;
 
 /// What the process keeps.
 pub(crate) static SHELF: Mutex<Shelf> = Mutex::new(Shelf::new(KEPT_BYTES_MAX));
@@ -76,6 +77,15 @@ impl Shelf {
         }
         released
     }
+
+    /// Gives up everything; it is the caller's to release.
+    pub(crate) fn clear(&mut self) -> Vec<(NonNull<u8>, usize)> {
+        self.bytes = 0;
+        let classes = std::mem::take(&mut self.classes).into_iter();
+        classes
+            .flat_map(|(capacity, class)| class.idle.into_iter().map(move |Idle(start)| (start, capacity)))
+            .collect()
+    }
 }
 
 #[cfg(test)]
@@ -98,5 +108,6 @@ mod tests {
         assert_eq!(shelf.keep(run(6), 30), [(run(6), 30)], "the class of 40 is gone, and this one is full");
         assert_eq!((shelf.take(40), shelf.take(30)), (None, Some(run(5))));
         assert_eq!(shelf.keep(run(7), 101), [(run(7), 101)]);
+        assert_eq!((shelf.clear().len(), shelf.bytes, shelf.take(30)), (2, 0, None));
     }
 }
