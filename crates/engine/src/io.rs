@@ -18,8 +18,9 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use stonefold_types::AlignedBuf;
 
-/// The longest single request, in bytes: what the kernel takes at once and what keeps a ring's queue moving.
-const REQUEST_BYTES_MAX: usize = 16 << 20;
+/// The longest single write, in bytes: a segment goes in parts, so that the journal's small writes find their way in between. One of
+/// 16 MiB keeps a fast disk busy for some ten milliseconds.
+const REQUEST_BYTES_MAX: usize = 1 << 20;
 
 /// A way to files. Cheap to clone.
 #[derive(Clone)]

@@ -11,7 +11,7 @@
 //! A write of a sealed domain is sealed in a copy of its chunk just before that is appended: the chunk itself is what readers see
 //! until it is folded. A chunk without any is not copied.
 
-use crate::arena::{ArenaSlice, ArenaWriter};
+use crate::arena::{ArenaSlice, ArenaWriter, Rest};
 use crate::domains::{JournalSeed, RecordKey};
 use crate::gate::Gate;
 use crate::planted;
@@ -79,6 +79,8 @@ struct Queue {
     next_seq: u64,
     filling: Option<Chunk>,
     full: VecDeque<Chunk>,
+    /// Where the next chunk is built.
+    rest: Option<Rest>,
     failed: Option<Error>,
     /// Opens when the newest chunk there is is handed over.
     newest: Arc<Gate>,
@@ -116,6 +118,7 @@ impl Journal {
             next_seq: 0,
             filling: None,
             full: VecDeque::new(),
+            rest: None,
             failed: None,
             newest: Arc::default(),
             written: VecDeque::new(),
@@ -297,7 +300,7 @@ impl Journal {
         if queue.failed.is_some() {
             return None;
         }
-        let chunk = queue.full.pop_front().or_else(|| queue.filling.take())?;
+        let chunk = queue.full.pop_front().or_else(|| queue.end_chunk())?;
         let seq = queue.next_seq;
         queue.next_seq += 1;
         let start = queue.written.back().map_or_else(|| self.handed_below(), |(_, end)| *end);
@@ -352,20 +355,27 @@ impl Journal {
 }
 
 impl Queue {
+    /// The chunk being filled, which gets nothing more.
+    fn end_chunk(&mut self) -> Option<Chunk> {
+        let mut chunk = self.filling.take()?;
+        self.rest = Some(chunk.arena.split_rest());
+        Some(chunk)
+    }
+
     /// Room for a record of `bytes`, or for `count` records that take as much together, in the chunk being filled.
     fn begin_record(&mut self, bytes: usize, count: u32) -> Result<(Appended, &mut Chunk)> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
         if self.filling.as_ref().is_some_and(|chunk| !chunk.arena.has_room(bytes)) {
-            self.full.extend(self.filling.take());
+            let full = self.end_chunk();
+            self.full.extend(full);
         }
         let lsn = self.next_lsn;
         self.next_lsn += u64::from(count);
-        let newest = &mut self.newest;
-        let seed = &self.seed;
+        let (newest, seed, rest) = (&mut self.newest, &self.seed, &mut self.rest);
         let chunk = self.filling.get_or_insert_with(|| {
-            let chunk = Chunk::new(bytes, lsn, seed);
+            let chunk = Chunk::new(rest.take(), bytes, lsn, seed);
             *newest = chunk.handed.clone();
             chunk
         });
@@ -375,9 +385,9 @@ impl Queue {
 }
 
 impl Chunk {
-    fn new(bytes: usize, first_lsn: u64, seed: &[u8; 32]) -> Self {
-        let front = CHUNK_HEADER + PAYLOAD_HEADER;
-        let mut arena = ArenaWriter::new((front + bytes).max(CHUNK_BYTES_SOFT), CHUNK_HEADER);
+    fn new(rest: Option<Rest>, bytes: usize, first_lsn: u64, seed: &[u8; 32]) -> Self {
+        let needed = CHUNK_HEADER + PAYLOAD_HEADER + bytes;
+        let mut arena = ArenaWriter::new(rest, needed, CHUNK_BYTES_SOFT, CHUNK_HEADER);
         arena.push(&record::payload_header(first_lsn, seed));
         Chunk { arena, records: 0, handed: Arc::default(), sealed: Vec::new() }
     }

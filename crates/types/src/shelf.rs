@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::ptr::NonNull;
 use std::sync::Mutex;
 
-/// Kept at most, in bytes, by the whole process: what a journal of the usual size gives back when it is folded, for the writes that
+/// Kept at most, in bytes, by the whole process: most of what a journal of the usual size gives back when it is folded, for the writes that
 /// come next. It was in use a moment ago, so that keeping it does not raise the most that is ever used.
-const KEPT_BYTES_MAX: usize = 256 << 20;
+const KEPT_BYTES_MAX: usize = 128 << 20;
 
 /// What the process keeps.
 pub(crate) static SHELF: Mutex<Shelf> = Mutex::new(Shelf::new(KEPT_BYTES_MAX));
