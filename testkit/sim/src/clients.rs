@@ -25,13 +25,20 @@ pub struct Client {
     pub weather: Weather,
     /// Whether errors of the medium are to be expected.
     pub stormy: bool,
+    /// Whether the life may end right after a flush, when nothing but the flush has made anything durable.
+    pub mortal: bool,
 }
+
+/// A life that may ends after one flush in this many.
+const END_AFTER_FLUSH_ONE_IN: u64 = 16;
 
 /// Why a client stops.
 #[derive(Debug)]
 pub enum Stop {
     /// The medium failed, as it may in bad weather.
     Weather(Error),
+    /// It was told to.
+    Enough,
     /// The store did what it must not.
     Wrong(String),
 }
@@ -167,7 +174,8 @@ impl Client {
         let covered = self.story.lock().flush_begins();
         let _ = attachment.flush().await.map_err(|e| self.sort("flushes", e))?;
         self.story.lock().flush_ended(&covered);
-        Ok(())
+        let ends = self.mortal && self.throw(|dice| dice.one_in(END_AFTER_FLUSH_ONE_IN));
+        if ends { Err(Stop::Enough) } else { Ok(()) }
     }
 
     async fn read(&self, attachment: &Attachment, base: u64, bytes: u64) -> Done {

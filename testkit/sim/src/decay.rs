@@ -22,11 +22,12 @@ pub(crate) async fn scrub(world: &World, store: &Arc<Store>, weather: &Weather) 
     if weather.copies().count() == 1 || world.with_dice(|dice| dice.one_in(2)) {
         return Ok(());
     }
+    // What is mended would rot again while the rest is.
+    weather.set_rot(false);
     let scrubbed = store.scrub().await.map_err(|e| wrong("scrubbing", &e))?;
     if let Some(problem) = scrubbed.problems.first() {
         return Err(Stop::Wrong(format!("the scrub finds, and there is a sound copy: {problem}")));
     }
-    weather.set_rot(false);
     for copy in 0..weather.copies().count() {
         weather.copies().read_only_from(Some(copy));
         store.drop_cache();

@@ -140,7 +140,7 @@ impl Pool {
         let stormy = plan.forecast.failures_one_in > 0;
         let ended = self.world.run(plan.polls, async move {
             *tell.lock() = match one_life(world, weather, story, plan, stormy).await {
-                Err(Stop::Weather(_)) | Ok(()) => Ok(()),
+                Err(Stop::Weather(_) | Stop::Enough) | Ok(()) => Ok(()),
                 Err(Stop::Wrong(what)) => Err(what),
             };
         });
@@ -187,7 +187,9 @@ async fn one_life(
     let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
     for id in 0..clients {
         let (world, store, story) = (world.clone(), store.clone(), story.clone());
-        let client = Client { id, world: world.clone(), store, story, weather: weather.clone(), stormy };
+        let mortal = plan.end == End::Abrupt;
+        let client =
+            Client { id, world: world.clone(), store, story, weather: weather.clone(), stormy, mortal };
         let tell = tell.clone();
         world.env().spawn("client", async move {
             // Nobody listens any more once another client has stopped the life.
