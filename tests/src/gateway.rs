@@ -94,7 +94,11 @@ impl Place {
     /// # Errors
     /// When there is no binary.
     pub fn serve(&self, arguments: &[&str]) -> Result<Command> {
-        let mut command = process::tied_to_us(stonefold()?, "KILL");
+        Ok(self.serve_by(stonefold()?, arguments))
+    }
+
+    fn serve_by(&self, binary: &Path, arguments: &[&str]) -> Command {
+        let mut command = process::tied_to_us(binary, "KILL");
         command
             .arg("serve")
             .arg("--pool")
@@ -106,7 +110,7 @@ impl Place {
             .args(arguments)
             .env_remove("RUST_LOG")
             .env_remove("STONEFOLD_API");
-        Ok(command)
+        command
     }
 
     /// Starts a server that is not ready yet.
@@ -114,10 +118,14 @@ impl Place {
     /// # Errors
     /// When it cannot be started.
     pub fn begin(&self, arguments: &[&str]) -> Result<Starting> {
+        self.begin_by(stonefold()?, arguments)
+    }
+
+    fn begin_by(&self, binary: &Path, arguments: &[&str]) -> Result<Starting> {
         let log = OpenOptions::new().create(true).append(true).open(self.path("server.log"))?;
         let since = Stopwatch::start();
-        let mut child =
-            self.serve(arguments)?.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).spawn()?;
+        let mut command = self.serve_by(binary, arguments);
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).spawn()?;
         let said = listen(child.stdout.take().context("its output is a pipe")?)?;
         Ok(Starting { child: Some(child), said, since, log: self.path("server.log") })
     }
@@ -128,6 +136,14 @@ impl Place {
     /// When it does not get ready in time.
     pub fn start(&self, arguments: &[&str]) -> Result<Gateway> {
         self.begin(arguments)?.ready()
+    }
+
+    /// The same, with another binary than the one that is tested.
+    ///
+    /// # Errors
+    /// When it does not get ready in time.
+    pub fn start_by(&self, binary: &Path, arguments: &[&str]) -> Result<Gateway> {
+        self.begin_by(binary, arguments)?.ready()
     }
 
     /// Serves, and gives up at once as it must: what it said, and its exit status.

@@ -12,7 +12,9 @@
 //! | [`nbd`] | a client that keeps many requests in flight |
 //! | [`story`], [`judge`] | what was done to the disks, and whether what is found after a crash may be |
 //! | [`load`], [`keeper`] | clients that write, and one that snapshots and clones, while the server is killed |
+//! | [`qemu`] | QEMU's NBD client, which reconnects; in front of other clients |
 //! | [`tools`] | foreign programs; [`mounts`]: file systems and loop devices, for root |
+//! | [`postgres`] | a database server, as a user of its own |
 //! | [`chance`] | randomness from a seed |
 
 pub mod binary;
@@ -23,5 +25,7 @@ pub mod keeper;
 pub mod load;
 pub mod mounts;
 pub mod nbd;
+pub mod postgres;
+pub mod qemu;
 pub mod story;
 pub mod tools;

@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use stonefold_guest::time::Deadline;
+use stonefold_guest::time::{Deadline, Stopwatch};
 use stonefold_model::Step;
 use stonefold_nbd::wire::request::{Command, Request, flag};
 
@@ -52,6 +52,10 @@ pub struct World {
     pub acked: AtomicU64,
     /// Requests sent again after a death.
     pub resent: AtomicU64,
+    /// The longest that an answer took, in nanoseconds; whoever measures sets it back.
+    pub longest_nanos: AtomicU64,
+    /// Whether clients trim: what stands between them and the server may take a trim for a hint.
+    pub trims: bool,
     failure: Mutex<Option<String>>,
 }
 
@@ -68,8 +72,16 @@ impl World {
             server: AtomicU64::new(0),
             acked: AtomicU64::new(0),
             resent: AtomicU64::new(0),
+            longest_nanos: AtomicU64::new(0),
+            trims: true,
             failure: Mutex::new(None),
         }
+    }
+
+    /// The same with clients that do not trim.
+    #[must_use]
+    pub fn without_trims(self) -> Self {
+        World { trims: false, ..self }
     }
 
     /// The story. A client that panicked fails the test elsewhere.
@@ -102,6 +114,7 @@ struct Flight {
     expected: Option<Vec<u8>>,
     /// Relative to the region, in bytes: nothing else touches it meanwhile.
     range: (u64, u64),
+    since: Stopwatch,
 }
 
 impl Flight {
@@ -297,7 +310,7 @@ impl Client {
             8..20 => self.read(range.0, range.1),
             20..28 => self.zero(Command::WriteZeroes, fua | flag::NO_HOLE, range),
             28..34 => self.zero(Command::WriteZeroes, fua, range),
-            34..40 => self.zero(Command::Trim, fua, range),
+            34..40 if self.world.trims => self.zero(Command::Trim, fua, range),
             _ => self.write(fua, range),
         })
     }
@@ -318,7 +331,7 @@ impl Client {
     fn flight(&self, command: Command, flags: u16, range: (u64, u64)) -> Flight {
         let offset = if range.1 == 0 { 0 } else { self.base + range.0 };
         let request = Request { flags, command, cookie: 0, offset, length: range.1 };
-        Flight { request, entries: Vec::new(), expected: None, range }
+        Flight { request, entries: Vec::new(), expected: None, range, since: Stopwatch::start() }
     }
 
     fn read(&self, offset: u64, len: u64) -> Flight {
@@ -379,11 +392,11 @@ impl Session<'_> {
     }
 
     fn answered(&self, reply: Reply) {
-        let Some(flight) =
-            self.lock().open.get(&reply.cookie).map(|flight| {
-                (flight.request, flight.entries.clone(), flight.expected.clone(), flight.range)
-            })
-        else {
+        let Some(flight) = self.lock().open.get(&reply.cookie).map(|flight| {
+            let took = flight.since.elapsed().as_nanos() as u64;
+            self.world.longest_nanos.fetch_max(took, SeqCst);
+            (flight.request, flight.entries.clone(), flight.expected.clone(), flight.range)
+        }) else {
             return self.world.fail(format!("client {}: a reply to no request", self.client));
         };
         let (request, entries, expected, (offset, len)) = flight;

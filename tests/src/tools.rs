@@ -17,6 +17,7 @@ fn package(program: &str) -> &'static str {
     match program {
         "qemu-img" | "qemu-io" | "qemu-nbd" => "qemu-utils",
         "nbdinfo" | "nbdcopy" | "nbdfuse" => "libnbd-bin",
+        "qemu-storage-daemon" => "qemu-system-common",
         "nbdkit" => "nbdkit",
         "fio" => "fio",
         "mkfs.ext4" | "e2fsck" => "e2fsprogs",
@@ -91,13 +92,34 @@ impl Beside {
         process::wait(&mut self.child, BESIDE_MAX).map(drop).with_context(|| self.called.clone())
     }
 
+    /// SIGINT, for a program that ends in good order by it.
+    ///
+    /// # Errors
+    /// When it is gone.
+    pub fn interrupt(&self) -> Result<()> {
+        Ok(rustix::process::kill_process(
+            rustix::process::Pid::from_child(&self.child),
+            rustix::process::Signal::INT,
+        )?)
+    }
+
+    /// Whether it runs still.
+    pub fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
     /// SIGKILL.
     pub fn kill(self) {}
+
+    /// The same, of what is still needed: for its own end.
+    pub(crate) fn end(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 impl Drop for Beside {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.end();
     }
 }

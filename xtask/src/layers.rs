@@ -17,7 +17,7 @@ const FLOORS: &[&[&str]] = &[
     &["stonefold-server"],
     &["stonefold-cli"],
     &["stonefold-model"],
-    &["stonefold-sim", "stonefold-guest"],
+    &["stonefold-sim", "stonefold-fuzz", "stonefold-guest"],
     &["stonefold-quickstart", "stonefold-e2e"],
     &["xtask"],
 ];

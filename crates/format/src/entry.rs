@@ -139,7 +139,8 @@ impl Entry {
 
     /// The address of the first block of its frame, if the hint holds: the identity of the frame.
     pub fn frame_address(&self) -> u64 {
-        self.address - self.hint.index() as u64
+        // Any bits are an entry: one that points before the first slot of all finds no sound frame.
+        self.address.saturating_sub(self.hint.index() as u64)
     }
 
     /// Its 16 bytes.

@@ -20,6 +20,7 @@
 //! one, or up to now. *State* of a snapshot: 0 alive, 1 removed, and waiting for reclaim. *Reclaimed*: of a removed disk,
 //! blocks before this one were given back.
 
+use crate::bounds::{disk_size, epoch, lsn};
 use crate::document::{self, DocumentKind};
 use crate::domains::{compression, put_compression};
 use crate::entry::{ENTRY_BYTES, Entry};
@@ -149,13 +150,13 @@ impl Head {
             domain: reader.u16()?,
             name: Name::new(reader.text()?)?,
             created: reader.u64()?,
-            size_bytes: reader.u64()?,
+            size_bytes: disk_size(&mut reader)?,
             settings: settings(&mut reader)?,
             origin: origin(&mut reader)?,
             base: base(&mut reader)?,
-            folded_lsn: reader.u64()?,
+            folded_lsn: lsn(&mut reader)?,
             commit: commit(&mut reader)?,
-            next_snapshot_id: reader.u64()?,
+            next_snapshot_id: epoch(&mut reader)?,
             reclaimed: reader.u64()?,
             changes: refs(&mut reader)?,
             deaths: refs(&mut reader)?,
@@ -200,7 +201,7 @@ fn origin(reader: &mut Reader<'_>) -> Result<Option<SnapshotName>> {
 fn base(reader: &mut Reader<'_>) -> Result<Option<Base>> {
     match reader.u8()? {
         0 => Ok(None),
-        _ => Ok(Some(Base { disk: reader.u64()?, epoch: reader.u64()? })),
+        _ => Ok(Some(Base { disk: reader.u64()?, epoch: epoch(reader)? })),
     }
 }
 
@@ -239,11 +240,11 @@ fn snapshots(reader: &mut Reader<'_>) -> Result<Vec<SnapshotRecord>> {
     let mut snapshots = Vec::new();
     for _ in 0..count {
         snapshots.push(SnapshotRecord {
-            id: reader.u64()?,
+            id: epoch(reader)?,
             removed: reader.u8()? != 0,
             name: Name::new(reader.text()?)?,
             created: reader.u64()?,
-            size_bytes: reader.u64()?,
+            size_bytes: disk_size(reader)?,
             commit: commit(reader)?,
             deaths: refs(reader)?,
         });

@@ -20,6 +20,7 @@
 //! | [`export`] | a domain's keys as a text to be locked away | wherever its owner keeps it |
 
 pub mod account;
+mod bounds;
 pub mod chunk;
 pub mod document;
 pub mod domains;

@@ -18,6 +18,7 @@
 //! `seed`, randomness that all chunks of a journal share and no other journal has ([`crate::seal`]); the position is the record's
 //! lsn, and bound to it are the 32 bytes before the data.
 
+use crate::bounds::{disk_size, epoch, extent, lsn};
 use crate::seal::{SealKey, TAG_BYTES};
 use crate::wire::{Reader, Writer};
 use stonefold_types::{BLOCK_BYTES, Name, Result};
@@ -192,7 +193,7 @@ pub struct Payload<'a> {
 /// Reads the front of a payload.
 pub fn decode(payload: &[u8]) -> Result<Payload<'_>> {
     let mut reader = Reader::new(payload, "a journal chunk");
-    let first_lsn = reader.u64()?;
+    let first_lsn = lsn(&mut reader)?;
     let seed = reader.bytes(32)?.try_into().expect("as many as asked for");
     Ok(Payload { first_lsn, seed, records: Records { reader } })
 }
@@ -209,20 +210,23 @@ impl<'a> Records<'a> {
         let (domain, key_version, disk) = (reader.u16()?, reader.u32()?, reader.u64()?);
         let change = match kind {
             1 => {
-                let (block, blocks) = (reader.u64()?, reader.u64()?);
+                let (block, blocks) = extent(reader)?;
                 Change::Write { block, data: data(reader, blocks, 0)? }
             }
-            2 => Change::Zero { block: reader.u64()?, blocks: reader.u64()? },
+            2 => {
+                let (block, blocks) = extent(reader)?;
+                Change::Zero { block, blocks }
+            }
             3 => Change::Mark {
-                snapshot: reader.u64()?,
+                snapshot: epoch(reader)?,
                 created: reader.u64()?,
-                size_bytes: reader.u64()?,
+                size_bytes: disk_size(reader)?,
                 name: Name::new(reader.text()?)?,
             },
-            4 => Change::Unmark { snapshot: reader.u64()? },
-            5 => Change::Resize { size_bytes: reader.u64()? },
+            4 => Change::Unmark { snapshot: epoch(reader)? },
+            5 => Change::Resize { size_bytes: disk_size(reader)? },
             6 => {
-                let (block, blocks) = (reader.u64()?, reader.u64()?);
+                let (block, blocks) = extent(reader)?;
                 let sealed = data(reader, blocks, TAG_BYTES)?;
                 Change::Sealed(SealedWrite { block, blocks, domain, key_version, sealed })
             }

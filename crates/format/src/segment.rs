@@ -22,7 +22,7 @@
 //! A segment can be written anew as its next *generation*, object `segment/ID.GENERATION`, without the frames, or the
 //! blocks of frames, that nothing refers to any more. Each block keeps its slot; a frame holds consecutive slots, always.
 
-use crate::entry::{FRAME_ALIGN, SEGMENT_BYTES_MAX, SLOTS_MAX, SegmentId};
+use crate::entry::{FRAME_ALIGN, FRAME_BLOCKS_MAX, SEGMENT_BYTES_MAX, SLOTS_MAX, SegmentId};
 use crate::fingerprint::{FINGERPRINT_BYTES, Fingerprint};
 use crate::frame;
 use crate::seal::{DataKey, SealKey, Secret, TAG_BYTES};
@@ -370,7 +370,8 @@ impl Footer {
         let whole = footer.fingerprints == 0 || footer.fingerprints == footer.slots;
         let few = footer.slots <= SLOTS_MAX
             && footer.frames <= footer.slots
-            && footer.samples <= footer.fingerprints;
+            && footer.samples <= footer.fingerprints
+            && footer.index_offset <= SEGMENT_BYTES_MAX as u64;
         if whole && few { Ok(footer) } else { Err(wrong("contradicts itself")) }
     }
 
@@ -398,6 +399,28 @@ impl Footer {
         (0..self.samples).map(|_| Ok((reader.u32()?, Fingerprint::decode(&reader.id()?)))).collect()
     }
 
+    /// Whether frames lie one behind another, slots too, and hold as many blocks as the footer says: a reader counts on it.
+    fn check_records(&self, records: &[IndexRecord]) -> Result<()> {
+        let (mut next_slot, mut held) = (0, 0);
+        for record in records {
+            let blocks = u32::from(record.blocks);
+            let end = u64::from(record.offset) + u64::from(record.length);
+            let sound = (1..=FRAME_BLOCKS_MAX as u32).contains(&blocks)
+                && (next_slot..=SLOTS_MAX - blocks).contains(&record.first_slot)
+                && end <= self.index_offset;
+            if !sound {
+                let what = format!("the index of segment {} contradicts itself: {record:?}", self.id);
+                return Err(Error::new(Kind::Corrupt, what));
+            }
+            (next_slot, held) = (record.first_slot + blocks, held + blocks);
+        }
+        if held == self.slots {
+            return Ok(());
+        }
+        let what = format!("the index of segment {} names {held} blocks of {}", self.id, self.slots);
+        Err(Error::new(Kind::Corrupt, what))
+    }
+
     /// Reads and verifies the index and the fingerprints: those of the blocks of the first frame, of the second, ….
     pub fn decode_index(&self, bytes: &[u8]) -> Result<(Vec<IndexRecord>, Vec<Fingerprint>)> {
         if bytes.len() != self.index_bytes() || xxh3_64(bytes) != self.index_check {
@@ -418,6 +441,7 @@ impl Footer {
                 place: reader.u64()?,
             });
         }
+        self.check_records(&records)?;
         let fingerprints = (0..self.fingerprints).map(|_| Ok(Fingerprint::decode(&reader.id()?)));
         Ok((records, fingerprints.collect::<Result<_>>()?))
     }

@@ -1,9 +1,11 @@
-//! The data thread: the doors, the store's tasks and the engine's ring on one runtime.
+//! The data thread: the doors, the store's tasks and the engine's ring on one runtime; how they end.
 
 use crate::access::Access;
 use crate::doors::{Door, Doors};
 use crate::{ApiAddress, Config, engines};
+use futures::future::select;
 use std::sync::Arc;
+use std::time::Duration;
 use stonefold_engine::uring;
 use stonefold_env::{Env, SystemWorld};
 use stonefold_nbd::{Metrics, Server, Tls};
@@ -12,6 +14,9 @@ use stonefold_tls::Acceptor;
 use stonefold_types::{Error, Result};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::{oneshot, watch};
+
+/// How long a stop waits, with doors open, for everything to be folded: a full journal on a slow disk. What is left is replayed.
+const LAST_FOLD_MAX: Duration = Duration::from_secs(20);
 
 /// What the other threads get from it once everything is open.
 pub(crate) struct Opened {
@@ -23,7 +28,7 @@ pub(crate) struct Opened {
     pub(crate) nbd: Arc<Metrics>,
 }
 
-/// Runs a server's data side to its end: opens, tells `opened`, serves until `stop`, closes the store.
+/// Runs a server's data side to its end: opens, tells `opened`, serves until `stop`, folds, closes the doors, leaves the store.
 /// A failure to open is told through `opened`, one to close is returned.
 pub(crate) fn run(
     config: &Config,
@@ -45,15 +50,39 @@ pub(crate) fn run(
                 return Ok(());
             }
         };
-        let store = all.store.clone();
+        let (env, store) = (all.env.clone(), all.store.clone());
         // Whoever waits may have given up; then `stop` says so at once.
         let _ = opened.send(Ok(all));
-        doors.serve(&server, stop).await;
-        tracing::info!("doors are closed; folding what the journal holds");
-        store.close().await?;
-        tracing::info!("stopped; everything is folded");
+        let (close, closing) = watch::channel(false);
+        let told = async {
+            fold_before_closing(&env, &store, stop).await;
+            // The doors may have ended by themselves.
+            let _ = close.send(true);
+        };
+        futures::join!(doors.serve(&server, closing), told);
+        tracing::info!("doors are closed");
+        store.leave().await?;
+        tracing::info!("stopped; what came while it folded for the last time is in the journal");
         Ok(())
     })
+}
+
+/// Once told to stop, has everything folded while clients go on: so they are kept waiting for the journal's last sync and for
+/// nothing else, and the next start has little to replay.
+async fn fold_before_closing(env: &Env, store: &Arc<Store>, mut stop: watch::Receiver<bool>) {
+    // A sender that is gone means stop, too.
+    let _ = stop.wait_for(|stop| *stop).await;
+    tracing::info!("folding what the journal holds; doors close when that is done");
+    let (tell, told) = oneshot::channel();
+    let of_fold = store.clone();
+    // A task of its own, because a round is not broken off by dropping it: leaving tells it to end.
+    env.spawn("last fold", async move {
+        if let Err(error) = of_fold.fold_everything().await {
+            tracing::warn!("what the journal holds stays there for the next start: {error}");
+        }
+        let _ = tell.send(());
+    });
+    select(told, env.sleep(LAST_FOLD_MAX)).await;
 }
 
 async fn open(config: &Config) -> Result<(Doors, Server<Arc<Store>>, Opened)> {

@@ -6,6 +6,8 @@
 //! physical form.
 
 use crate::cache::Cache;
+use crate::segments;
+use crate::sound;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -95,7 +97,9 @@ impl Accounts {
                 Err(error) => return Err(lost(error)),
             }
         };
-        let shard = Arc::new(account::decode(&bytes, object)?);
+        let decode = |bytes: &[u8]| account::decode(bytes, object);
+        let (shard, _) = sound::decode(&*self.engine, &object_key(object), 0, &bytes, decode).await?;
+        let shard = Arc::new(shard);
         let weight = shard.values().map(|account| account.slots.len() * size_of::<Slot>()).sum::<usize>();
         self.shards.insert(object, shard.clone(), weight as u64);
         Ok(shard)
@@ -113,10 +117,21 @@ impl Accounts {
 
     /// Looks up the physical form of a segment of which `tried` was not found; `None` when there is no other.
     pub(crate) async fn newer_generation(&self, segment: SegmentId, tried: u8) -> Result<Option<u8>> {
-        let shard = self.shard(shard_of(segment)).await?;
-        let newest = shard.get(&segment).map_or(0, |account| account.generation);
+        let newest = match self.shard(shard_of(segment)).await {
+            Ok(shard) => shard.get(&segment).map_or(0, |account| account.generation),
+            // The forms themselves tell, too: each means the same, and what is read from one is verified.
+            Err(error) if error.kind() == Kind::Corrupt => self.newest_form(segment).await?,
+            Err(error) => return Err(error),
+        };
         self.set_generation(segment, newest);
         Ok((newest != tried).then_some(newest))
+    }
+
+    /// The newest physical form of a segment by its name alone; 0 when there is none.
+    pub(crate) async fn newest_form(&self, segment: SegmentId) -> Result<u8> {
+        let listed = self.engine.list(segments::key(segment, 0).as_str(), None, LIST_LIMIT).await?;
+        let forms = listed.iter().filter_map(|one| segments::form_of(&one.key));
+        Ok(forms.filter(|(id, _)| *id == segment).map(|(_, generation)| generation).max().unwrap_or(0))
     }
 
     pub(crate) fn set_generation(&self, segment: SegmentId, generation: u8) {
@@ -217,16 +232,22 @@ pub(crate) async fn put_ledger(engine: &dyn Engine, builder: LedgerBuilder) -> R
 
 impl Accounts {
     pub(crate) async fn read_changes(&self, at: &LedgerRef) -> Result<Changes> {
-        Changes::decode(&self.read_section(at).await?, at.id)
+        self.read_section(at, |bytes| Changes::decode(bytes, at.id)).await
     }
 
     pub(crate) async fn read_deaths(&self, at: &LedgerRef) -> Result<Deaths> {
-        decode_deaths(&self.read_section(at).await?, at.id)
+        self.read_section(at, |bytes| decode_deaths(bytes, at.id)).await
     }
 
-    async fn read_section(&self, at: &LedgerRef) -> Result<bytes::Bytes> {
+    async fn read_section<T>(
+        &self,
+        at: &LedgerRef,
+        decode: impl Fn(&[u8]) -> Result<T> + Send + Sync,
+    ) -> Result<T> {
         self.reads.fetch_add(1, Ordering::Relaxed);
-        self.engine.get_range(&ledger_key(at.id), at.offset.into(), at.length as usize).await.map_err(lost)
+        let (key, offset) = (ledger_key(at.id), at.offset.into());
+        let read = self.engine.get_range(&key, offset, at.length as usize).await.map_err(lost)?;
+        sound::decode(&*self.engine, &key, offset, &read, decode).await.map(|(section, _)| section)
     }
 }
 

@@ -179,7 +179,7 @@ impl Attachment {
         let (qos, flow) = (&self.hold.store.qos, &self.hold.disk.flow);
         qos.pass_limit(flow, data.len() as u64).await;
         let _place = qos.enter(flow, Lane::Writes, data.len() as u64).await;
-        let taken = self.hold.store.budget.take(room).await?;
+        let taken = self.hold.store.take_room(room).await?;
         let (lsn, handed) = self.append(offset, data, room).await?;
         // The layer has it now, and the fold gives it back.
         taken.keep();
@@ -262,7 +262,8 @@ impl Attachment {
         if fua && planted::is("fua-ignored") {
             return Ok(());
         }
-        if fua || hold.disk.state.lock().settings.durability == Durability::Ack {
+        let ack = || hold.disk.state.lock().settings.durability == Durability::Ack;
+        if fua || (ack() && !planted::is("ack-ignored")) {
             hold.store.journal.make_durable(lsn + 1).await?;
         }
         Ok(())

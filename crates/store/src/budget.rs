@@ -36,8 +36,26 @@ pub(crate) struct Budget {
 #[derive(Default)]
 struct State {
     used: u64,
+    /// Requests that wait for room.
+    waiting: usize,
     blocked: Option<Error>,
     refused: Option<Error>,
+}
+
+/// Somebody waits, until he is served or goes.
+struct Waiting<'a>(&'a Budget);
+
+impl<'a> Waiting<'a> {
+    fn new(budget: &'a Budget) -> Self {
+        budget.state.lock().waiting += 1;
+        Waiting(budget)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().waiting -= 1;
+    }
 }
 
 impl Budget {
@@ -48,6 +66,7 @@ impl Budget {
     /// Waits for room for `bytes`, and takes it until what is returned is dropped, or [kept](Taken::keep) for good. One request may exceed the whole budget, alone. Fails when the fold
     /// is [blocked](Budget::block).
     pub(crate) async fn take(&self, bytes: u64) -> Result<Taken<'_>> {
+        let mut waiting = None;
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
@@ -65,8 +84,21 @@ impl Budget {
                     return Err(error.clone());
                 }
             }
+            waiting.get_or_insert_with(|| Waiting::new(self));
             changed.await;
         }
+    }
+
+    /// Whether a request of `bytes` would have to wait.
+    pub(crate) fn is_short_of(&self, bytes: u64) -> bool {
+        let used = self.state.lock().used;
+        used > 0 && used + bytes > self.bytes_max
+    }
+
+    /// How much of it is used, in thousandths; all of it when somebody waits for more than is left.
+    pub(crate) fn filled(&self) -> u64 {
+        let state = self.state.lock();
+        if state.waiting > 0 { 1000 } else { state.used * 1000 / self.bytes_max.max(1) }
     }
 
     /// Takes room without asking: for what was admitted before a restart, and for changes that free space.

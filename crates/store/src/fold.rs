@@ -203,6 +203,7 @@ async fn pack_jobs(
 ) -> Result<()> {
     let (jobs, places) = jobs(store, parts);
     for job in jobs {
+        store.check_staying()?;
         if waiting.len() == JOBS_MAX {
             place_next(store, packers, fresh, waiting, parts, &places).await?;
         }
@@ -380,6 +381,7 @@ async fn write_maps(store: &Store, packer: &Packer, parts: &mut [Part]) -> Resul
                 part.failed = Some(error.context(format!("the map of disk '{}'", part.disk.name)));
             }
             packer.throttle().await?;
+            store.check_staying()?;
         }
         if planted::is("head-before-nodes") {
             continue;
@@ -433,7 +435,9 @@ async fn commit(store: &Store, part: &Part) -> Result<()> {
     let draft = |head: &mut Head, state: &State| {
         head.commit = newest;
         head.folded_lsn = head.folded_lsn.max(last_lsn);
-        head.size_bytes = part.layers.iter().rev().find_map(|l| l.size_bytes).unwrap_or(head.size_bytes);
+        let mut sizes = part.layers.iter().filter_map(|layer| layer.size_bytes);
+        let size = if planted::is("resize-first-wins") { sizes.next() } else { sizes.next_back() };
+        head.size_bytes = size.unwrap_or(head.size_bytes);
         for (id, commit) in marked() {
             let Some(snapshot) = state.snapshot(id) else { continue };
             // The gap that was open until now ends with it.

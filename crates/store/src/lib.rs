@@ -38,6 +38,7 @@ mod rewrite;
 mod rollback;
 mod segments;
 mod snapshots;
+mod sound;
 mod status;
 mod store;
 mod sweep;

@@ -8,6 +8,7 @@ pub const BUGS: &[(&str, &str)] = &[
     ("sync-skipped", "a flush is answered without the journal having been made durable"),
     ("flush-at-once", "a flush is answered without asking for anything"),
     ("fua-ignored", "a FUA write is acknowledged like any other"),
+    ("ack-ignored", "a write to an ack disk is acknowledged like any other"),
     ("handed-early", "a write is acknowledged before the journal has it"),
     ("sync-covers-later", "what was appended during a sync counts as synced"),
     ("fold-before-durable", "records are folded that are not durable in the journal"),
@@ -39,6 +40,14 @@ pub const BUGS: &[(&str, &str)] = &[
     ("shared-not-counted", "a reference made by dedupe is not counted"),
     ("idle-not-forgotten", "dedupe goes on pointing at blocks that reclaim is about to condemn"),
     ("clone-frees-all", "removing a clone frees what it has from its origin"),
+    ("left-unsynced", "a server that leaves in a hurry does not make its journal durable"),
+    ("shrink-keeps", "what a shrink cuts off comes back when the disk grows"),
+    ("resize-not-replayed", "a resize that was not folded is undone by a crash"),
+    ("resize-first-wins", "a head gets the first of several sizes, not the last"),
+    ("write-behind-end", "a write that waited while the disk shrank is taken all the same"),
+    ("damage-reads-as-zeros", "a frame that fails its checksum reads as zeros"),
+    ("copies-not-asked", "a damaged frame is an error although another copy is sound"),
+    ("scrub-heals-nothing", "a scrub does not look at the other copies"),
     ("resolve-drops-gap", "a read takes the gap between two extents for zeros"),
 ];
 

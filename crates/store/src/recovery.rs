@@ -259,6 +259,7 @@ fn apply(disk: &Disk, lsn: u64, change: Change<'_>) {
             state.apply_mark(snapshot, lsn, name, created, size_bytes);
         }
         Change::Unmark { snapshot } => state.apply_unmark(snapshot, lsn),
+        Change::Resize { .. } if planted::is("resize-not-replayed") => state.active.note(lsn, 0),
         Change::Resize { size_bytes } => {
             state.active.note(lsn, 0);
             state.active.size_bytes = Some(size_bytes);

@@ -5,11 +5,13 @@
 //! was not verified. What is sealed is opened and sealed again, by the newest key of its domain; where the domain is not open, the
 //! segment stays as it is until it is. The accounts name the new form by one swap; then the old one goes, once nobody is left who might read it.
 
+use crate::check;
 use crate::reclaim::{Reclaimed, delete_form, swap_shard};
 use crate::segments;
 use crate::store::Store;
 use bytes::Bytes;
 use std::ops::Range;
+use std::sync::Arc;
 use stonefold_format::account::{Account, Shard, Slot, shard_of};
 use stonefold_format::entry::SegmentId;
 use stonefold_format::fingerprint::Fingerprint;
@@ -77,18 +79,36 @@ async fn write_anew(store: &Store, segment: SegmentId, account: &Account) -> Res
     let opener = store.segments.key(segment, account.generation).await?;
     // How long it is shows when it is there; most are full.
     store.pace_reclaim(segments::SEGMENT_FRAMES_BYTES as u64).await;
-    let (object, _) = store.engine.get(&segments::key(segment, account.generation)).await?;
-    let (next, slots) = (account.generation + 1, account.slots.clone());
-    let scope = store.segments.keyring.scope(Header::decode(&object, segment)?.domain)?;
-    let form = Form { segment, generation: next, scope, seed: store.env.random() };
-    let built = store.env.offload(move || build(form, &object, opener.as_deref(), &slots)).await?;
+    let before = segments::key(segment, account.generation);
+    let (object, _) = store.engine.get(&before).await?;
+    let built = match build_next(store, segment, account, &opener, object.clone()).await {
+        // Nothing was moved that was not verified; perhaps another copy is sound.
+        Err(error) if error.kind() == Kind::Corrupt => {
+            let object = check::healed(store, segment, &before, object).await?;
+            build_next(store, segment, account, &opener, object).await?
+        }
+        done => done?,
+    };
     let bytes = built.len() as u64;
     store.pace_reclaim(bytes).await;
-    let key = segments::key(segment, next);
+    let key = segments::key(segment, account.generation + 1);
     // A form that an earlier pass left over when it was broken off: no account names it.
     store.engine.delete(&key).await?;
     store.engine.put_new(&key, built).await?;
     Ok(bytes)
+}
+
+async fn build_next(
+    store: &Store,
+    segment: SegmentId,
+    account: &Account,
+    opener: &Option<Arc<SealKey>>,
+    object: Bytes,
+) -> Result<Bytes> {
+    let scope = store.segments.keyring.scope(Header::decode(&object, segment)?.domain)?;
+    let form = Form { segment, generation: account.generation + 1, scope, seed: store.env.random() };
+    let (opener, slots) = (opener.clone(), account.slots.clone());
+    store.env.offload(move || build(form, &object, opener.as_deref(), &slots)).await
 }
 
 /// A physical form that is about to be.

@@ -8,6 +8,8 @@ use crate::accounts::Accounts;
 use crate::cache::Cache;
 use crate::domains::Keyring;
 use crate::pins::Pins;
+use crate::planted;
+use crate::sound;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -220,24 +222,34 @@ impl Segments {
             return Ok(found);
         }
         let form = key(segment, generation);
-        let mut header = self.engine.get_range(&form, 0, SEGMENT_HEADER).await?;
-        if Header::decode(&header, segment).is_err() {
-            let sound = |bytes: &[u8]| Header::decode(bytes, segment).is_ok();
-            if let Some(repaired) = self.engine.repair(&form, 0, SEGMENT_HEADER, &sound).await? {
-                self.counters.healed.fetch_add(repaired.healed.into(), Ordering::Relaxed);
-                header = repaired.bytes;
-            }
-        }
-        let found = self.key_by_header(&header, segment)?.map(Arc::new);
+        let header = self.engine.get_range(&form, 0, SEGMENT_HEADER).await?;
+        let header = self.sound(&form, 0, &header, |bytes| Header::decode(bytes, segment)).await?;
+        let found = self.key_of(&header)?.map(Arc::new);
         self.keys.insert(cached_as, found.clone(), size_of::<SealKey>() as u64);
         Ok(found)
     }
 
     /// The same, from the front of the form. Fails with `WrongKey` when the domain is not open.
     pub(crate) fn key_by_header(&self, form: &[u8], segment: SegmentId) -> Result<Option<SealKey>> {
-        let header = Header::decode(form, segment)?;
+        self.key_of(&Header::decode(form, segment)?)
+    }
+
+    fn key_of(&self, header: &Header) -> Result<Option<SealKey>> {
         let Some(version) = header.key_version else { return Ok(None) };
         self.keyring.data_key(header.domain, version).map(|data| Some(header.seal_key(&data)))
+    }
+
+    /// A decoded part of a form, from whichever copy is sound.
+    async fn sound<T>(
+        &self,
+        form: &Key,
+        offset: u64,
+        read: &Bytes,
+        decode: impl Fn(&[u8]) -> Result<T> + Send + Sync,
+    ) -> Result<T> {
+        let (decoded, healed) = sound::decode(&*self.engine, form, offset, read, decode).await?;
+        self.counters.healed.fetch_add(healed, Ordering::Relaxed);
+        Ok(decoded)
     }
 
     /// Keeps no keys: a domain is shredded.
@@ -268,7 +280,13 @@ impl Segments {
                 let address = segment.0 << 20 | u64::from(record.first_slot);
                 let content = match self.content(&raw, address, form).await {
                     Err(error) if error.kind() == Kind::Corrupt => {
-                        self.heal_frame(segment, generation, &record).await?.ok_or(error)?
+                        match self.heal_frame(segment, generation, &record).await? {
+                            Some(content) => content,
+                            None if planted::is("damage-reads-as-zeros") => {
+                                vec![0; usize::from(record.blocks) * BLOCK_BYTES].into()
+                            }
+                            None => return Err(error),
+                        }
                     }
                     done => done?,
                 };
@@ -284,6 +302,9 @@ impl Segments {
         generation: u8,
         record: &IndexRecord,
     ) -> Result<Option<Bytes>> {
+        if planted::is("copies-not-asked") {
+            return Ok(None);
+        }
         let address = segment.0 << 20 | u64::from(record.first_slot);
         let form = key(segment, generation);
         // Without one a sealed frame is not taken for sound.
@@ -303,13 +324,19 @@ impl Segments {
         if let Some(records) = self.indexes.get(cached_as) {
             return Ok(records);
         }
-        let (header, _) = self.read(segment, 0, SEGMENT_HEADER).await?;
-        let length = Header::decode(&header, segment)?.object_bytes;
+        let (header, read_from) = self.read(segment, 0, SEGMENT_HEADER).await?;
+        let form = key(segment, read_from);
+        let header = self.sound(&form, 0, &header, |bytes| Header::decode(bytes, segment)).await?;
+        let length = header.object_bytes;
         let tail_bytes = (SEGMENT_TAIL as u64).min(length);
-        let (tail, _) = self.read(segment, length - tail_bytes, tail_bytes as usize).await?;
-        let footer = Footer::decode(&tail, segment)?;
-        let (index, _) = self.read(segment, footer.index_offset, footer.index_bytes()).await?;
-        let records = Arc::new(footer.decode_index(&index)?.0);
+        let at = length - tail_bytes;
+        let (tail, read_from) = self.read(segment, at, tail_bytes as usize).await?;
+        let form = key(segment, read_from);
+        let footer = self.sound(&form, at, &tail, |bytes| Footer::decode(bytes, segment)).await?;
+        let (index, read_from) = self.read(segment, footer.index_offset, footer.index_bytes()).await?;
+        let form = key(segment, read_from);
+        let decode = |bytes: &[u8]| footer.decode_index(bytes);
+        let records = Arc::new(self.sound(&form, footer.index_offset, &index, decode).await?.0);
         if self.accounts.generation(segment) != generation {
             return Ok(records);
         }

@@ -1,6 +1,6 @@
 //! An open pool: its disks by name, and the tasks that keep it going.
 
-use crate::budget::Budget;
+use crate::budget::{Budget, Taken};
 use crate::dedupe::Dedupe;
 use crate::disk::Disk;
 use crate::domains::{Domains, Keys};
@@ -50,6 +50,9 @@ const RECLAIM_INTERVAL: Duration = Duration::from_secs(60);
 /// A round that failed is tried again after this.
 const FOLD_RETRY: Duration = Duration::from_secs(1);
 
+/// For a round of the fold or a pass of reclaim to notice that the store is being left: a job of packing, a put of a segment.
+const GIVE_UP_MAX: Duration = Duration::from_millis(250);
+
 /// Room kept beside what the journal may hold, in bytes: for map nodes, heads, and what reclaim writes before it frees.
 const RESERVE_BYTES: u64 = 64 << 20;
 
@@ -80,6 +83,8 @@ pub struct Store {
     fold_wake: Notify,
     reclaim_wake: Notify,
     closed: AtomicBool,
+    /// A round of the fold that is under way is to be given up.
+    leaving: AtomicBool,
 }
 
 /// What happened since the start.
@@ -148,6 +153,7 @@ impl Store {
             fold_wake: Notify::new(),
             reclaim_wake: Notify::new(),
             closed: AtomicBool::new(false),
+            leaving: AtomicBool::new(false),
         })
     }
 
@@ -172,6 +178,48 @@ impl Store {
         self.reclaim_wake.notify_one();
         folded?;
         flushed?;
+        self.remove_empty_journal().await
+    }
+
+    /// Ends for somebody who will open the pool again in a moment: makes everything durable that was acknowledged, and leaves what
+    /// is not folded in the journal for the next opening, so that it takes as long as a sync, however much there is.
+    /// Afterwards every call fails with `Closed`.
+    ///
+    /// What goes on in the background is given up where it is. Where that takes longer than [`GIVE_UP_MAX`] it goes on after
+    /// this has returned, until the process or its runtime ends: nobody else may open the pool before.
+    pub async fn leave(&self) -> Result<()> {
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        self.leaving.store(true, Ordering::Release);
+        self.qos.close();
+        // Before anything else: whatever happens to the rest, this is what was promised.
+        let flushed = if planted::is("left-unsynced") { Ok(()) } else { self.flush().await };
+        let given_up = async { (self.reclaiming.lock().await, self.folding.lock().await) };
+        let quiet = futures::future::select(Box::pin(given_up), self.env.sleep(GIVE_UP_MAX)).await;
+        self.journal.close();
+        self.fold_wake.notify_one();
+        self.reclaim_wake.notify_one();
+        flushed?;
+        match quiet {
+            futures::future::Either::Left(_) => self.remove_empty_journal().await,
+            futures::future::Either::Right(_) => Ok(()),
+        }
+    }
+
+    /// Folds what was acknowledged so far, as fast as it can.
+    pub async fn fold_everything(&self) -> Result<()> {
+        self.check_open()?;
+        self.fold(None).await
+    }
+
+    /// Fails when what takes long is to be given up.
+    pub(crate) fn check_staying(&self) -> Result<()> {
+        if self.leaving.load(Ordering::Acquire) { Err(crate::closed()) } else { Ok(()) }
+    }
+
+    /// The journal's part of an orderly end: one that holds nothing need not be replayed.
+    async fn remove_empty_journal(&self) -> Result<()> {
         let empty = self.all_disks().iter().all(|disk| disk.state.lock().first_unfolded_lsn().is_none());
         if empty {
             self.engine.journal_remove(self.journal_id).await?;
@@ -191,8 +239,7 @@ impl Store {
 
     /// Waits until the fold may handle so many bytes more.
     pub(crate) async fn pace_fold(&self, bytes: u64) {
-        let filled = || self.budget.used() * 1000 / self.options.journal_bytes_max.max(1);
-        self.qos.pace(Background::Fold, bytes, filled).await;
+        self.qos.pace(Background::Fold, bytes, || self.budget.filled()).await;
     }
 
     /// Waits until reclaim may read or write so many bytes more.
@@ -203,6 +250,14 @@ impl Store {
     async fn fold_unhurried(&self, only: Option<&Arc<Disk>>) -> Result<()> {
         let _alone = self.folding.lock().await;
         fold::round(self, only).await
+    }
+
+    /// Waits for room for what is about to be appended; the fold is told when there is none.
+    pub(crate) async fn take_room(&self, bytes: u64) -> Result<Taken<'_>> {
+        if self.budget.is_short_of(bytes) {
+            self.fold_wake.notify_one();
+        }
+        self.budget.take(bytes).await
     }
 
     /// Tells the fold that there is more to do.

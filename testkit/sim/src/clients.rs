@@ -25,18 +25,25 @@ pub struct Client {
     pub weather: Weather,
     /// Whether errors of the medium are to be expected.
     pub stormy: bool,
+    /// Whether the life may end right after a flush, when nothing but the flush has made anything durable.
+    pub mortal: bool,
 }
+
+/// A life that may ends after one flush in this many.
+const END_AFTER_FLUSH_ONE_IN: u64 = 16;
 
 /// Why a client stops.
 #[derive(Debug)]
 pub enum Stop {
     /// The medium failed, as it may in bad weather.
     Weather(Error),
+    /// It was told to.
+    Enough,
     /// The store did what it must not.
     Wrong(String),
 }
 
-type Done = Result<(), Stop>;
+pub(crate) type Done = Result<(), Stop>;
 
 fn wrong(what: impl Into<String>) -> Stop {
     Stop::Wrong(what.into())
@@ -48,7 +55,7 @@ impl Client {
     }
 
     /// Sorts an error: weather, or the store's fault.
-    fn sort(&self, doing: &str, error: Error) -> Stop {
+    pub(crate) fn sort(&self, doing: &str, error: Error) -> Stop {
         match error.kind() {
             Kind::Io | Kind::NoSpace | Kind::Closed if self.stormy => Stop::Weather(error),
             _ => wrong(format!("client {} {doing}: {error:?}", self.id)),
@@ -63,9 +70,12 @@ impl Client {
             (region.disk.clone(), region.base, region.bytes)
         };
         let disk = Name::new(&disk).expect("disks have names");
+        let resizes = self.story.lock().regions[self.id].resizes;
         let attachment = self.attach(disk.as_str())?;
         for _ in 0..acts {
+            let bytes = if resizes { self.size() } else { bytes };
             match self.throw(|dice| dice.below(44)) {
+                5..=9 if resizes => self.resize(&disk, &attachment).await?,
                 0..=15 => self.write(&attachment, base, bytes).await?,
                 16..=20 => self.zero(&attachment, base, bytes).await?,
                 21..=25 => self.flush(&attachment).await?,
@@ -84,6 +94,11 @@ impl Client {
         }
         self.weather.set_full(false);
         Ok(())
+    }
+
+    /// The size that its region has now.
+    pub(crate) fn size(&self) -> u64 {
+        self.story.lock().regions[self.id].model.now().size
     }
 
     fn attach(&self, export: &str) -> Result<Attachment, Stop> {
@@ -141,7 +156,9 @@ impl Client {
     fn end_step(&self, doing: &str, result: Result<(), Error>, durable: bool) -> Done {
         match result {
             Ok(()) => {
-                self.story.lock().acknowledge(self.id, durable);
+                let mut story = self.story.lock();
+                let durable = durable || story.regions[self.id].ack;
+                story.acknowledge(self.id, durable);
                 Ok(())
             }
             // Refused for want of room: it must have changed nothing.
@@ -157,7 +174,8 @@ impl Client {
         let covered = self.story.lock().flush_begins();
         let _ = attachment.flush().await.map_err(|e| self.sort("flushes", e))?;
         self.story.lock().flush_ended(&covered);
-        Ok(())
+        let ends = self.mortal && self.throw(|dice| dice.one_in(END_AFTER_FLUSH_ONE_IN));
+        if ends { Err(Stop::Enough) } else { Ok(()) }
     }
 
     async fn read(&self, attachment: &Attachment, base: u64, bytes: u64) -> Done {
@@ -293,7 +311,9 @@ impl Client {
             let story = self.story.lock();
             (story.regions[self.id].base, story.regions[self.id].bytes)
         };
-        let written = attachment.write(base, &vec![0xcc; bytes.min(9000) as usize], false).await;
+        // The clone is as large as the snapshot.
+        let bytes = bytes.min(attachment.size_bytes() - base).min(9000);
+        let written = attachment.write(base, &vec![0xcc; bytes as usize], false).await;
         if let Err(error) = written {
             return if error.kind() == Kind::NoSpace && self.stormy {
                 Ok(())
@@ -374,7 +394,8 @@ impl Client {
         let Some(at) = taken.bounds.iter().position(|(region, _, _)| *region == self.id) else {
             return Ok(());
         };
-        let inner = region.base.next_multiple_of(4096)..(region.base + region.bytes) / 4096 * 4096;
+        let end = region.base + region.model.now().size;
+        let inner = region.base.next_multiple_of(4096)..end / 4096 * 4096;
         for block in inner.step_by(4096) {
             let told = changed.iter().any(|(offset, len)| (*offset..offset + len).contains(&block));
             let offset = block - region.base;
@@ -399,7 +420,7 @@ pub async fn read_regions(
     };
     let mut contents = Vec::new();
     for (base, bytes) in places {
-        let mut buf = vec![0xee; bytes as usize];
+        let mut buf = vec![0xee; bytes.min(attachment.size_bytes() - base) as usize];
         attachment.read(base, &mut buf).await?;
         contents.push(buf);
     }

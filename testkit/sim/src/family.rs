@@ -27,10 +27,17 @@ pub(crate) async fn play(client: &Client, snapshot: &str) -> Result<Result<(), S
     store.snapshot(std::slice::from_ref(&child), Some(one.snapshot.clone())).await?;
     let at_one = expected.clone();
     write(client, &child, base, &mut expected).await?;
+    if client.throw(|dice| dice.one_in(3)) {
+        resize(client, &child, base, &mut expected).await?;
+    }
     if client.throw(|dice| dice.one_in(2)) {
         let kept = store.rollback(&one).await?;
         if read(store, &kept.name.to_string(), base).await? != expected {
             return Ok(Err(format!("{} does not hold what was there before the rollback", kept.name)));
+        }
+        let size = store.attach(&one.to_string().parse()?)?.size_bytes();
+        if store.disk(&child)?.size_bytes != size {
+            return Ok(Err(format!("{child} did not get back the size of {one}")));
         }
         expected.clone_from(&at_one);
         write(client, &child, base, &mut expected).await?;
@@ -68,10 +75,24 @@ pub(crate) async fn remove(store: &Store, disk: &Name) -> Result<(), Error> {
     store.remove_disk(disk).await
 }
 
+/// What is there; fewer bytes where the disk ends before.
 async fn read(store: &std::sync::Arc<Store>, export: &str, base: u64) -> Result<Vec<u8>, Error> {
-    let mut buf = vec![0xee; BYTES];
-    store.attach(&export.parse()?)?.read(base, &mut buf).await?;
+    let attachment = store.attach(&export.parse()?)?;
+    let mut buf = vec![0xee; BYTES.min((attachment.size_bytes() - base) as usize)];
+    attachment.read(base, &mut buf).await?;
     Ok(buf)
+}
+
+/// Cuts off the disk's end, and perhaps lets it grow again; a part of what is looked at is then zeros.
+async fn resize(client: &Client, disk: &Name, base: u64, expected: &mut Vec<u8>) -> Result<(), Error> {
+    let before = client.store.disk(disk)?.size_bytes;
+    let cut = base.next_multiple_of(4096) + 4096 * client.throw(|dice| 1 + dice.below(8));
+    client.store.resize_disk(disk, cut).await?;
+    expected.truncate((cut - base) as usize);
+    // What comes next writes to all that is looked at, unless it is set back.
+    client.store.resize_disk(disk, before).await?;
+    expected.resize(BYTES, 0);
+    Ok(())
 }
 
 async fn write(client: &Client, disk: &Name, base: u64, expected: &mut [u8]) -> Result<(), Error> {

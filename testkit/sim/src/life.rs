@@ -1,7 +1,10 @@
 //! One seed: a pool that is opened, used, crashed and opened again, several times.
 
 use crate::clients::{Client, Stop, read_regions};
+use crate::decay;
 use crate::dice::Dice;
+use crate::resize;
+use crate::rot::Copies;
 use crate::story::Story;
 use crate::weather::{Forecast, Weather};
 use crate::world::{Ended, World};
@@ -10,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use stonefold_engine::MemoryEngine;
 use stonefold_store::{DomainPolicy, Keys, MasterKey, Options, Secret, Store};
-use stonefold_types::{DiskSettings, ExportName, Kind, Name};
+use stonefold_types::{DiskSettings, Durability, ExportName, Kind, Name};
 
 /// The disks' size: sparse, so that a map of every level is used.
 const DISK_BYTES: u64 = 1 << 40;
@@ -32,7 +35,19 @@ pub fn run_seed(seed: u64, trace: bool) -> Result<u64, String> {
 struct Pool {
     world: World,
     engine: MemoryEngine,
+    copies: Copies,
     story: Arc<Mutex<Story>>,
+}
+
+/// How a life that was not cut short ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// As if it had been.
+    Abrupt,
+    /// Everything is folded.
+    Close,
+    /// Everything is durable.
+    Leave,
 }
 
 /// What a life of the store is like.
@@ -43,8 +58,8 @@ struct Plan {
     polls: u64,
     /// Things each client does.
     acts: u64,
-    /// Whether the end, if it comes by itself, is an orderly close.
-    close: bool,
+    /// The end, if it comes by itself.
+    end: End,
 }
 
 impl Pool {
@@ -61,7 +76,12 @@ impl Pool {
                 base += bytes;
             }
         }
-        Pool { world, engine: MemoryEngine::default(), story }
+        if world.with_dice(|dice| dice.one_in(2)) {
+            let bytes = resize::BYTES_MIN;
+            story.lock().add_resized_disk("dz".into(), bytes, resize::BYTES_MAX);
+        }
+        let copies = Copies::new(1 + world.with_dice(|dice| dice.below(2)) as usize);
+        Pool { world, engine: MemoryEngine::default(), copies, story }
     }
 
     fn run(mut self) -> Result<u64, String> {
@@ -72,10 +92,26 @@ impl Pool {
             self.story.lock().tell(|| format!("a crash; power lost: {lost_power}"));
             self.crash(lost_power);
         }
-        let fair = Plan { forecast: Forecast::default(), polls: POLLS_MAX, acts: 3, close: true };
+        let fair = Plan { forecast: Forecast::default(), polls: POLLS_MAX, acts: 3, end: End::Close };
         self.live(fair).map_err(|what| format!("the last life: {what}"))?;
         self.live(fair).map_err(|what| format!("after an orderly close: {what}"))?;
+        if self.copies.count() == 1 {
+            self.decay().map_err(|what| format!("after it rotted: {what}"))?;
+        }
         Ok(self.world.digest())
+    }
+
+    /// The only copy rots, and is looked at.
+    fn decay(&self) -> Result<(), String> {
+        let outcome = Arc::new(Mutex::new(Ok(())));
+        let weather =
+            Weather::new(self.world.clone(), self.engine.clone(), Forecast::default(), self.copies.clone());
+        let (tell, world, story) = (outcome.clone(), self.world.clone(), self.story.clone());
+        let ended = self.world.run(POLLS_MAX, async move {
+            *tell.lock() = decay::rot_and_look(&world, weather, &story, options()).await;
+        });
+        let result = outcome.lock().clone();
+        if ended == Ended::Finished { result } else { Err(format!("it ended as {ended:?}")) }
     }
 
     fn plan(&self) -> Plan {
@@ -86,21 +122,25 @@ impl Pool {
                 failures_one_in: if stormy { 10 + dice.below(100) } else { 0 },
                 journal_failures_one_in: if stormy && dice.one_in(2) { 20 + dice.below(200) } else { 0 },
                 delay_max,
+                rot_one_in: if dice.one_in(2) { 4 + dice.below(60) } else { 0 },
+                second_copy_lag: if dice.one_in(3) { 1 + dice.below(20) as u32 } else { 0 },
             };
             let magnitude = dice.below(14);
             let polls = if dice.one_in(4) { POLLS_MAX } else { 1 + dice.below(1 << magnitude) };
-            Plan { forecast, polls, acts: 5 + dice.below(60), close: dice.one_in(2) }
+            let end = [End::Abrupt, End::Close, End::Leave][dice.below(3) as usize];
+            Plan { forecast, polls, acts: 5 + dice.below(60), end }
         })
     }
 
     fn live(&self, plan: Plan) -> Result<(), String> {
-        let weather = Weather::new(self.world.clone(), self.engine.clone(), plan.forecast);
+        let (engine, copies) = (self.engine.clone(), self.copies.clone());
+        let weather = Weather::new(self.world.clone(), engine, plan.forecast, copies);
         let outcome = Arc::new(Mutex::new(Ok(())));
         let (tell, world, story) = (outcome.clone(), self.world.clone(), self.story.clone());
         let stormy = plan.forecast.failures_one_in > 0;
         let ended = self.world.run(plan.polls, async move {
             *tell.lock() = match one_life(world, weather, story, plan, stormy).await {
-                Err(Stop::Weather(_)) | Ok(()) => Ok(()),
+                Err(Stop::Weather(_) | Stop::Enough) | Ok(()) => Ok(()),
                 Err(Stop::Wrong(what)) => Err(what),
             };
         });
@@ -109,7 +149,9 @@ impl Pool {
         let result = outcome.lock().clone();
         match ended {
             Ended::Stuck => Err("a deadlock: nothing left to do, and the life has not ended".into()),
-            Ended::Crashed if plan.polls == POLLS_MAX => Err("the life does not end".into()),
+            Ended::Crashed if plan.polls == POLLS_MAX => {
+                Err(format!("the life does not end; it polls mostly {:?}", self.world.busiest()))
+            }
             _ => result,
         }
     }
@@ -134,8 +176,7 @@ async fn one_life(
     plan: Plan,
     stormy: bool,
 ) -> Result<(), Stop> {
-    let options = Options { cache_bytes: 1 << 18, journal_bytes_max: 1 << 18, keys: keys() };
-    let opened = Store::open(world.env(), Arc::new(weather.clone()), options).await;
+    let opened = Store::open(world.env(), Arc::new(weather.clone()), options()).await;
     let store = opened.map_err(|error| match error.kind() {
         Kind::Io if stormy => Stop::Weather(error),
         _ => Stop::Wrong(format!("opening: {error:?}")),
@@ -146,7 +187,9 @@ async fn one_life(
     let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
     for id in 0..clients {
         let (world, store, story) = (world.clone(), store.clone(), story.clone());
-        let client = Client { id, world: world.clone(), store, story, weather: weather.clone(), stormy };
+        let mortal = plan.end == End::Abrupt;
+        let client =
+            Client { id, world: world.clone(), store, story, weather: weather.clone(), stormy, mortal };
         let tell = tell.clone();
         world.env().spawn("client", async move {
             // Nobody listens any more once another client has stopped the life.
@@ -157,22 +200,30 @@ async fn one_life(
         told.recv().await.expect("every client tells how it ended")?;
     }
     if !stormy {
+        decay::scrub(&world, &store, &weather).await?;
         audit(&store).await?;
     }
-    if plan.close {
-        weather.set_full(false);
-        let covered = story.lock().flush_begins();
-        match store.close().await {
-            Ok(()) => story.lock().flush_ended(&covered),
-            Err(error) if stormy => return Err(Stop::Weather(error)),
-            Err(error) => return Err(Stop::Wrong(format!("closing: {error:?}"))),
-        }
+    weather.set_full(false);
+    let covered = story.lock().flush_begins();
+    let ended = match plan.end {
+        End::Abrupt => return Ok(()),
+        End::Close => store.close().await,
+        End::Leave => store.leave().await,
+    };
+    match ended {
+        Ok(()) => story.lock().flush_ended(&covered),
+        Err(error) if stormy => return Err(Stop::Weather(error)),
+        Err(error) => return Err(Stop::Wrong(format!("ending in {:?}: {error:?}", plan.end))),
     }
     Ok(())
 }
 
+fn options() -> Options {
+    Options { cache_bytes: 1 << 18, journal_bytes_max: 1 << 18, keys: keys() }
+}
+
 /// After a reclaim, everything that is referred to is there and sound, and nothing else is.
-async fn audit(store: &Arc<Store>) -> Result<(), Stop> {
+pub(crate) async fn audit(store: &Arc<Store>) -> Result<(), Stop> {
     let wrong = |doing: &str, error: stonefold_types::Error| Stop::Wrong(format!("{doing}: {error:?}"));
     store.reclaim().await.map_err(|e| wrong("reclaiming at the end", e))?;
     let checked = store.check().await.map_err(|e| wrong("checking", e))?;
@@ -228,19 +279,27 @@ async fn find_everything(
             {
                 return Err(Stop::Wrong(format!("disk {disk} is gone")));
             }
-            let settings = DiskSettings::default();
+            let settings = DiskSettings { durability: durability(world), ..DiskSettings::default() };
+            let bytes = first_size(story, disk);
             let made = match world.with_dice(|dice| dice.one_in(2)) {
-                true => store.create_disk_in(&domain, &name, DISK_BYTES, settings).await,
-                false => store.create_disk(&name, DISK_BYTES, settings).await,
+                true => store.create_disk_in(&domain, &name, bytes, settings).await,
+                false => store.create_disk(&name, bytes, settings).await,
             };
             made.map_err(|e| sort("creating", e))?;
+        } else if world.with_dice(|dice| dice.one_in(8)) {
+            let settings = store.disk(&name).map_err(|e| sort("looking", e))?.settings;
+            let settings = DiskSettings { durability: durability(world), ..settings };
+            store.set_disk(&name, settings).await.map_err(|e| sort("setting", e))?;
         }
+        let now = store.disk(&name).map_err(|e| sort("looking", e))?.settings.durability;
+        let mut story = story.lock();
+        story.regions.iter_mut().filter(|r| r.disk == *disk).for_each(|r| r.ack = now == Durability::Ack);
     }
     let mut contents = Vec::new();
     for (disk, base, bytes) in places(story) {
         let export = ExportName::Disk(Name::new(&disk).expect("disks have names"));
-        let mut buf = vec![0xee; bytes as usize];
         let attachment = store.attach(&export).map_err(|e| sort("attaching", e))?;
+        let mut buf = vec![0xee; bytes.min(attachment.size_bytes() - base) as usize];
         attachment.read(base, &mut buf).await.map_err(|e| sort("reading after a crash", e))?;
         contents.push(buf);
     }
@@ -252,7 +311,18 @@ async fn find_everything(
     Ok(())
 }
 
-fn places(story: &Mutex<Story>) -> Vec<(String, u64, u64)> {
+fn durability(world: &World) -> Durability {
+    if world.with_dice(|dice| dice.one_in(3)) { Durability::Ack } else { Durability::Flush }
+}
+
+/// The size with which a disk begins, in bytes.
+fn first_size(story: &Mutex<Story>, disk: &str) -> u64 {
+    let story = story.lock();
+    let resized = story.regions.iter().find(|region| region.disk == disk && region.resizes);
+    resized.map_or(DISK_BYTES, |region| region.model.after(0).size)
+}
+
+pub(crate) fn places(story: &Mutex<Story>) -> Vec<(String, u64, u64)> {
     story.lock().regions.iter().map(|region| (region.disk.clone(), region.base, region.bytes)).collect()
 }
 

@@ -16,8 +16,12 @@ pub struct Region {
     pub disk: String,
     /// Where it begins on the disk, in bytes.
     pub base: u64,
-    /// In bytes.
+    /// In bytes; of one that is resized, the most it may become.
     pub bytes: u64,
+    /// Its disk is all its own, and changes its size.
+    pub resizes: bool,
+    /// Its disk acknowledges what is durable (`ack`), as this life found it.
+    pub ack: bool,
     /// What it holds, with offsets from its beginning.
     pub model: ReferenceDisk,
     /// Steps acknowledged.
@@ -60,8 +64,17 @@ impl Story {
 
     /// Adds a region of zeros.
     pub fn add_region(&mut self, disk: String, base: u64, bytes: u64) {
-        let model = ReferenceDisk::new(bytes);
-        self.regions.push(Region { disk, base, bytes, model, acked: 0, times: Vec::new() });
+        self.add(disk, base, bytes, ReferenceDisk::new(bytes), false);
+    }
+
+    /// Adds a disk of zeros for one client, who may make it up to `bytes_max` long.
+    pub fn add_resized_disk(&mut self, disk: String, bytes: u64, bytes_max: u64) {
+        self.add(disk, 0, bytes_max, ReferenceDisk::new(bytes), true);
+    }
+
+    fn add(&mut self, disk: String, base: u64, bytes: u64, model: ReferenceDisk, resizes: bool) {
+        let times = Vec::new();
+        self.regions.push(Region { disk, base, bytes, resizes, ack: false, model, acked: 0, times });
     }
 
     /// Tells what happens, when asked to (`--trace`).
@@ -113,6 +126,14 @@ impl Story {
         if durable {
             region.model.flushed(region.acked);
         }
+    }
+
+    /// A resize was acknowledged, durably, and with it whatever the client had begun before it: that came before, or was cut off.
+    pub fn acknowledge_resize(&mut self, client: usize) {
+        let now = self.clock + 1;
+        let region = &mut self.regions[client];
+        region.times.iter_mut().for_each(|(_, acked)| *acked = acked.or(Some(now)));
+        self.acknowledge(client, true);
     }
 
     /// Its step was refused and must have changed nothing.
@@ -184,7 +205,7 @@ impl Story {
         let mut shortest = Vec::new();
         let mut longest = Vec::new();
         for (at, (region, bytes)) in self.regions.iter().zip(contents).enumerate() {
-            let same = |image: &Image| image.read(0, region.bytes as usize) == *bytes;
+            let same = |image: &Image| image.read(0, image.size as usize) == *bytes;
             let most = region.model.prefix_matching(same);
             let most = most.ok_or_else(|| self.explain(at, bytes))?;
             longest.push(most);
@@ -208,7 +229,8 @@ impl Story {
     fn explain(&self, at: usize, bytes: &[u8]) -> String {
         let model = &self.regions[at].model;
         let (line, len) = (model.flush_line(), model.len());
-        let lost = (0..line).rev().find(|steps| model.after(*steps).read(0, bytes.len()) == *bytes);
+        let holds = |image: &Image| image.read(0, image.size as usize) == *bytes;
+        let lost = (0..line).rev().find(|steps| holds(&model.after(*steps)));
         match lost {
             Some(steps) => {
                 format!("region {at} is back at step {steps}, but {line} of {len} had been flushed")

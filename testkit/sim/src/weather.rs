@@ -1,5 +1,6 @@
 //! An engine under weather: delays, and failures, by the world's dice.
 
+use crate::rot::{Copies, is_immutable};
 use crate::world::World;
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -20,6 +21,10 @@ pub struct Forecast {
     pub journal_failures_one_in: u64,
     /// The longest an operation takes.
     pub delay_max: Duration,
+    /// An object rots in one of its two copies once in so many reads; 0 for never.
+    pub rot_one_in: u64,
+    /// How much longer the second copy takes than the first: so many times the delay.
+    pub second_copy_lag: u32,
 }
 
 /// One read in this many hangs.
@@ -33,14 +38,57 @@ pub struct Weather {
     world: World,
     inner: MemoryEngine,
     forecast: Forecast,
+    copies: Copies,
     /// Segments cannot be put: the place is full.
     full: Arc<AtomicBool>,
+    /// Nothing rots for now.
+    keeps: Arc<AtomicBool>,
 }
 
 impl Weather {
-    /// Over `inner`.
-    pub fn new(world: World, inner: MemoryEngine, forecast: Forecast) -> Self {
-        Weather { world, inner, forecast, full: Arc::default() }
+    /// Over `inner`, which counts for so many copies.
+    pub fn new(world: World, inner: MemoryEngine, forecast: Forecast, copies: Copies) -> Self {
+        Weather { world, inner, forecast, copies, full: Arc::default(), keeps: Arc::default() }
+    }
+
+    /// The copies.
+    pub fn copies(&self) -> &Copies {
+        &self.copies
+    }
+
+    /// The second copy's time on top of the first's.
+    async fn lag(&self) {
+        for _ in 0..self.forecast.second_copy_lag {
+            self.delay().await;
+        }
+    }
+
+    /// Reads from one of the copies, which may have rotted in the moment before.
+    async fn read_copy(&self, key: &Key, offset: u64, bytes: Bytes, whole: u64) -> Bytes {
+        if !is_immutable(key) {
+            return bytes;
+        }
+        let rots = if self.keeps.load(Ordering::Relaxed) { 0 } else { self.forecast.rot_one_in };
+        let copy = self.world.with_dice(|dice| {
+            if rots > 0 && self.copies.count() > 1 && dice.one_in(rots) {
+                self.copies.rot(key, whole, dice);
+            }
+            self.copies.choose(dice)
+        });
+        if copy > 0 {
+            self.lag().await;
+        }
+        self.copies.seen(key, copy, offset, bytes)
+    }
+
+    /// How long an object is, in bytes.
+    async fn length(&self, key: &Key) -> u64 {
+        self.inner.get(key).await.map_or(0, |(bytes, _)| bytes.len() as u64)
+    }
+
+    /// Whether things rot as forecast.
+    pub fn set_rot(&self, rots: bool) {
+        self.keeps.store(!rots, Ordering::Relaxed);
     }
 
     /// While full, putting a segment fails with `NoSpace`.
@@ -85,7 +133,16 @@ impl Engine for Weather {
             self.delay().await;
             return Err(Error::new(Kind::NoSpace, format!("no room for '{key}'")));
         }
-        self.through("put_new", self.inner.put_new(key, bytes)).await
+        // What is in the way stays as it is, so what has rotted of it does, too: no name is given twice but to a leftover, and that
+        // one is deleted before.
+        let put = async {
+            let version = self.inner.put_new(key, bytes).await?;
+            if self.copies.count() > 1 {
+                self.lag().await;
+            }
+            Ok(version)
+        };
+        self.through("put_new", put).await
     }
 
     async fn put_if(&self, key: &Key, bytes: Bytes, expected: &Version) -> Result<Version> {
@@ -93,7 +150,12 @@ impl Engine for Weather {
     }
 
     async fn get(&self, key: &Key) -> Result<(Bytes, Version)> {
-        self.through("get", self.inner.get(key)).await
+        let get = async {
+            let (bytes, version) = self.inner.get(key).await?;
+            let whole = bytes.len() as u64;
+            Ok((self.read_copy(key, 0, bytes, whole).await, version))
+        };
+        self.through("get", get).await
     }
 
     async fn get_range(&self, key: &Key, offset: u64, len: usize) -> Result<Bytes> {
@@ -102,7 +164,12 @@ impl Engine for Weather {
         for _ in 0..if hangs { HANG_DELAYS } else { 0 } {
             self.delay().await;
         }
-        self.through("get_range", self.inner.get_range(key, offset, len)).await
+        let get = async {
+            let bytes = self.inner.get_range(key, offset, len).await?;
+            let whole = if self.forecast.rot_one_in > 0 { self.length(key).await } else { 0 };
+            Ok(self.read_copy(key, offset, bytes, whole).await)
+        };
+        self.through("get_range", get).await
     }
 
     async fn repair(
@@ -112,11 +179,21 @@ impl Engine for Weather {
         len: usize,
         sound: &Sound<'_>,
     ) -> Result<Option<Repaired>> {
-        self.through("repair", self.inner.repair(key, offset, len, sound)).await
+        let repair = async {
+            let bytes = self.inner.get_range(key, offset, len).await?;
+            self.lag().await;
+            Ok(self.copies.repair(key, offset, &bytes, sound))
+        };
+        self.through("repair", repair).await
     }
 
     async fn delete(&self, key: &Key) -> Result<()> {
-        self.through("delete", self.inner.delete(key)).await
+        let delete = async {
+            self.inner.delete(key).await?;
+            self.copies.forget(key);
+            Ok(())
+        };
+        self.through("delete", delete).await
     }
 
     async fn list(&self, prefix: &str, after: Option<&Key>, limit: usize) -> Result<Vec<Listed>> {

@@ -25,6 +25,8 @@ struct State {
     now: Duration,
     dice: Dice,
     tasks: Vec<Option<BoxFuture<'static, ()>>>,
+    /// What each task is called, and how often it was polled.
+    polled: Vec<(&'static str, u64)>,
     ready: Vec<usize>,
     timers: BTreeMap<(Duration, u64), Waker>,
     next_timer: u64,
@@ -67,6 +69,7 @@ impl World {
                 now: Duration::from_secs(1),
                 dice: Dice::new(seed),
                 tasks: Vec::new(),
+                polled: Vec::new(),
                 ready: Vec::new(),
                 timers: BTreeMap::new(),
                 next_timer: 0,
@@ -107,6 +110,7 @@ impl World {
     pub fn run(&self, polls: u64, main: impl Future<Output = ()> + Send + 'static) -> Ended {
         let done = Arc::new(Mutex::new(false));
         let tell = done.clone();
+        self.0.state.lock().polled.clear();
         stonefold_env::World::spawn(
             self,
             "main",
@@ -137,6 +141,7 @@ impl World {
         let polled = task.as_mut().poll(&mut Context::from_waker(&waker));
         let mut state = self.0.state.lock();
         state.polls += 1;
+        state.polled[id].1 += 1;
         state.note(id as u64);
         if polled.is_pending() {
             state.tasks[id] = Some(task);
@@ -168,6 +173,14 @@ impl World {
         drop(state);
         waker.wake();
         true
+    }
+
+    /// The tasks of the last run that were polled most, for whoever wonders why it did not end.
+    pub fn busiest(&self) -> Vec<(&'static str, u64)> {
+        let mut polled = self.0.state.lock().polled.clone();
+        polled.sort_by_key(|(_, polls)| std::cmp::Reverse(*polls));
+        polled.truncate(4);
+        polled
     }
 
     fn drop_tasks(&self) {
@@ -205,9 +218,10 @@ impl stonefold_env::World for World {
         }
     }
 
-    fn spawn(&self, _name: &'static str, task: BoxFuture<'static, ()>) {
+    fn spawn(&self, name: &'static str, task: BoxFuture<'static, ()>) {
         let mut state = self.0.state.lock();
         let id = state.tasks.len();
+        state.polled.push((name, 0));
         state.tasks.push(Some(task));
         state.ready.push(id);
     }

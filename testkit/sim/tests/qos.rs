@@ -182,6 +182,23 @@ fn greedy_writers_share_by_class_and_the_fold_keeps_up() {
     });
 }
 
+/// Past bug: the fold waited for clients to be served before it took its part, and the only one waited for the fold.
+#[test]
+fn who_waits_for_room_is_not_waited_for() {
+    play(0, 256 << 10, |env, store| async move {
+        let least = QosFigures { share: 1, ..QosFigures::default() };
+        store.set_qos(&name("fold"), |fold| *fold = least).await.unwrap();
+        let web = disk(&store, "web", "production").await;
+        let since = env.monotonic();
+        for at in 0..8 {
+            // More than is left, and less used than would press by itself.
+            let (offset, len) = (at << 20, if at % 2 == 0 { 64 << 10 } else { 224 << 10 });
+            web.write(offset, &vec![at as u8 + 1; len], false).await.unwrap();
+        }
+        assert!(env.monotonic() - since < Duration::from_secs(5), "it waited for a timer");
+    });
+}
+
 #[test]
 fn a_reader_keeps_its_reservation_beside_a_crowd() {
     // 100 MiB a second: some 3000 frames of 32 KiB, and nearly every read needs one.

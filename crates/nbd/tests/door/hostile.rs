@@ -272,7 +272,7 @@ fn options_after_an_error_go_on() {
 }
 
 /// Byte streams without end into the state machines, with no socket between, so that many can be tried: raw, behind a valid
-/// handshake, and made of valid headers with random fields. `PROPTEST_CASES` makes it longer.
+/// handshake, and made of valid headers with random fields. `STONEFOLD_FUZZ_CASES` makes it longer.
 mod streams {
     use super::*;
     use crate::memory::MemoryExports;
@@ -280,6 +280,11 @@ mod streams {
     use stonefold_env::{Env, SystemWorld};
     use stonefold_nbd::Server;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    fn cases() -> u32 {
+        let asked = std::env::var("STONEFOLD_FUZZ_CASES").ok();
+        asked.map_or(200, |cases| cases.parse().expect("STONEFOLD_FUZZ_CASES is a number"))
+    }
 
     #[derive(Clone, Debug)]
     enum Piece {
@@ -371,7 +376,7 @@ mod streams {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
 
         #[test]
         fn any_stream_is_survived(style in 0usize..4, pieces in prop::collection::vec(piece(), 0..30)) {

@@ -1,0 +1,145 @@
+//! Documents: small mutable records in an envelope whose checksum is made right again.
+
+use crate::Target;
+use stonefold_format::account::Accounts;
+use stonefold_format::document::{self, DocumentKind};
+use stonefold_format::domains::Domains;
+use stonefold_format::entry::{Entry, Hint, SegmentId};
+use stonefold_format::head::{Base, Commit, Head, SnapshotRecord};
+use stonefold_format::ledger::LedgerRef;
+use stonefold_format::pool::Pool;
+use stonefold_format::qos::QosClasses;
+use stonefold_format::tokens::{SecretHash, Token, Tokens};
+use stonefold_types::{DiskSettings, Name, Role};
+
+/// Bytes before a document's body.
+const ENVELOPE: usize = 24;
+
+/// The readers.
+pub fn targets() -> Vec<Target> {
+    let target = |name, seeds, read| Target { name, seeds, read, bytes_max: 64 << 10 };
+    vec![
+        target(
+            "head",
+            || vec![body(&head().encode())],
+            |bytes| {
+                read(bytes, DocumentKind::Head, Head::decode, Head::encode);
+            },
+        ),
+        target(
+            "pool",
+            || vec![body(&pool().encode())],
+            |bytes| {
+                read(bytes, DocumentKind::Pool, Pool::decode, Pool::encode);
+            },
+        ),
+        target(
+            "accounts",
+            || vec![body(&accounts().encode())],
+            |bytes| {
+                read(bytes, DocumentKind::Accounts, Accounts::decode, Accounts::encode);
+            },
+        ),
+        target(
+            "tokens",
+            || vec![body(&tokens().encode())],
+            |bytes| {
+                read(bytes, DocumentKind::Tokens, Tokens::decode, Tokens::encode);
+            },
+        ),
+        target(
+            "qos",
+            || vec![body(&QosClasses::default().encode())],
+            |bytes| {
+                read(bytes, DocumentKind::Qos, QosClasses::decode, QosClasses::encode);
+            },
+        ),
+        target(
+            "domains",
+            || vec![body(&Domains::default().encode())],
+            |bytes| {
+                read(bytes, DocumentKind::Domains, Domains::decode, Domains::encode);
+            },
+        ),
+    ]
+}
+
+fn body(document: &[u8]) -> Vec<u8> {
+    document[ENVELOPE..].to_vec()
+}
+
+/// What is accepted is written so that it reads the same again; the bytes as they are are no document.
+fn read<T: PartialEq + std::fmt::Debug>(
+    bytes: &[u8],
+    kind: DocumentKind,
+    decode: fn(&[u8]) -> stonefold_types::Result<T>,
+    encode: fn(&T) -> Vec<u8>,
+) {
+    let _ = decode(bytes);
+    for version in [0, 1, 2, u16::MAX] {
+        if let Ok(found) = decode(&document::seal(kind, version, bytes)) {
+            let again = decode(&encode(&found)).expect("what was accepted once is accepted again");
+            assert_eq!(again, found);
+        }
+    }
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text).expect("letters make a name")
+}
+
+fn head() -> Head {
+    let at = |id| LedgerRef { id, offset: 8, length: 40, addresses: 12 };
+    let root = Entry::new(SegmentId::new(1, 5), 6, Hint::new(64, 900, 0)).born(3);
+    let commit = Commit { root, mapped_blocks: 17 };
+    let snapshot = |id| SnapshotRecord {
+        id,
+        removed: id == 2,
+        name: name(&format!("s{id}")),
+        created: 1 << 60,
+        size_bytes: 1 << 30,
+        commit,
+        deaths: vec![at(id)],
+    };
+    Head {
+        id: 77,
+        domain: 1,
+        name: name("web"),
+        created: 1 << 60,
+        size_bytes: 1 << 34,
+        settings: DiskSettings::default(),
+        origin: Some("other@monday".parse().expect("a snapshot's name")),
+        base: Some(Base { disk: 12, epoch: 3 }),
+        folded_lsn: 99,
+        commit,
+        next_snapshot_id: 8,
+        reclaimed: 0,
+        changes: vec![at(1), at(2)],
+        deaths: vec![at(3)],
+        snapshots: vec![snapshot(2), snapshot(5)],
+    }
+}
+
+fn pool() -> Pool {
+    Pool { id: [7; 16], created: 1 << 60, sessions: 3 }
+}
+
+fn accounts() -> Accounts {
+    Accounts {
+        batch: 4,
+        live_blocks: 1000,
+        present_blocks: 2000,
+        shards: [(0, (9, 0)), (1, (11, 3))].into(),
+        consumed: [(77, 8), (78, 9)].into(),
+    }
+}
+
+fn tokens() -> Tokens {
+    let token = |text: &str| Token {
+        name: name(text),
+        role: Role::Operator,
+        created: 1 << 60,
+        hash: SecretHash::of(text),
+    };
+    Tokens(vec![token("ci"), token("backup")])
+}
