@@ -1,6 +1,6 @@
 //! Disks.
 
-use crate::Time;
+use crate::{Latencies, Time};
 use serde::{Deserialize, Serialize};
 use stonefold_types::{Compression, Durability, Name};
 use utoipa::ToSchema;
@@ -29,6 +29,9 @@ pub struct Disk {
     /// Its class of service.
     #[schema(value_type = String, examples("production"))]
     pub qos: Name,
+    /// Whether the pool keeps room for its whole size.
+    #[serde(default)]
+    pub reserve: bool,
     /// When it was made.
     pub created: Time,
     /// Clients connected now.
@@ -45,6 +48,28 @@ pub struct Disk {
     /// What clients did with it since the server started; absent where the server does not count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub io: Option<DiskIo>,
+    /// How long requests took since the server started; absent where the server does not count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency: Option<Latencies>,
+    /// What it takes of the pool, as last counted since the server started; absent when it was not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<DiskUsage>,
+}
+
+/// What a disk with its snapshots takes of the pool, exact as of one instant. Bytes are as they are stored: compressed, and with the
+/// map's nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DiskUsage {
+    /// Bytes of the blocks that the disk holds, before anything is saved.
+    pub logical_bytes: u64,
+    /// Bytes that nothing else refers to.
+    pub unique_bytes: u64,
+    /// Bytes that others refer to as well: disks with the same content, what it was cloned from, what clones began as.
+    pub shared_bytes: u64,
+    /// Bytes that come back when the disk and its snapshots are removed. Clones made of it hold it all back until they are gone.
+    pub reclaimable_bytes: u64,
+    /// The instant.
+    pub as_of: Time,
 }
 
 /// What clients did since the server started: counters that only grow.
@@ -97,6 +122,9 @@ pub struct DiskCreate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, examples("critical"))]
     pub qos: Option<Name>,
+    /// Whether the pool keeps room for its whole size, whatever it holds; refused when there is not enough. Left out: it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserve: Option<bool>,
 }
 
 /// Settings to change; what is left out stays.
@@ -118,6 +146,9 @@ pub struct DiskSet {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, examples("test"))]
     pub qos: Option<Name>,
+    /// Whether the pool keeps room for its whole size, at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserve: Option<bool>,
 }
 
 /// A new size for a disk.

@@ -4,9 +4,10 @@
 
 use crate::{
     Cache, CacheResize, CacheWarm, CacheWarmed, Checked, CloneCreate, Diff, DiffRange, Disk, DiskCreate,
-    DiskIo, DiskResize, DiskSet, Domain, DomainCreate, DomainKey, DomainSet, DomainShred, DomainState,
-    ErrorBody, ErrorKind, MasterKeyChange, Pool, QosClass, QosCreate, QosSet, Reclaimed, Rollback, Server,
-    Snapshot, SnapshotCreate, Time, Token, TokenCreate, TokenCreated, Work,
+    DiskIo, DiskResize, DiskSet, DiskUsage, Domain, DomainCreate, DomainKey, DomainSet, DomainShred,
+    DomainState, ErrorBody, ErrorKind, Latencies, Latency, MasterKeyChange, Pool, QosClass, QosCreate,
+    QosSet, Reclaimed, Rollback, Server, Snapshot, SnapshotCreate, Time, Token, TokenCreate, TokenCreated,
+    Work,
 };
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
@@ -43,6 +44,7 @@ pub fn document() -> serde_json::Value {
         disk_set,
         disk_remove,
         disk_resize,
+        disk_usage,
         disk_flush,
         snapshots,
         snapshot_create,
@@ -84,6 +86,7 @@ pub fn document() -> serde_json::Value {
         DiskIo,
         DiskResize,
         DiskSet,
+        DiskUsage,
         Domain,
         DomainCreate,
         DomainKey,
@@ -92,6 +95,8 @@ pub fn document() -> serde_json::Value {
         DomainState,
         ErrorBody,
         ErrorKind,
+        Latencies,
+        Latency,
         MasterKeyChange,
         Pool,
         Reclaimed,
@@ -208,6 +213,11 @@ operation! {
     /// Change a disk's size
     disk_resize: post, path = "/v1/disks/{disk}/resize", tag = "disks", params(("disk" = String, Path)), request_body = DiskResize,
     responses((status = 200, body = Disk), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Count what a disk takes of the pool, alone and with others, exactly. Walks its map, and answers when that is done
+    disk_usage: post, path = "/v1/disks/{disk}/usage", tag = "disks", params(("disk" = String, Path)),
+    responses((status = 200, body = DiskUsage), (status = "default", body = ErrorBody))
 }
 operation! {
     /// Make everything written to a disk so far durable

@@ -33,6 +33,8 @@ pub const DISKS: &str = "/v1/disks";
 pub const DISK: &str = "/v1/disks/{disk}";
 /// Changes a disk's size.
 pub const DISK_RESIZE: &str = "/v1/disks/{disk}/resize";
+/// Counts what a disk takes of the pool.
+pub const DISK_USAGE: &str = "/v1/disks/{disk}/usage";
 /// Makes everything written to a disk so far durable.
 pub const DISK_FLUSH: &str = "/v1/disks/{disk}/flush";
 /// All snapshots.

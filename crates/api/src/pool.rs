@@ -15,6 +15,9 @@ pub struct Pool {
     pub snapshots: u64,
     /// The disks' sizes, together.
     pub provisioned_bytes: u64,
+    /// The same of those that reserve their size.
+    #[serde(default)]
+    pub reserved_bytes: u64,
     /// Bytes the place can hold in all.
     pub total_bytes: u64,
     /// Bytes still free there.
@@ -23,8 +26,31 @@ pub struct Pool {
     pub used_bytes: u64,
     /// Bytes acknowledged and not yet folded.
     pub journal_bytes: u64,
-    /// The disks' sizes against the place's: more than 100 is overcommitted.
+    /// The disks' sizes against what the place can hold.
     pub provisioned_percent: u64,
+    /// Bytes of the place itself: its file systems, each once, whatever else lies there.
+    pub raw_bytes: u64,
+    /// Bytes that the pool could hold as it stores them, one copy counted: what it occupies and what is free to it.
+    pub usable_bytes: u64,
+    /// Bytes of the blocks that disks hold now, each for itself, before anything is saved.
+    pub logical_bytes: u64,
+    /// How many bytes of disks a byte of the pool holds, times 100, snapshots and what is not given back yet included. Absent
+    /// while less than 1 GiB is held, which tells nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reduction_percent: Option<u64>,
+    /// Bytes of disks that the pool could hold at this reduction; absent like it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effective_bytes: Option<u64>,
+    /// The disks' sizes against `effective_bytes`: more than 100 is overcommitted. Absent like it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overcommitted_percent: Option<u64>,
+    /// By how many bytes a day the pool grows, as seen in the last two weeks; less than 0 when it shrinks. Absent until a day has been
+    /// watched.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub growth_bytes_per_day: Option<i64>,
+    /// In how many days the pool is full at this growth. Absent when that is not known, and when it does not grow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub days_to_full: Option<u64>,
     /// Bytes of blocks that something refers to, before compression; what was folded since reclaim last counted is left out.
     pub live_bytes: u64,
     /// Bytes of blocks, before compression, that nothing refers to and that still lie in segments with others.
@@ -76,7 +102,8 @@ pub struct Checked {
     pub bytes: u64,
     /// Damaged copies that were replaced by a sound one; only a scrub does that.
     pub healed: u64,
-    /// Bytes that reclaim takes to be in use, although nothing refers to them: space that does not come back by itself.
+    /// Bytes that reclaim takes to be in use, although nothing refers to them, and nothing that was removed is about to give them
+    /// back: space that does not come back by itself. Exact on a busy pool, too.
     pub lost_bytes: u64,
     /// What is wrong, in words; empty when all is sound.
     pub problems: Vec<String>,

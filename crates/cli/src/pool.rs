@@ -7,7 +7,7 @@ use crate::offline::Offline;
 use crate::table::facts;
 use crate::waiting::wait_for;
 use clap::{Args, Subcommand};
-use stonefold_api::Checked;
+use stonefold_api::{Checked, Pool as Info};
 use stonefold_types::{Error, Kind, Size};
 
 /// Look at the pool, and look after it
@@ -69,8 +69,20 @@ fn status(context: &Context) -> Result<(), Failure> {
     context.answer(&pool, || {
         facts([
             ("pool", pool.engine.clone()),
-            ("place", format!("{}, of which {} free", Size(pool.total_bytes), Size(pool.free_bytes))),
-            ("used by the pool", Size(pool.used_bytes).to_string()),
+            ("raw", Size(pool.raw_bytes).to_string()),
+            (
+                "usable",
+                format!(
+                    "{}: {} used by the pool, {} free",
+                    Size(pool.usable_bytes),
+                    Size(pool.used_bytes),
+                    Size(pool.free_bytes)
+                ),
+            ),
+            ("effective", effective(&pool)),
+            ("overcommitted", overcommitted(&pool)),
+            ("days to full", days_to_full(&pool)),
+            ("data of disks", Size(pool.logical_bytes).to_string()),
             (
                 "blocks in use",
                 format!(
@@ -79,20 +91,41 @@ fn status(context: &Context) -> Result<(), Failure> {
                     Size(pool.dead_bytes)
                 ),
             ),
-            (
-                "disks",
-                format!(
-                    "{}, of {} together: {}% of the place",
-                    pool.disks,
-                    Size(pool.provisioned_bytes),
-                    pool.provisioned_percent
-                ),
-            ),
+            ("disks", format!("{}, of {} together", pool.disks, Size(pool.provisioned_bytes))),
+            ("reserved", format!("{} of that", Size(pool.reserved_bytes))),
             ("snapshots", pool.snapshots.to_string()),
             ("not yet folded", Size(pool.journal_bytes).to_string()),
             ("under way", work.join(", ")),
         ])
     })
+}
+
+fn effective(pool: &Info) -> String {
+    let known = pool.effective_bytes.zip(pool.reduction_percent);
+    known.map_or_else(
+        || "not known yet: the disks hold less than 1G".into(),
+        |(bytes, percent)| {
+            format!("{} of disks at the present reduction of {:.2}", Size(bytes), percent as f64 / 100.0)
+        },
+    )
+}
+
+fn overcommitted(pool: &Info) -> String {
+    match pool.overcommitted_percent {
+        None => "not known yet".into(),
+        Some(percent @ 0..=100) => format!("no: the disks' sizes are {percent}% of what is effective"),
+        Some(percent) => format!("yes: the disks' sizes are {percent}% of what is effective"),
+    }
+}
+
+fn days_to_full(pool: &Info) -> String {
+    match (pool.growth_bytes_per_day, pool.days_to_full) {
+        (None, _) => "not known yet: a day has to be watched".into(),
+        (Some(_), None) => "never: the pool does not grow".into(),
+        (Some(rate), Some(days)) => {
+            format!("{days}, at {} a day", Size(rate.unsigned_abs()))
+        }
+    }
 }
 
 fn reclaim(context: &Context) -> Result<(), Failure> {

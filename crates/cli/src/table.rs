@@ -60,6 +60,15 @@ pub(crate) fn facts<const N: usize>(facts: [(&str, String); N]) -> String {
         .collect()
 }
 
+/// A duration as people read it: `80 µs`, `1.3 ms`, `2.0 s`.
+pub(crate) fn micros(micros: u64) -> String {
+    match micros {
+        0..1000 => format!("{micros} µs"),
+        1000..1_000_000 => format!("{:.1} ms", micros as f64 / 1e3),
+        _ => format!("{:.1} s", micros as f64 / 1e6),
+    }
+}
+
 /// `1 snapshot`, `2 snapshots`.
 pub(crate) fn count(number: u64, noun: &str) -> String {
     if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }

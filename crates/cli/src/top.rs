@@ -2,18 +2,18 @@
 
 use crate::context::{Context, print};
 use crate::failure::Failure;
-use crate::table::Table;
+use crate::table::{Table, micros};
 use clap::Args;
 use serde::Serialize;
 use std::collections::HashMap;
 use std::io::IsTerminal;
 use std::time::Duration;
-use stonefold_api::{Disk, DiskIo};
+use stonefold_api::{Disk, DiskIo, Latencies};
 use stonefold_types::{Name, Size};
 
 /// Watch what clients do with their disks, live
 ///
-/// Shows operations and bytes a second for each disk, the busiest first, and how many requests QoS holds back at one time. On a terminal the picture is drawn anew;
+/// Shows operations and bytes a second for each disk, the busiest first, how long the half and 99 in 100 of them took at most, and how many requests QoS holds back at one time. On a terminal the picture is drawn anew;
 /// elsewhere, and with --json, one follows the other.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  stonefold top\n  stonefold top --interval 5 --rounds 12 > load.txt")]
@@ -45,6 +45,14 @@ struct Load {
     flushes_per_second: f64,
     /// Requests under QoS's hand at one time, on average.
     qos_waiting: f64,
+    /// Of the reads since the last picture 99 in 100 took no longer, in microseconds; 0 where there were none.
+    read_p99_us: u64,
+    /// The same of writes.
+    write_p99_us: u64,
+    /// The half of reads.
+    read_p50_us: u64,
+    /// The half of writes.
+    write_p50_us: u64,
 }
 
 impl Top {
@@ -77,20 +85,25 @@ fn monotonic() -> Duration {
     Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec as u32)
 }
 
-fn counters(disks: &[Disk]) -> HashMap<Name, DiskIo> {
-    disks.iter().map(|disk| (disk.name.clone(), disk.io.unwrap_or_default())).collect()
+type Counters = HashMap<Name, (DiskIo, Latencies)>;
+
+fn counters(disks: &[Disk]) -> Counters {
+    let counted = |disk: &Disk| (disk.io.unwrap_or_default(), disk.latency.clone().unwrap_or_default());
+    disks.iter().map(|disk| (disk.name.clone(), counted(disk))).collect()
 }
 
-fn loads(before: &HashMap<Name, DiskIo>, disks: &[Disk], seconds: f64) -> Vec<Load> {
+fn loads(before: &Counters, disks: &[Disk], seconds: f64) -> Vec<Load> {
     let mut loads: Vec<Load> = disks.iter().map(|disk| load(disk, before, seconds)).collect();
     let weight = |load: &Load| load.reads_per_second + load.writes_per_second;
     loads.sort_by(|a, b| weight(b).total_cmp(&weight(a)).then_with(|| a.disk.cmp(&b.disk)));
     loads
 }
 
-fn load(disk: &Disk, before: &HashMap<Name, DiskIo>, seconds: f64) -> Load {
+fn load(disk: &Disk, before: &Counters, seconds: f64) -> Load {
     let now = disk.io.unwrap_or_default();
-    let before = before.get(&disk.name).copied().unwrap_or_default();
+    let (before, latencies) = before.get(&disk.name).cloned().unwrap_or_default();
+    let took = disk.latency.clone().unwrap_or_default();
+    let (reads, writes) = (took.reads.since(&latencies.reads), took.writes.since(&latencies.writes));
     // A server that was started anew counts from zero.
     let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
     Load {
@@ -103,21 +116,43 @@ fn load(disk: &Disk, before: &HashMap<Name, DiskIo>, seconds: f64) -> Load {
         flushes_per_second: rate(now.flushes, before.flushes),
         // Microseconds of waiting in a second of time: by Little's law, so many million waited at once.
         qos_waiting: rate(now.qos_wait_us, before.qos_wait_us) / 1e6,
+        read_p99_us: reads.p99_us,
+        write_p99_us: writes.p99_us,
+        read_p50_us: reads.p50_us,
+        write_p50_us: writes.p50_us,
     }
 }
 
 fn picture(loads: &[Load]) -> String {
-    let heads = ["DISK", "CLIENTS>", "READS/S>", "READ/S>", "WRITES/S>", "WRITTEN/S>", "FLUSHES/S>", "HELD>"];
+    let heads = [
+        "DISK",
+        "CLIENTS>",
+        "READS/S>",
+        "READ/S>",
+        "R P50>",
+        "R P99>",
+        "WRITES/S>",
+        "WRITTEN/S>",
+        "W P50>",
+        "W P99>",
+        "FLUSHES/S>",
+        "HELD>",
+    ];
     let mut table = Table::new(&heads);
     let bytes = |rate: f64| Size(rate as u64).to_string();
+    let took = |us: u64| if us == 0 { String::new() } else { micros(us) };
     for load in loads {
         table.row([
             load.disk.to_string(),
             load.clients.to_string(),
             format!("{:.0}", load.reads_per_second),
             bytes(load.read_bytes_per_second),
+            took(load.read_p50_us),
+            took(load.read_p99_us),
             format!("{:.0}", load.writes_per_second),
             bytes(load.written_bytes_per_second),
+            took(load.write_p50_us),
+            took(load.write_p99_us),
             format!("{:.0}", load.flushes_per_second),
             format!("{:.1}", load.qos_waiting),
         ]);

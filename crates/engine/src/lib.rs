@@ -59,6 +59,8 @@ pub struct Listed {
 /// Room in the place where the objects live, for objects: each counted once however many copies it has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Room {
+    /// Bytes of the place itself, whatever lies there and however many copies are kept.
+    pub raw_bytes: u64,
     /// Bytes the place can hold in all.
     pub total_bytes: u64,
     /// Bytes still free.

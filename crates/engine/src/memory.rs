@@ -230,7 +230,8 @@ impl Engine for MemoryEngine {
         let state = self.state.lock();
         let free_bytes = state.free_bytes();
         let used_bytes = state.used_bytes;
-        Ok(Room { total_bytes: free_bytes.saturating_add(used_bytes), free_bytes, used_bytes })
+        let total_bytes = free_bytes.saturating_add(used_bytes);
+        Ok(Room { raw_bytes: total_bytes, total_bytes, free_bytes, used_bytes })
     }
 
     async fn journal_create(&self, id: JournalId) -> Result<Arc<dyn Journal>> {

@@ -31,6 +31,8 @@ pub enum DocumentKind {
     Qos = 5,
     /// The domains of a pool and their wrapped keys.
     Domains = 6,
+    /// How full the pool has been.
+    Growth = 7,
 }
 
 /// Wraps a body.

@@ -3,7 +3,7 @@
 //!
 //! Body, version 1, in order:
 //! ```text
-//! disk id 8 · domain id 2 · name text · created 8 · size 8 · durability 1 · compression 1+1 · dedupe 1 · qos class text
+//! disk id 8 · domain id 2 · name text · created 8 · size 8 · durability 1 · compression 1+1 · flags 1 · qos class text
 //! origin: 1, then name text · snapshot text when 1
 //! base: 1, then disk id 8 · epoch 8 when 1
 //! folded lsn 8 · root entry 16 · mapped blocks 8 · next snapshot id 8 · reclaimed 8
@@ -13,6 +13,8 @@
 //! ```
 //! `folded lsn`: the journal's records up to and including this number are in `root` and in the snapshots; a
 //! replay skips them. A root of a disk with nothing stored is a hole.
+//!
+//! *Flags*: 1 deduplicated; 2 the pool keeps room for its whole size.
 //!
 //! *Epochs*: a disk's time is cut by its snapshots; the epoch that ends with a snapshot has its number. *Base*: the snapshot (disk
 //! and number) a clone began as; what was born in that epoch or before belongs to the other disk. *Changes*: sections of the
@@ -29,6 +31,9 @@ use crate::wire::{Reader, Writer};
 use stonefold_types::{DiskSettings, Durability, Name, Result, SnapshotName};
 
 const VERSION: u16 = 1;
+
+const DEDUPE: u8 = 1;
+const RESERVE: u8 = 2;
 
 /// All that is mutable about a disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -173,7 +178,8 @@ fn put_settings(body: &mut Vec<u8>, settings: &DiskSettings) {
         Durability::Ack => 1,
     });
     put_compression(body, settings.compression);
-    body.u8(settings.dedupe.into());
+    let flag = |is: bool, flag: u8| if is { flag } else { 0 };
+    body.u8(flag(settings.dedupe, DEDUPE) | flag(settings.reserve, RESERVE));
     body.text(settings.qos.as_str());
 }
 
@@ -184,9 +190,13 @@ fn settings(reader: &mut Reader<'_>) -> Result<DiskSettings> {
         other => return Err(reader.malformed(&format!("durability {other}"))),
     };
     let compression = compression(reader)?;
-    let dedupe = reader.u8()? != 0;
+    let flags = reader.u8()?;
+    if flags & !(DEDUPE | RESERVE) != 0 {
+        return Err(reader.malformed(&format!("flags {flags:#x}")));
+    }
+    let (dedupe, reserve) = (flags & DEDUPE != 0, flags & RESERVE != 0);
     let qos = Name::new(reader.text()?)?;
-    Ok(DiskSettings { durability, compression, dedupe, qos })
+    Ok(DiskSettings { durability, compression, dedupe, qos, reserve })
 }
 
 fn origin(reader: &mut Reader<'_>) -> Result<Option<SnapshotName>> {
@@ -274,6 +284,7 @@ mod tests {
                 compression: Compression::Zstd(4),
                 dedupe: false,
                 qos: name("critical"),
+                reserve: true,
             },
             origin: Some(SnapshotName { disk: name("golden"), snapshot: name("v1") }),
             base: Some(Base { disk: 12, epoch: 3 }),

@@ -15,7 +15,7 @@
 //! | [`segment`] | many frames and their index | object `segment/…` |
 //! | [`ledger`] | what a round of the fold added to maps and took from them | object `ledger/…` |
 //! | [`account`] | how often each block is referred to | objects `account/…`, `accounts` |
-//! | [`document`], [`head`], [`pool`], [`tokens`], [`qos`], [`domains`] | small mutable records | objects `head/…`, `gone/…`, `pool`, `tokens`, `qos`, `domains` |
+//! | [`document`], [`head`], [`pool`], [`tokens`], [`qos`], [`domains`], [`growth`] | small mutable records | objects `head/…`, `gone/…`, `pool`, `tokens`, `qos`, `domains`, `growth` |
 //! | [`seal`] | which key seals what, and how it is made | nowhere: keys are derived |
 //! | [`export`] | a domain's keys as a text to be locked away | wherever its owner keeps it |
 
@@ -28,6 +28,7 @@ pub mod entry;
 pub mod export;
 pub mod fingerprint;
 pub mod frame;
+pub mod growth;
 pub mod head;
 pub mod ledger;
 pub mod node;

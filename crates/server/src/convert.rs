@@ -1,8 +1,10 @@
 //! From the store's infos to the API's types.
 
 use crate::doors::{Door, export_uri};
-use stonefold_api::{Cache, Checked, Disk, DiskIo, Pool, Reclaimed, Snapshot, Time, Work};
-use stonefold_store::{DiskInfo, PoolStatus, SnapshotInfo};
+use stonefold_api::{
+    Cache, Checked, Disk, DiskIo, DiskUsage, Latencies, Latency, Pool, Reclaimed, Snapshot, Time, Work,
+};
+use stonefold_store::{DiskInfo, PoolStatus, SnapshotInfo, Usage};
 use stonefold_types::{BLOCK_BYTES, ExportName};
 
 pub(crate) fn disk(info: DiskInfo, doors: &[Door]) -> Disk {
@@ -17,6 +19,7 @@ pub(crate) fn disk(info: DiskInfo, doors: &[Door]) -> Disk {
         compression: info.settings.compression,
         dedupe: info.settings.dedupe,
         qos: info.settings.qos,
+        reserve: info.settings.reserve,
         created: Time::from_nanos(info.created),
         clients: info.clients as u64,
         snapshots: info.snapshots as u64,
@@ -27,9 +30,30 @@ pub(crate) fn disk(info: DiskInfo, doors: &[Door]) -> Disk {
             writes,
             written_bytes,
             flushes,
-            qos_waits: info.qos_waits.0,
-            qos_wait_us: info.qos_waits.1 / 1000,
+            qos_waits: info.latencies.qos_waits.count(),
+            qos_wait_us: info.latencies.qos_waits.sum_ns / 1000,
         }),
+        latency: Some(latencies(info.latencies)),
+        usage: info.usage.map(usage),
+    }
+}
+
+fn latencies(all: stonefold_store::Latencies) -> Latencies {
+    Latencies {
+        reads: Latency::of(all.reads.buckets),
+        writes: Latency::of(all.writes.buckets),
+        flushes: Latency::of(all.flushes.buckets),
+        qos_waits: Latency::of(all.qos_waits.buckets),
+    }
+}
+
+pub(crate) fn usage(usage: Usage) -> DiskUsage {
+    DiskUsage {
+        logical_bytes: usage.logical_bytes,
+        unique_bytes: usage.unique_bytes,
+        shared_bytes: usage.shared_bytes,
+        reclaimable_bytes: usage.reclaimable_bytes,
+        as_of: Time::from_nanos(usage.as_of),
     }
 }
 
@@ -44,24 +68,35 @@ pub(crate) fn snapshot(info: SnapshotInfo, doors: &[Door]) -> Snapshot {
 }
 
 pub(crate) fn pool(status: &PoolStatus) -> Pool {
-    let provisioned_percent = match status.total_bytes {
-        0 => 0,
-        total => (u128::from(status.provisioned_bytes) * 100 / u128::from(total)) as u64,
-    };
     Pool {
         engine: status.engine.clone(),
         disks: status.disks as u64,
         snapshots: status.snapshots as u64,
         provisioned_bytes: status.provisioned_bytes,
+        reserved_bytes: status.reserved_bytes,
         total_bytes: status.total_bytes,
         free_bytes: status.free_bytes,
         used_bytes: status.used_bytes,
         journal_bytes: status.journal_bytes,
-        provisioned_percent,
+        provisioned_percent: percent(status.provisioned_bytes, status.total_bytes).unwrap_or(0),
+        raw_bytes: status.raw_bytes,
+        usable_bytes: status.usable_bytes(),
+        logical_bytes: status.logical_bytes,
+        reduction_percent: status.reduction().map(|ratio| (ratio * 100.0) as u64),
+        effective_bytes: status.effective_bytes(),
+        overcommitted_percent: status
+            .effective_bytes()
+            .and_then(|all| percent(status.provisioned_bytes, all)),
+        growth_bytes_per_day: status.trend.map(|trend| trend.bytes_per_day),
+        days_to_full: status.trend.and_then(|trend| trend.days_to_full(status.free_bytes)),
         live_bytes: status.live_bytes,
         dead_bytes: status.dead_bytes,
         work: status.work.iter().map(work).collect(),
     }
+}
+
+fn percent(part: u64, of: u64) -> Option<u64> {
+    (of > 0).then(|| (u128::from(part) * 100 / u128::from(of)) as u64)
 }
 
 fn work(work: &stonefold_store::Work) -> Work {

@@ -16,6 +16,7 @@ mod data;
 mod doors;
 mod engines;
 mod gate;
+mod histograms;
 mod http;
 mod keys;
 mod log;

@@ -1,6 +1,7 @@
 //! What Prometheus reads: made anew for every scrape from what the store and the doors count, so nothing is counted
 //! twice and nothing costs while nobody asks.
 
+use crate::histograms::Histograms;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, text};
 use prometheus_client::metrics::MetricType;
@@ -24,6 +25,7 @@ pub(crate) fn encode(version: &str, pool: PoolStatus, disks: &[DiskInfo], nbd: &
     metrics.extend(of_disks(disks));
     metrics.extend(of_doors(nbd));
     registry.register_collector(Box::new(Metrics(metrics)));
+    registry.register_collector(Box::new(Histograms::of_disks(disks)));
     let mut text = String::new();
     text::encode(&mut text, &registry)
         .map_err(|e| Error::new(Kind::Io, format!("writing the metrics: {e}")))?;
@@ -57,6 +59,8 @@ fn of_pool(pool: PoolStatus) -> Vec<Metric> {
         gauge("pool_total_bytes", "Bytes that the pool's place can hold", pool.total_bytes),
         gauge("pool_free_bytes", "Bytes free in the pool's place", pool.free_bytes),
         gauge("pool_used_bytes", "Bytes that the pool occupies", pool.used_bytes),
+        gauge("pool_raw_bytes", "Bytes of the pool's place itself", pool.raw_bytes),
+        gauge("pool_logical_bytes", "Bytes that disks hold, before anything is saved", pool.logical_bytes),
         gauge("journal_bytes", "Bytes acknowledged and not yet folded", pool.journal_bytes),
         gauge("cache_bytes", "Bytes in the cache", pool.cache_bytes),
         gauge("cache_max_bytes", "Bytes that the cache may grow to", pool.cache_bytes_max),
@@ -81,9 +85,9 @@ fn of_disks(disks: &[DiskInfo]) -> Vec<Metric> {
         metric(counter, "disk_writes", "Writes acknowledged", |d| d.traffic[2]),
         metric(counter, "disk_written_bytes", "Bytes written", |d| d.traffic[3]),
         metric(counter, "disk_flushes", "Flushes answered", |d| d.traffic[4]),
-        metric(counter, "disk_qos_waits", "Requests that QoS let wait", |d| d.qos_waits.0),
+        metric(counter, "disk_qos_waits", "Requests that QoS let wait", |d| d.latencies.qos_waits.count()),
         metric(counter, "disk_qos_wait_microseconds", "How long they waited, together", |d| {
-            d.qos_waits.1 / 1000
+            d.latencies.qos_waits.sum_ns / 1000
         }),
     ]
 }

@@ -40,6 +40,7 @@ fn disk(text: &str) -> DiskCreate {
         compression: None,
         dedupe: None,
         qos: None,
+        reserve: None,
     }
 }
 

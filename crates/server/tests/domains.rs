@@ -40,6 +40,7 @@ fn disk(text: &str, domain: &str) -> DiskCreate {
         compression: None,
         dedupe: None,
         qos: None,
+        reserve: None,
     }
 }
 

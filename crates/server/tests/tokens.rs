@@ -39,6 +39,7 @@ fn disk(text: &str) -> DiskCreate {
         compression: None,
         dedupe: None,
         qos: None,
+        reserve: None,
     }
 }
 

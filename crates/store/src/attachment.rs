@@ -5,6 +5,7 @@
 //! alignment is taken. *May be called by*: doors.
 
 use crate::disk::{Disk, View, blocks_of};
+use crate::latency::Histogram;
 use crate::overlay::{Blocks, Part, Source};
 use crate::planted;
 use crate::qos::Lane;
@@ -12,8 +13,12 @@ use crate::read;
 use crate::store::Store;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use stonefold_format::record::{Change, EXTENT_HEADER, Record};
 use stonefold_types::{BLOCK_BYTES, Durability, Error, ExportName, Kind, Name, Result};
+
+/// Of reads that are answered from memory at once, one in so many is timed and counts for all.
+const CACHED_READS_TIMED: u64 = 16;
 
 /// A client's hold on a disk or a snapshot. Clones share the hold, which ends with the last of them.
 #[derive(Clone)]
@@ -123,11 +128,13 @@ impl Attachment {
     pub async fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.check(offset, buf.len() as u64)?;
         let hold = &self.hold;
+        let since = hold.store.env.monotonic();
         if hold.disk.flow.is_limited() {
             hold.store.qos.pass_limit(&hold.disk.flow, buf.len() as u64).await;
             // Nobody has looked yet whether it is in memory.
             if let Some(done) = read::read_cached(&hold.store.segments, &hold.disk, hold.view, offset, buf) {
                 self.count_read(buf.len());
+                self.note_latency(&hold.disk.counters.read_latency, since, 1);
                 return done;
             }
         }
@@ -136,6 +143,7 @@ impl Attachment {
             .await
             .map_err(|e| e.context(format!("reading {} bytes at {offset} of '{}'", buf.len(), hold.name)))?;
         self.count_read(buf.len());
+        self.note_latency(&hold.disk.counters.read_latency, since, 1);
         Ok(())
     }
 
@@ -149,9 +157,19 @@ impl Attachment {
         if hold.disk.flow.is_limited() {
             return None;
         }
+        // Two looks at the clock would take half as long as the read: one in so many is timed, for all.
+        let timed = hold.disk.counters.reads.load(Ordering::Relaxed) % CACHED_READS_TIMED == 0;
+        let since = timed.then(|| hold.store.env.monotonic());
         let done = read::read_cached(&hold.store.segments, &hold.disk, hold.view, offset, buf)?;
         self.count_read(buf.len());
+        if let Some(since) = since {
+            self.note_latency(&hold.disk.counters.read_latency, since, CACHED_READS_TIMED);
+        }
         Some(done)
+    }
+
+    fn note_latency(&self, of: &Histogram, since: Duration, count: u64) {
+        of.note(self.hold.store.env.monotonic().saturating_sub(since), count);
     }
 
     fn count_read(&self, bytes: usize) {
@@ -174,11 +192,13 @@ impl Attachment {
                 Error::new(Kind::Invalid, what).remedy(format!("write at most {WRITE_BYTES_MAX} at a time"))
             );
         }
+        let since = self.hold.store.env.monotonic();
         let blocks = blocks_of(offset, data.len() as u64);
         let room = (blocks.end - blocks.start) * BLOCK_BYTES as u64 + EXTENT_HEADER as u64;
         let (qos, flow) = (&self.hold.store.qos, &self.hold.disk.flow);
         qos.pass_limit(flow, data.len() as u64).await;
         let _place = qos.enter(flow, Lane::Writes, data.len() as u64).await;
+        self.hold.disk.refusal.check()?;
         let taken = self.hold.store.take_room(room).await?;
         let (lsn, handed) = self.append(offset, data, room).await?;
         // The layer has it now, and the fold gives it back.
@@ -187,6 +207,7 @@ impl Attachment {
         let counters = &self.hold.disk.counters;
         counters.writes.fetch_add(1, Ordering::Relaxed);
         counters.write_bytes.fetch_add(data.len() as u64, Ordering::Relaxed);
+        self.note_latency(&counters.write_latency, since, 1);
         Ok(())
     }
 
@@ -311,9 +332,12 @@ impl Attachment {
     /// Makes everything acknowledged before this call durable, on whichever connection it was written.
     pub async fn flush(&self) -> Result<Flushed> {
         self.hold.store.check_open()?;
+        let since = self.hold.store.env.monotonic();
         self.hold.store.qos.pass_limit(&self.hold.disk.flow, 0).await;
         self.hold.store.flush().await?;
-        self.hold.disk.counters.flushes.fetch_add(1, Ordering::Relaxed);
+        let counters = &self.hold.disk.counters;
+        counters.flushes.fetch_add(1, Ordering::Relaxed);
+        self.note_latency(&counters.flush_latency, since, 1);
         Ok(Flushed(()))
     }
 

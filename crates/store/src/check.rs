@@ -3,19 +3,25 @@
 //! Sealed frames are opened where their domain is open; of a locked one the checksum alone is verified.
 //!
 //! *Promises*: a check reads one copy, and another where that one is damaged, which mends it as any read does; a scrub reads every copy. What it says is sound was read and verified, every byte that something refers to. Clients go on
-//! meanwhile; only reclaim waits. Trees shared by many snapshots are walked once. Memory: a number for each map node, a bit for each
-//! block.
+//! meanwhile; only reclaim waits. Trees shared by many snapshots are walked once. Memory: a number for each map node, two bits for each
+//! block, and the references that changed since the last batch of reclaim.
+//!
+//! Everything is looked at as it was at one instant between two rounds of the fold: the maps, and what the accounts do not know
+//! yet ([`Untold`]). So what is counted is exact however busy the pool is.
 
-use crate::disk::Disk;
+mod counted;
+
 use crate::planted;
+use crate::reclaim;
+use crate::releases::Future;
 use crate::segments;
 use crate::store::Store;
 use bytes::Bytes;
+use counted::{Bits, Untold};
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use stonefold_engine::Key;
-use stonefold_format::account::{Slot, shard_of};
+use stonefold_format::account::shard_of;
 use stonefold_format::entry::{Entry, SegmentId};
 use stonefold_format::frame;
 use stonefold_format::node::{NODE_SHIFT, NODE_WAYS};
@@ -46,7 +52,8 @@ pub struct Checked {
     pub bytes: u64,
     /// Copies that were damaged and are not any more; only a scrub heals.
     pub healed: u64,
-    /// Blocks in the accounts that nothing refers to any more, not even a removed snapshot: space that does not come back by itself.
+    /// Blocks with references in the accounts although nothing refers to them, and nothing that was removed is about to give them
+    /// back: space that does not come back by itself. Nothing, in a sound pool.
     pub lost_blocks: u64,
     /// What is wrong, in words: what is affected and where. Empty when all is sound.
     pub problems: Vec<String>,
@@ -70,24 +77,6 @@ struct Walk {
     damaged: HashMap<u64, String>,
 }
 
-#[derive(Default)]
-struct Bits(Vec<u64>);
-
-impl Bits {
-    fn set(&mut self, at: u32) {
-        let word = at as usize / 64;
-        self.0.resize(self.0.len().max(word + 1), 0);
-        self.0[word] |= 1 << (at % 64);
-    }
-
-    fn iter(&self) -> impl Iterator<Item = u32> {
-        let all = self.0.iter().enumerate();
-        all.flat_map(|(at, word)| {
-            (0..64).filter(move |bit| word >> bit & 1 == 1).map(move |bit| at as u32 * 64 + bit)
-        })
-    }
-}
-
 impl Store {
     /// Reads everything that something refers to and verifies it. Fails only when the engine does.
     pub async fn check(&self) -> Result<Checked> {
@@ -104,7 +93,7 @@ impl Store {
         // Nothing may be deleted or moved while it is looked at.
         let _no_pass = self.reclaiming.lock().await;
         let telling = self.tell(if heal { "scrub" } else { "check" });
-        let (trees, mut checked) = self.trees().await;
+        let (trees, untold, mut checked) = self.trees().await;
         let mut walk = Walk::default();
         for tree in &trees {
             self.check_open()?;
@@ -122,7 +111,7 @@ impl Store {
         }
         let all: u64 = walk.reached.values().map(|bits| bits.iter().count() as u64).sum();
         checked.blocks = all - checked.nodes;
-        self.compare_accounts(&walk, &mut checked).await?;
+        self.compare_accounts(&walk, &untold, &mut checked).await?;
         if !walk.damaged.is_empty() {
             self.tell_affected(&trees, &walk, &mut checked).await?;
         }
@@ -143,65 +132,30 @@ impl Store {
         Ok((lengths.values().sum(), lengths))
     }
 
-    /// Every commit there is, at one instant between two rounds of the fold.
-    async fn trees(&self) -> (Vec<Tree>, Checked) {
+    /// Every commit there is and what the accounts do not know yet, at one instant between two rounds of the fold.
+    async fn trees(&self) -> (Vec<Tree>, Untold, Checked) {
         let _alone = self.folding.lock().await;
         let (mut trees, mut checked) = (Vec::new(), Checked::default());
-        for disk in self.disks_and_gone() {
-            let gone = disk.key.as_str().starts_with("gone/");
+        let disks = self.disks_and_gone();
+        let future = Future::new(&disks, None);
+        let untold = Untold { changes: reclaim::untold(self, &disks), releases: future.releases() };
+        for disk in &disks {
+            let gone = disk.is_gone();
             let name = if gone { format!("{} (removed)", disk.name) } else { disk.name.to_string() };
             let state = disk.state.lock();
             checked.disks += u64::from(!gone);
-            // The map of a removed disk is being given back.
-            if !gone {
+            // The map of a removed disk is being given back, unless clones hold it.
+            if !gone || future.stays(disk) {
                 trees.push(Tree { name: name.clone(), root: state.commit.root });
             }
             for snapshot in &state.snapshots {
-                let Some(commit) =
-                    snapshot.commit.filter(|_| !snapshot.removed || gone || held(self, &disk, snapshot.id))
-                else {
-                    continue;
-                };
+                let stays = (!snapshot.removed && !gone) || future.holds(disk, snapshot.id);
+                let Some(commit) = snapshot.commit.filter(|_| stays) else { continue };
                 checked.snapshots += u64::from(!snapshot.removed);
                 trees.push(Tree { name: format!("{name}@{}", snapshot.name), root: commit.root });
             }
         }
-        (trees, checked)
-    }
-
-    /// What is referred to must not be dead in the accounts; what they take for alive should be referred to.
-    async fn compare_accounts(&self, walk: &Walk, checked: &mut Checked) -> Result<()> {
-        let accounts = &self.segments.accounts;
-        let shards: HashSet<u64> = walk.reached.keys().map(|id| shard_of(*id)).collect();
-        let known = accounts.document().shards.keys().copied().collect::<HashSet<u64>>();
-        for number in shards.union(&known) {
-            let shard = match accounts.shard(*number).await {
-                Ok(shard) => shard,
-                Err(error) if error.kind() == Kind::Corrupt => {
-                    checked.problems.push(format!("reclaim cannot go on: {error}"));
-                    continue;
-                }
-                Err(error) => return Err(error),
-            };
-            for (segment, account) in &*shard {
-                let reached = walk.reached.get(segment);
-                let is_reached = |slot: u32| {
-                    reached.is_some_and(|bits| {
-                        bits.0.get(slot as usize / 64).is_some_and(|word| word >> (slot % 64) & 1 == 1)
-                    })
-                };
-                for (slot, state) in account.slots.iter().enumerate() {
-                    match (state, is_reached(slot as u32)) {
-                        (Slot::Dead, true) => checked.problems.push(format!(
-                            "slot {slot} of segment {segment} is in use, but reclaim takes it for dead"
-                        )),
-                        (Slot::Live(1..), false) => checked.lost_blocks += 1,
-                        _ => {}
-                    }
-                }
-            }
-        }
-        Ok(())
+        (trees, untold, checked)
     }
 
     /// Says which blocks of which disks and snapshots cannot be read.
@@ -221,13 +175,6 @@ impl Store {
         }
         Ok(())
     }
-}
-
-/// Whether a removed snapshot is kept because a clone began as it.
-fn held(store: &Store, disk: &Arc<Disk>, snapshot: u64) -> bool {
-    let others = store.disks_and_gone();
-    let mut others = others.iter().filter(|other| other.id != disk.id);
-    others.any(|other| other.state.lock().base.is_some_and(|b| b.disk == disk.id && b.epoch == snapshot))
 }
 
 fn walk_below<'a>(

@@ -4,9 +4,12 @@
 //! with the layers up to the one that ends with it. The fold keeps this: it moves the oldest layer into the commit under one lock.
 
 use crate::ailing::Ailing;
+use crate::latency::Histogram;
 use crate::overlay::{Blocks, Layer, Part, resolve};
 use crate::planted;
 use crate::qos::Flow;
+use crate::reserve::Refusal;
+use crate::usage::Usage;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -32,6 +35,10 @@ pub(crate) struct Disk {
     /// Held while the head changes, so that changes come one after another.
     pub(crate) head: tokio::sync::Mutex<StoredHead>,
     pub(crate) counters: Counters,
+    /// What it took of the pool when that was last counted.
+    pub(crate) usage: Mutex<Option<Usage>>,
+    /// Whether it must not touch what was promised to others.
+    pub(crate) refusal: Refusal,
     /// Its way through the scheduler.
     pub(crate) flow: Arc<Flow>,
 }
@@ -62,6 +69,9 @@ pub(crate) struct Counters {
     pub(crate) writes: AtomicU64,
     pub(crate) write_bytes: AtomicU64,
     pub(crate) flushes: AtomicU64,
+    pub(crate) read_latency: Histogram,
+    pub(crate) write_latency: Histogram,
+    pub(crate) flush_latency: Histogram,
 }
 
 /// What changes of a disk.
@@ -164,8 +174,15 @@ impl Disk {
             }),
             head: tokio::sync::Mutex::new(StoredHead { version, in_doubt: None, ahead: false }),
             counters: Counters::default(),
+            usage: Mutex::default(),
+            refusal: Refusal::default(),
             flow: Flow::new(head.id),
         })
+    }
+
+    /// Whether it was removed, and reclaim is not done with it.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.key.as_str().starts_with("gone/")
     }
 
     /// The head as it would be stored now: only what is folded.

@@ -6,6 +6,7 @@ use crate::domains::DEFAULT;
 use crate::heads::{gone_key, head_key};
 use crate::overlay::Source;
 use crate::planted;
+use crate::reserve::promised_to;
 use crate::status::DiskInfo;
 use crate::store::Store;
 use std::sync::Arc;
@@ -55,6 +56,12 @@ impl Store {
             Err(_) if origin.is_some() => settings.qos = DiskSettings::default().qos,
             checked => checked?,
         }
+        // What was promised was promised to the disk, not to clones of it.
+        settings.reserve &= origin.is_none();
+        let reserve = settings.reserve;
+        if reserve {
+            self.check_promise(name, size_bytes, 0).await?;
+        }
         let (origin, base) = origin.unzip();
         let head = Head {
             id: u64::from_le_bytes(self.env.random()),
@@ -93,6 +100,9 @@ impl Store {
         let class = disk.state.lock().settings.qos.clone();
         self.qos.assign(&disk.flow, class.as_str());
         self.disks.lock().insert(name.clone(), disk.clone());
+        if reserve {
+            self.look_at_room().await;
+        }
         Ok(self.describe(&disk))
     }
 
@@ -116,7 +126,18 @@ impl Store {
         if is_new {
             self.qos.check_class(&class)?;
         }
+        let (reserved, size_bytes) = {
+            let state = disk.state.lock();
+            (state.settings.reserve, state.size_bytes)
+        };
+        let changes = settings.reserve != reserved;
+        if settings.reserve && changes {
+            self.check_promise(name, size_bytes, 0).await?;
+        }
         self.change_head(&disk, |head, _| head.settings = settings, |_| ()).await?;
+        if changes {
+            self.look_at_room().await;
+        }
         self.qos.assign(&disk.flow, class.as_str());
         Ok(self.describe(&disk))
     }
@@ -125,6 +146,11 @@ impl Store {
     pub async fn resize_disk(&self, name: &Name, size_bytes: u64) -> Result<DiskInfo> {
         check_size(size_bytes)?;
         let disk = self.find(name)?;
+        let _no_other_promise = self.qos.changing.lock().await;
+        let promised = promised_to(&disk.state.lock());
+        if promised > 0 && size_bytes > promised {
+            self.check_promise(name, size_bytes, promised).await?;
+        }
         let appended = {
             let mut state = disk.state.lock();
             state.check_not_barred()?;
@@ -148,6 +174,9 @@ impl Store {
             state.size_bytes = size_bytes;
             appended
         };
+        if promised > 0 {
+            self.look_at_room().await;
+        }
         self.durably(appended).await?;
         Ok(self.describe(&disk))
     }

@@ -303,7 +303,7 @@ pub(crate) async fn own(
     after: u64,
     from: u64,
     limit: usize,
-    out: &mut Vec<u64>,
+    out: &mut Vec<Entry>,
 ) -> Result<Option<u64>> {
     own_below(segments, *root, TOP, 0, &Own { after, from, limit }, out).await
 }
@@ -320,7 +320,7 @@ fn own_below<'a>(
     level: u32,
     base: u64,
     wanted: &'a Own,
-    out: &'a mut Vec<u64>,
+    out: &'a mut Vec<Entry>,
 ) -> BoxFuture<'a, Result<Option<u64>>> {
     Box::pin(async move {
         let end = base + span(level + 1);
@@ -333,7 +333,7 @@ fn own_below<'a>(
         for (place, entry) in node.entries.iter().enumerate() {
             if level == 0 {
                 if !entry.is_hole() && entry.birth() > wanted.after {
-                    out.push(entry.address);
+                    out.push(*entry);
                 }
                 continue;
             }
@@ -342,7 +342,7 @@ fn own_below<'a>(
                 return Ok(Some(next));
             }
         }
-        out.push(at.address);
+        out.push(at);
         // Only a leaf ends a step, so that every node on the way is still to come.
         Ok((level == 0 && out.len() >= wanted.limit).then_some(end))
     })

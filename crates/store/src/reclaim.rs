@@ -91,6 +91,7 @@ impl Store {
             let (done, more) = pass(self, &mut memory, rewrite::DEAD_PART_ASKED).await?;
             all.add(&done);
             if !more {
+                self.look_at_room().await;
                 return Ok(all);
             }
         }
@@ -223,8 +224,19 @@ async fn gather(store: &Store, idle: &HashSet<u64>) -> Result<Pending> {
     Ok(pending)
 }
 
+/// Sections of changes that no batch has taken over, of all disks. One instant, if the fold is held off.
+pub(crate) fn untold(store: &Store, disks: &[Arc<Disk>]) -> Vec<LedgerRef> {
+    let consumed = &store.segments.accounts.document().consumed;
+    let taken = |disk: &Disk| consumed.get(&disk.id).copied().unwrap_or(0);
+    let new = |disk: &Arc<Disk>| {
+        let changes = disk.state.lock().changes.clone();
+        changes.into_iter().filter(|at| at.id > taken(disk)).collect::<Vec<_>>()
+    };
+    disks.iter().flat_map(new).collect()
+}
+
 /// By how much the references to each address change, in ascending order.
-async fn read_deltas(store: &Store, refs: &[LedgerRef]) -> Result<Vec<(u64, i64)>> {
+pub(crate) async fn read_deltas(store: &Store, refs: &[LedgerRef]) -> Result<Vec<(u64, i64)>> {
     let mut deltas: Vec<(u64, i64)> = Vec::new();
     for at in refs {
         store.pace_reclaim(at.length.into()).await;
@@ -236,6 +248,12 @@ async fn read_deltas(store: &Store, refs: &[LedgerRef]) -> Result<Vec<(u64, i64)
         }
         deltas.extend(changes.freed.iter().map(|address| (*address, -1)));
     }
+    sum_up(&mut deltas);
+    Ok(deltas)
+}
+
+/// Adds up what comes to the same address, in ascending order.
+pub(crate) fn sum_up(deltas: &mut Vec<(u64, i64)>) {
     deltas.sort_unstable_by_key(|(address, _)| *address);
     deltas.dedup_by(|next, kept| {
         let same = next.0 == kept.0;
@@ -244,7 +262,6 @@ async fn read_deltas(store: &Store, refs: &[LedgerRef]) -> Result<Vec<(u64, i64)
         }
         same
     });
-    Ok(deltas)
 }
 
 /// Condemns what was idle before and still is, then takes the changes over.

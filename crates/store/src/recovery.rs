@@ -10,6 +10,7 @@ use crate::arena::ArenaSlice;
 use crate::dedupe::Dedupe;
 use crate::disk::Disk;
 use crate::domains::{Domains, JournalSeed, Keyring};
+use crate::growth::Growth;
 use crate::journal::Journal;
 use crate::overlay::Source;
 use crate::planted;
@@ -62,6 +63,7 @@ pub(crate) async fn open(env: Env, engine: Arc<dyn Engine>, mut options: Options
         Segments::new(env.clone(), engine.clone(), accounts.clone(), keyring, session, cache_bytes);
     let dedupe = Dedupe::new(engine.clone(), accounts, dedupe_bytes);
     let qos = Qos::new(env.clone(), qos::open(&*engine).await?);
+    let growth = Growth::open(&*engine).await?;
     tracing::info!(
         session = pool.sessions,
         disks = disks.len(),
@@ -70,7 +72,7 @@ pub(crate) async fn open(env: Env, engine: Arc<dyn Engine>, mut options: Options
     );
     let parts = (domains, segments, dedupe);
     let journal = (journal, journal_id, retired);
-    Ok(Store::new(env, engine, options, parts, journal, (disks, gone), qos))
+    Ok(Store::new(env, engine, options, parts, journal, (disks, gone), (qos, growth)))
 }
 
 /// The pool's record, which is made when there is none.

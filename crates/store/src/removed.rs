@@ -22,14 +22,14 @@ use stonefold_format::ledger::{Changes, Deaths, LedgerBuilder, LedgerRef, SECTIO
 use stonefold_types::{Kind, Result};
 
 /// Addresses looked at in one step: some milliseconds, and a few megabytes of memory.
-const STEP_ADDRESSES: usize = 1 << 18;
+pub(crate) const STEP_ADDRESSES: usize = 1 << 18;
 
 /// Sections of deaths in one gap before they are merged.
 const SECTIONS_MAX: usize = 64;
 /// Fewer are not worth it.
 const MERGED_MIN: usize = 8;
 /// What one step reads and writes, about, in bytes: the nodes that name so many addresses, and a ledger of them.
-const STEP_BYTES: u64 = 8 << 20;
+pub(crate) const STEP_BYTES: u64 = 8 << 20;
 
 /// Settles removed snapshots and removed disks as far as one step each goes; tells whether there is more to do.
 pub(crate) async fn settle(store: &Store, memory: &mut Memory) -> Result<bool> {
@@ -47,12 +47,12 @@ pub(crate) async fn settle(store: &Store, memory: &mut Memory) -> Result<bool> {
 }
 
 /// What becomes of one gap when the snapshot before it goes.
-struct Gap {
+pub(crate) struct Gap {
     /// The snapshot that ends it, or `None` for the present.
     end: Option<u64>,
     /// What was born later was held by nothing but what goes.
-    held_up_to: u64,
-    refs: Vec<LedgerRef>,
+    pub(crate) held_up_to: u64,
+    pub(crate) refs: Vec<LedgerRef>,
 }
 
 /// The snapshots that can go, and the gaps behind them.
@@ -70,7 +70,8 @@ fn plan(store: &Store, disk: &Disk) -> (Vec<u64>, Vec<Gap>) {
     (going.clone(), gaps(&state, &going))
 }
 
-fn gaps(state: &State, going: &[u64]) -> Vec<Gap> {
+/// The gaps behind snapshots that go.
+pub(crate) fn gaps(state: &State, going: &[u64]) -> Vec<Gap> {
     let mut gaps = Vec::new();
     let mut held_up_to = state.base.map_or(0, |base| base.epoch);
     let mut before_goes = false;
@@ -236,6 +237,7 @@ async fn walk_gone(store: &Store, disk: &Arc<Disk>) -> Result<bool> {
     let own_after = if planted::is("clone-frees-all") { 0 } else { own_after };
     let next = map::own(&store.segments, &root, own_after, from, STEP_ADDRESSES, &mut freed).await?;
     let mut builder = LedgerBuilder::new(store.segments.next_id().0);
+    let freed = freed.iter().map(|entry| entry.address).collect();
     let changes = builder.changes(Changes { freed, ..Changes::default() });
     accounts::put_ledger(&*store.engine, builder).await?;
     let draft = |head: &mut Head, _: &State| {

@@ -27,6 +27,8 @@ pub(crate) const DEAD_PART_IDLE: u32 = 4;
 pub(crate) const DEAD_PART_ASKED: u32 = 16;
 /// Segments taken over by one swap.
 const GROUP: usize = 8;
+/// Written before what it takes the place of goes, in bytes.
+pub(crate) const UNDER_WAY_BYTES_MAX: u64 = (GROUP * segments::SEGMENT_FRAMES_BYTES) as u64;
 
 /// Whether it pays to write a segment anew.
 pub(crate) fn is_worth(dead: u32, present: u32, dead_part: u32) -> bool {

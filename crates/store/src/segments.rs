@@ -319,7 +319,7 @@ impl Segments {
     }
 
     /// The index of a segment's form; of a later one, when that has taken its place meanwhile.
-    async fn index(&self, segment: SegmentId, generation: u8) -> Result<Arc<Vec<IndexRecord>>> {
+    pub(crate) async fn index(&self, segment: SegmentId, generation: u8) -> Result<Arc<Vec<IndexRecord>>> {
         let cached_as = segment.0 << 8 | u64::from(generation);
         if let Some(records) = self.indexes.get(cached_as) {
             return Ok(records);

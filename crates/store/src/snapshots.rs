@@ -45,6 +45,7 @@ impl Store {
         for disk in &disks {
             disk.state.lock().check_not_barred()?;
         }
+        self.check_snapshot_room(&disks).await?;
         self.mark_durably(&disks, &name, created).await
     }
 

@@ -1,8 +1,11 @@
 //! What is told of a pool and its disks.
 
 use crate::disk::Disk;
+use crate::growth::Trend;
+use crate::latency::Latencies;
 use crate::qos::Background;
 use crate::store::Store;
+use crate::usage::Usage;
 use std::sync::atomic::{AtomicU64, Ordering};
 use stonefold_env::WallNanos;
 use stonefold_types::{BLOCK_BYTES, DiskSettings, Name, Result, SnapshotName};
@@ -30,8 +33,10 @@ pub struct DiskInfo {
     pub mapped_bytes: u64,
     /// Since the start: reads, bytes read, writes, bytes written, flushes.
     pub traffic: [u64; 5],
-    /// Since the start: requests that QoS let wait, and for how many nanoseconds together.
-    pub qos_waits: (u64, u64),
+    /// How long requests took since the start, and how long QoS let them wait.
+    pub latencies: Latencies,
+    /// What it takes of the pool, if that was counted since the start.
+    pub usage: Option<Usage>,
 }
 
 /// Long work under way.
@@ -77,12 +82,20 @@ pub struct PoolStatus {
     pub snapshots: usize,
     /// The sum of the disks' sizes.
     pub provisioned_bytes: u64,
+    /// The same of those for which the pool keeps room.
+    pub reserved_bytes: u64,
+    /// The place itself, whatever lies there and however many copies are kept.
+    pub raw_bytes: u64,
     /// What the place can hold.
     pub total_bytes: u64,
     /// What it can still hold.
     pub free_bytes: u64,
     /// What the pool occupies there.
     pub used_bytes: u64,
+    /// Bytes of the blocks that disks hold now, each for itself, before anything is saved.
+    pub logical_bytes: u64,
+    /// How fast the pool fills; `None` while that is not known.
+    pub trend: Option<Trend>,
     /// Acknowledged, not yet folded.
     pub journal_bytes: u64,
     /// Held by the caches.
@@ -97,6 +110,28 @@ pub struct PoolStatus {
     pub work: Vec<Work>,
     /// Counters since the start, for metrics: name, help, value.
     pub counters: Vec<(&'static str, &'static str, u64)>,
+}
+
+/// The reduction is told from this many logical bytes on: below, the journal's files and other fixed costs are most of a pool.
+const REDUCTION_LOGICAL_MIN: u64 = 1 << 30;
+
+impl PoolStatus {
+    /// What the pool could hold as it stores things, in bytes: what it occupies and what is free to it, a copy of each.
+    pub fn usable_bytes(&self) -> u64 {
+        self.used_bytes.saturating_add(self.free_bytes)
+    }
+
+    /// How many bytes of disks one byte of the pool holds, with all that is kept beside them: snapshots, and what is not given back
+    /// yet. `None` while the pool holds too little to tell.
+    pub fn reduction(&self) -> Option<f64> {
+        let enough = self.logical_bytes >= REDUCTION_LOGICAL_MIN && self.used_bytes > 0;
+        enough.then(|| self.logical_bytes as f64 / self.used_bytes as f64)
+    }
+
+    /// How many bytes of disks the pool could hold in all, at the present reduction.
+    pub fn effective_bytes(&self) -> Option<u64> {
+        self.reduction().map(|ratio| (self.usable_bytes() as f64 * ratio) as u64)
+    }
 }
 
 impl Store {
@@ -127,10 +162,18 @@ impl Store {
             engine: self.engine.describe(),
             disks: disks.len(),
             snapshots: disks.iter().map(|disk| disk.snapshots).sum(),
+            reserved_bytes: disks
+                .iter()
+                .filter(|disk| disk.settings.reserve)
+                .map(|disk| disk.size_bytes)
+                .sum(),
             provisioned_bytes: disks.iter().map(|disk| disk.size_bytes).sum(),
+            raw_bytes: room.raw_bytes,
             total_bytes: room.total_bytes,
             free_bytes: room.free_bytes,
             used_bytes: room.used_bytes,
+            logical_bytes: disks.iter().map(|disk| disk.mapped_bytes).sum(),
+            trend: self.growth.trend(),
             journal_bytes: self.budget.used(),
             cache_bytes,
             cache_bytes_max,
@@ -225,7 +268,13 @@ impl Store {
             snapshots: state.live_snapshots().count(),
             mapped_bytes: state.commit.mapped_blocks * BLOCK_BYTES as u64,
             traffic: traffic.map(|counter| counter.load(Ordering::Relaxed)),
-            qos_waits: disk.flow.waits(),
+            latencies: Latencies {
+                reads: counters.read_latency.read(),
+                writes: counters.write_latency.read(),
+                flushes: counters.flush_latency.read(),
+                qos_waits: disk.flow.waits(),
+            },
+            usage: *disk.usage.lock(),
         }
     }
 }

@@ -5,6 +5,7 @@ use crate::dedupe::Dedupe;
 use crate::disk::Disk;
 use crate::domains::{Domains, Keys};
 use crate::fold;
+use crate::growth::Growth;
 use crate::journal::Journal;
 use crate::planted;
 use crate::qos::{Background, Qos};
@@ -54,7 +55,7 @@ const FOLD_RETRY: Duration = Duration::from_secs(1);
 const GIVE_UP_MAX: Duration = Duration::from_millis(250);
 
 /// Room kept beside what the journal may hold, in bytes: for map nodes, heads, and what reclaim writes before it frees.
-const RESERVE_BYTES: u64 = 64 << 20;
+pub(crate) const RESERVE_BYTES: u64 = 64 << 20;
 
 /// An open pool.
 pub struct Store {
@@ -69,6 +70,7 @@ pub struct Store {
     pub(crate) budget: Budget,
     pub(crate) qos: Qos,
     pub(crate) counters: Counters,
+    pub(crate) growth: Growth,
     pub(crate) disks: Mutex<BTreeMap<Name, Arc<Disk>>>,
     /// Removed disks that reclaim is not done with.
     pub(crate) gone: Mutex<Vec<Arc<Disk>>>,
@@ -123,7 +125,7 @@ impl Store {
         (domains, segments, dedupe): (Domains, Arc<Segments>, Arc<Dedupe>),
         journal: (Arc<Journal>, JournalId, Vec<(JournalId, u64)>),
         (disks, gone): (BTreeMap<Name, Arc<Disk>>, Vec<Arc<Disk>>),
-        qos: Qos,
+        (qos, growth): (Qos, Growth),
     ) -> Arc<Self> {
         let budget = Budget::new(options.journal_bytes_max);
         for disk in disks.values() {
@@ -144,6 +146,7 @@ impl Store {
             qos,
             options,
             counters: Counters::default(),
+            growth,
             disks: Mutex::new(disks),
             gone: Mutex::new(gone),
             retired: Mutex::new(journal.2),
@@ -294,6 +297,7 @@ impl Store {
                 self.counters.failed_passes.fetch_add(1, Ordering::Relaxed);
                 tracing::warn!("reclaim failed and will be tried again; nothing is lost: {error}");
             }
+            self.watch_growth().await;
             drop(memory);
             let woken = self.reclaim_wake.notified();
             let timer = self.env.sleep(RECLAIM_INTERVAL);
@@ -307,29 +311,42 @@ impl Store {
         // A full place or an ended journal gives no room back by itself: who waits for some must be told.
         let full = folded.as_ref().err().filter(|e| e.kind() == Kind::NoSpace).cloned();
         self.budget.block(full.or_else(|| self.journal.failure()));
-        let room = self.check_room().await;
-        self.budget.refuse(room.as_ref().err().cloned());
+        let room = self.look_at_room().await;
         if let Err(error) = &folded {
             self.counters.failed_rounds.fetch_add(1, Ordering::Relaxed);
             tracing::warn!("folding failed and will be tried again; nothing is lost: {error}");
-        } else if let Err(error) = &room {
-            tracing::warn!("{error}");
         }
-        folded.is_ok() && room.is_ok()
+        folded.is_ok() && room
     }
 
     /// Fails while there is not room enough to fold everything that may be acknowledged: what is admitted must
-    /// find its place.
-    async fn check_room(&self) -> Result<()> {
+    /// find its place. Tells whether there is room for all disks, or some must not touch what was promised to others.
+    async fn check_room(&self) -> Result<bool> {
         let room = self.engine.room().await?;
-        let needed = self.options.journal_bytes_max + RESERVE_BYTES;
+        let refused = self.keep_promises(&room);
+        let needed = self.needed_bytes();
         if room.free_bytes >= needed {
-            return Ok(());
+            return Ok(!refused);
         }
         let (free, needed) = (Size(room.free_bytes), Size(needed));
         let what =
             format!("the pool is full: {free} are free, and {needed} are kept to fold what was acknowledged");
         Err(Error::new(Kind::NoSpace, what).remedy("give it more room; reads go on, and nothing is lost"))
+    }
+
+    /// Looks at the room left, and lets write who may from now on. Tells whether that is everybody. Also called by whoever has made room or
+    /// a promise, so that it counts at once and not from the next round.
+    pub(crate) async fn look_at_room(&self) -> bool {
+        let room = self.check_room().await;
+        self.budget.refuse(room.as_ref().err().cloned());
+        room.unwrap_or_else(|error| {
+            tracing::warn!("{error}");
+            false
+        })
+    }
+
+    pub(crate) fn hurry_reclaim(&self) {
+        self.reclaim_wake.notify_one();
     }
 
     /// Lets the engine forget what is folded everywhere.

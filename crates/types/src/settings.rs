@@ -115,6 +115,9 @@ pub struct DiskSettings {
     pub dedupe: bool,
     /// Its class of service.
     pub qos: Name,
+    /// Whether the pool keeps room for its whole size.
+    #[serde(default)]
+    pub reserve: bool,
 }
 
 impl Default for DiskSettings {
@@ -124,6 +127,7 @@ impl Default for DiskSettings {
             compression: Compression::default(),
             dedupe: true,
             qos: Name::new(QOS_DEFAULT).expect("letters make a name"),
+            reserve: false,
         }
     }
 }

@@ -183,6 +183,9 @@ async fn one_life(
     })?;
     find_everything(&world, &store, &story, stormy).await?;
     crate::service::shuffle(&world, &store, stormy).await?;
+    if !stormy {
+        check(&store).await?;
+    }
     let clients = story.lock().regions.len();
     let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
     for id in 0..clients {
@@ -201,7 +204,10 @@ async fn one_life(
     }
     if !stormy {
         decay::scrub(&world, &store, &weather).await?;
-        audit(&store).await?;
+        // Before anything is given back, too: what is still to be done must not be taken for lost.
+        check(&store).await?;
+        store.reclaim().await.map_err(|e| Stop::Wrong(format!("reclaiming at the end: {e:?}")))?;
+        check(&store).await?;
     }
     weather.set_full(false);
     let covered = story.lock().flush_begins();
@@ -222,11 +228,9 @@ fn options() -> Options {
     Options { cache_bytes: 1 << 18, journal_bytes_max: 1 << 18, keys: keys() }
 }
 
-/// After a reclaim, everything that is referred to is there and sound, and nothing else is.
-pub(crate) async fn audit(store: &Arc<Store>) -> Result<(), Stop> {
-    let wrong = |doing: &str, error: stonefold_types::Error| Stop::Wrong(format!("{doing}: {error:?}"));
-    store.reclaim().await.map_err(|e| wrong("reclaiming at the end", e))?;
-    let checked = store.check().await.map_err(|e| wrong("checking", e))?;
+/// Everything that is referred to is there, sound and counted, and nothing is counted that nothing refers to.
+async fn check(store: &Arc<Store>) -> Result<(), Stop> {
+    let checked = store.check().await.map_err(|e| Stop::Wrong(format!("checking: {e:?}")))?;
     if let Some(problem) = checked.problems.first() {
         return Err(Stop::Wrong(format!("the check finds: {problem}")));
     }

@@ -111,7 +111,8 @@ fn a_limit_holds_for_everything_a_client_can_do() {
             assert!(web.read_cached(0, &mut [0; 4096]).is_none(), "it would not have waited");
             greedy(&env, &web, 16, doing);
             assert_near("operations", in_seconds(&env, &store, &["web"], 10).await[0], 300, 3);
-            let (waits, nanos) = store.disk(&name("web")).unwrap().qos_waits;
+            let waited = store.disk(&name("web")).unwrap().latencies.qos_waits;
+            let (waits, nanos) = (waited.count(), waited.sum_ns);
             assert!(waits > 2500 && nanos > 9_000_000_000, "{waits} waits, {nanos} ns");
         });
     }

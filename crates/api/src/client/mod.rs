@@ -7,9 +7,9 @@ pub use access::Access;
 
 use crate::{
     Cache, CacheResize, CacheWarm, CacheWarmed, Checked, CloneCreate, Diff, Disk, DiskCreate, DiskResize,
-    DiskSet, Domain, DomainCreate, DomainKey, DomainSet, DomainShred, ErrorBody, MasterKeyChange, Pool,
-    QosClass, QosCreate, QosSet, Reclaimed, Rollback, Server, Snapshot, SnapshotCreate, Token, TokenCreate,
-    TokenCreated, paths,
+    DiskSet, DiskUsage, Domain, DomainCreate, DomainKey, DomainSet, DomainShred, ErrorBody, MasterKeyChange,
+    Pool, QosClass, QosCreate, QosSet, Reclaimed, Rollback, Server, Snapshot, SnapshotCreate, Token,
+    TokenCreate, TokenCreated, paths,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -153,6 +153,11 @@ impl Client {
     /// Changes a disk's size.
     pub fn resize_disk(&self, name: &Name, resize: &DiskResize) -> Result<Disk> {
         self.post(&paths::of_disk(paths::DISK_RESIZE, name), resize)
+    }
+
+    /// Counts what a disk takes of the pool; answers when that is done.
+    pub fn disk_usage(&self, name: &Name) -> Result<DiskUsage> {
+        self.command(&paths::of_disk(paths::DISK_USAGE, name))
     }
 
     /// Makes everything written to a disk so far durable, whoever wrote it.

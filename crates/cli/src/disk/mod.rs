@@ -5,10 +5,11 @@ mod import;
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::table::{Table, count, facts};
+use crate::table::{Table, count, facts, micros};
+use crate::waiting::wait_for;
 use clap::{Args, Subcommand};
 use serde_json::json;
-use stonefold_api::{Disk as Info, DiskCreate, DiskResize, DiskSet};
+use stonefold_api::{Disk as Info, DiskCreate, DiskResize, DiskSet, DiskUsage};
 use stonefold_types::{Compression, Durability, Error, Kind, Name, Size};
 
 /// Make, list, change, remove, import and export disks
@@ -29,10 +30,15 @@ pub(crate) enum Disk {
     },
     /// List all disks
     Ls,
-    /// Show one disk: size, data, settings, where clients reach it
+    /// Show one disk: size, data, what it takes of the pool, settings, where clients reach it
+    #[command(after_help = "Example:\n  stonefold disk show web --exact")]
     Show {
         /// The disk
         name: Name,
+        /// Count what it takes of the pool now: walks its map, seconds for each ten gigabytes. Otherwise what was counted
+        /// last is shown
+        #[arg(long)]
+        exact: bool,
     },
     /// Change a disk's settings; what is not named stays
     #[command(after_help = "Example:\n  stonefold disk set web --compression zstd:3")]
@@ -88,6 +94,9 @@ pub(crate) struct Policy {
     /// Its class of service, as 'stonefold qos ls' shows them [default: production]
     #[arg(long, value_name = "CLASS")]
     qos: Option<Name>,
+    /// Keep room for its whole size, whatever it holds and the others do; refused when the pool has not enough
+    #[arg(long)]
+    reserve: bool,
 }
 
 /// What can be changed of a disk: at least one of it
@@ -106,6 +115,9 @@ pub(crate) struct Change {
     /// Its class of service, at once for whoever is connected
     #[arg(long, value_name = "CLASS")]
     qos: Option<Name>,
+    /// Whether the pool keeps room for its whole size: on (refused when there is not enough) or off
+    #[arg(long, value_name = "on|off", value_parser = on_or_off)]
+    reserve: Option<bool>,
 }
 
 impl Disk {
@@ -113,7 +125,7 @@ impl Disk {
         match self {
             Disk::Create { name, size, policy } => create(context, name, size, &policy),
             Disk::Ls => list(context),
-            Disk::Show { name } => show(context, &name),
+            Disk::Show { name, exact } => show(context, &name, exact),
             Disk::Set { name, change } => set(context, &name, &change),
             Disk::Resize { name, size, shrink } => resize(context, &name, size, shrink),
             Disk::Rm { names, snapshots } => remove(context, &names, snapshots),
@@ -141,6 +153,7 @@ fn wanted(name: Name, size_bytes: u64, policy: &Policy) -> DiskCreate {
         compression: policy.compression,
         dedupe: policy.dedupe,
         qos: policy.qos.clone(),
+        reserve: policy.reserve.then_some(true),
     }
 }
 
@@ -175,8 +188,13 @@ fn list(context: &Context) -> Result<(), Failure> {
     })
 }
 
-fn show(context: &Context, name: &Name) -> Result<(), Failure> {
-    let disk = context.client()?.disk(name)?;
+fn show(context: &Context, name: &Name, exact: bool) -> Result<(), Failure> {
+    let client = context.client()?;
+    if exact {
+        let name = name.clone();
+        wait_for(&client, "usage", move |client| client.disk_usage(&name))?;
+    }
+    let disk = client.disk(name)?;
     context.answer(&disk, || show_text(&disk))
 }
 
@@ -185,18 +203,30 @@ fn show_text(disk: &Info) -> String {
         ("name", disk.name.to_string()),
         ("domain", disk.domain.to_string()),
         ("size", Size(disk.size_bytes).to_string()),
-        ("data", Size(disk.mapped_bytes).to_string()),
+        ("logical", Size(disk.mapped_bytes).to_string()),
+        ("unique", used(disk, |usage| usage.unique_bytes)),
+        ("shared", used(disk, |usage| usage.shared_bytes)),
+        ("reclaimable", used(disk, |usage| usage.reclaimable_bytes)),
+        ("counted (UTC)", disk.usage.map_or_else(String::new, |usage| usage.as_of.to_seconds_text())),
         ("durability", disk.durability.to_string()),
         ("compression", disk.compression.to_string()),
         ("dedupe", if disk.dedupe { "on" } else { "off" }.to_owned()),
+        ("reserved", if disk.reserve { "its whole size" } else { "" }.to_owned()),
         ("qos class", disk.qos.to_string()),
         ("qos waits", waits(disk)),
+        ("latency", latency(disk)),
         ("made (UTC)", disk.created.to_seconds_text()),
         ("clone of", disk.origin.clone().unwrap_or_default()),
         ("snapshots", disk.snapshots.to_string()),
         ("clients", disk.clients.to_string()),
         ("reached at", disk.uris.join("\n")),
     ])
+}
+
+fn used(disk: &Info, of: fn(&DiskUsage) -> u64) -> String {
+    disk.usage
+        .as_ref()
+        .map_or_else(|| "not counted; --exact counts".into(), |usage| Size(of(usage)).to_string())
 }
 
 /// How often and how long QoS let requests wait; nothing where it did not.
@@ -209,12 +239,29 @@ fn waits(disk: &Info) -> String {
     format!("{} since the start, {mean_ms:.1} ms each", count(io.qos_waits, "request"))
 }
 
+/// What half of the requests and all but one in a hundred took at most, since the server's start.
+fn latency(disk: &Info) -> String {
+    let all = disk.latency.clone().unwrap_or_default();
+    let kinds = [
+        ("reads", &all.reads),
+        ("writes", &all.writes),
+        ("flushes", &all.flushes),
+        ("qos waits", &all.qos_waits),
+    ];
+    let told = kinds.into_iter().filter(|(_, latency)| latency.count > 0);
+    let told = told.map(|(what, latency)| {
+        format!("{what}: p50 {}, p99 {}", micros(latency.p50_us), micros(latency.p99_us))
+    });
+    told.collect::<Vec<_>>().join("\n")
+}
+
 fn set(context: &Context, name: &Name, change: &Change) -> Result<(), Failure> {
     let change = DiskSet {
         durability: change.durability,
         compression: change.compression,
         dedupe: change.dedupe,
         qos: change.qos.clone(),
+        reserve: change.reserve,
     };
     let disk = context.client()?.set_disk(name, &change)?;
     context.answer(&disk, || show_text(&disk))

@@ -216,6 +216,7 @@ impl Members {
         let least = rooms.iter().map(|(device, room)| room.free_bytes / sharing(*device)).min();
         let used: u64 = rooms.iter().map(|(_, room)| room.used_bytes).sum();
         Ok(Room {
+            raw_bytes: total,
             total_bytes: total / copies,
             free_bytes: least.unwrap_or(0).saturating_mul(count) / copies,
             used_bytes: used / copies,

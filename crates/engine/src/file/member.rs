@@ -197,8 +197,10 @@ fn parse_id(name: &str) -> Option<JournalId> {
 fn statvfs(layout: &Layout) -> Result<(u64, Room)> {
     let stat = rustix::fs::statvfs(&layout.root)
         .map_err(|e| Error::io(format!("asking for the room at '{}'", layout.root.display()), e.into()))?;
+    let bytes = stat.f_blocks * stat.f_frsize;
     let room = Room {
-        total_bytes: stat.f_blocks * stat.f_frsize,
+        raw_bytes: bytes,
+        total_bytes: bytes,
         free_bytes: stat.f_bavail * stat.f_frsize,
         used_bytes: 0,
     };

@@ -6,7 +6,7 @@ use crate::convert;
 use axum::Json;
 use axum::http::StatusCode;
 use serde::Deserialize;
-use stonefold_api::{Disk, DiskCreate, DiskResize, DiskSet};
+use stonefold_api::{Disk, DiskCreate, DiskResize, DiskSet, DiskUsage};
 use stonefold_store::DiskInfo;
 use stonefold_types::{DiskSettings, Error, Kind, Result, Size};
 
@@ -31,6 +31,7 @@ pub(super) async fn create(app: Shared, Body(asked): Body<DiskCreate>) -> Answer
             compression: asked.compression.unwrap_or(policy.compression),
             dedupe: asked.dedupe.unwrap_or(policy.dedupe),
             qos: asked.qos.unwrap_or(DiskSettings::default().qos),
+            reserve: asked.reserve.unwrap_or(false),
         };
         store.create_disk_in(&domain, &asked.name, asked.size_bytes, settings).await
     });
@@ -46,6 +47,7 @@ pub(super) async fn set(app: Shared, disk: DiskPath, Body(asked): Body<DiskSet>)
             compression: asked.compression.unwrap_or(now.compression),
             dedupe: asked.dedupe.unwrap_or(now.dedupe),
             qos: asked.qos.unwrap_or(now.qos),
+            reserve: asked.reserve.unwrap_or(now.reserve),
         };
         store.set_disk(&disk.0, settings).await
     });
@@ -68,6 +70,12 @@ pub(super) async fn resize(app: Shared, disk: DiskPath, Body(asked): Body<DiskRe
     });
     let info = app.hint(&export, resized.await)?;
     Ok(Json(convert::disk(info, &app.doors)))
+}
+
+pub(super) async fn usage(app: Shared, disk: DiskPath) -> Answer<Json<DiskUsage>> {
+    let export = disk.export();
+    let counted = app.gate.run(move |store| async move { store.usage(&disk.0).await });
+    Ok(Json(convert::usage(app.hint(&export, counted.await)?)))
 }
 
 pub(super) async fn flush(app: Shared, disk: DiskPath) -> Answer<StatusCode> {

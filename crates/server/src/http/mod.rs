@@ -108,6 +108,7 @@ fn router(app: Arc<App>) -> Router {
         .route(paths::DISKS, get(disks::list).post(disks::create))
         .route(paths::DISK, get(disks::show).patch(disks::set).delete(disks::remove))
         .route(paths::DISK_RESIZE, post(disks::resize))
+        .route(paths::DISK_USAGE, post(disks::usage))
         .route(paths::DISK_FLUSH, post(disks::flush))
         .route(paths::SNAPSHOTS, get(snapshots::list).post(snapshots::create))
         .route(paths::SNAPSHOT, get(snapshots::show).delete(snapshots::remove))

@@ -2,9 +2,10 @@
 
 use super::lanes::{Lane, Lanes, Tags};
 use super::limit::Limit;
+use crate::latency::{Histogram, Latency};
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use stonefold_env::Env;
 use stonefold_types::QosFigures;
 use tokio::sync::{Notify, oneshot};
@@ -20,8 +21,7 @@ pub(crate) struct Flow {
     /// Held by the request that is next to pass the limit: in the order in which they came.
     turn: tokio::sync::Mutex<()>,
     limit_changed: Notify,
-    waits: AtomicU64,
-    waited_ns: AtomicU64,
+    waited: Histogram,
 }
 
 impl Flow {
@@ -33,8 +33,7 @@ impl Flow {
             limit: Mutex::default(),
             turn: tokio::sync::Mutex::default(),
             limit_changed: Notify::new(),
-            waits: AtomicU64::new(0),
-            waited_ns: AtomicU64::new(0),
+            waited: Histogram::default(),
         })
     }
 
@@ -44,9 +43,9 @@ impl Flow {
         self.is_limited.load(Ordering::Relaxed)
     }
 
-    /// Requests that had to wait, and for how many nanoseconds together, since the start.
-    pub(crate) fn waits(&self) -> (u64, u64) {
-        (self.waits.load(Ordering::Relaxed), self.waited_ns.load(Ordering::Relaxed))
+    /// For how long requests had to wait since the start; those that had not are left out.
+    pub(crate) fn waits(&self) -> Latency {
+        self.waited.read()
     }
 }
 
@@ -128,9 +127,7 @@ impl Gates {
     }
 
     fn count(&self, flow: &Flow, since: std::time::Duration) {
-        let waited = self.env.monotonic().saturating_sub(since);
-        flow.waits.fetch_add(1, Ordering::Relaxed);
-        flow.waited_ns.fetch_add(waited.as_nanos() as u64, Ordering::Relaxed);
+        flow.waited.note(self.env.monotonic().saturating_sub(since), 1);
     }
 
     /// Without the lanes' lock: a place whose request has gone comes back at once.

@@ -1,0 +1,152 @@
+//! Room promised to a disk.
+//!
+//! Goal: whatever the others do, a reserved disk can be written to its whole size, with what nothing can be saved of; the others
+//! meet "no space" before that, go on reading and trimming, and write again when there is room; nothing is promised twice.
+
+use std::sync::Arc;
+use stonefold_engine::{Engine, MemoryEngine};
+use stonefold_env::{Env, SystemWorld};
+use stonefold_store::{Attachment, Options, Store};
+use stonefold_types::{DiskSettings, Kind, Name, Result};
+
+const MIB: usize = 1 << 20;
+/// Always kept free: twice the journal, 64 MiB, and what reclaim writes before it frees.
+const KEPT_FREE: u64 = 200 << 20;
+const VM: usize = 32 * MIB;
+
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+fn run<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
+}
+
+async fn open(engine: &Arc<dyn Engine>) -> Arc<Store> {
+    let env = Env::new(SystemWorld::new(tokio::runtime::Handle::current(), 1).unwrap());
+    let options = Options { cache_bytes: 8 << 20, journal_bytes_max: 4 << 20, ..Options::default() };
+    Store::open(env, engine.clone(), options).await.unwrap()
+}
+
+fn reserved() -> DiskSettings {
+    DiskSettings { reserve: true, ..DiskSettings::default() }
+}
+
+fn attach(store: &Arc<Store>, disk: &str) -> Attachment {
+    store.attach(&disk.parse().unwrap()).unwrap()
+}
+
+/// Bytes that are like no others.
+fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut bytes = vec![0; len];
+    for word in bytes.chunks_exact_mut(8) {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        word.copy_from_slice(&(state ^ (state >> 29)).to_le_bytes());
+    }
+    bytes
+}
+
+/// Writes the disk from end to end; reclaim comes by as often as a busy pool would need it.
+async fn write_all(store: &Arc<Store>, disk: &str, seed: u64) -> Result<()> {
+    let disk = attach(store, disk);
+    for at in (0..VM).step_by(MIB) {
+        disk.write(at as u64, &noise(seed + at as u64, MIB), false).await?;
+        if at % (8 * MIB) == 0 {
+            store.reclaim().await?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes until there is no space; tells how much went in.
+async fn fill(store: &Arc<Store>, disk: &str) -> usize {
+    let disk = attach(store, disk);
+    for at in (0..1 << 30).step_by(MIB) {
+        if let Err(error) = disk.write(at as u64, &noise(77 + at as u64, MIB), false).await {
+            assert_eq!(error.kind(), Kind::NoSpace, "{error}");
+            return at;
+        }
+    }
+    panic!("the pool has no end");
+}
+
+#[test]
+fn others_are_refused_before_they_touch_what_was_promised() {
+    run(async {
+        let memory = Arc::new(MemoryEngine::with_capacity_bytes(340 << 20));
+        let engine: Arc<dyn Engine> = memory.clone();
+        let store = open(&engine).await;
+        store.create_disk(&name("vm"), VM as u64, reserved()).await.unwrap();
+        let twice = store.create_disk(&name("big"), 144 << 20, reserved()).await.unwrap_err();
+        assert_eq!(twice.kind(), Kind::NoSpace, "{twice}");
+        assert!(store.disk(&name("big")).is_err(), "what was refused was not made");
+        store.create_disk(&name("other"), 1 << 30, DiskSettings::default()).await.unwrap();
+
+        let went_in = fill(&store, "other").await;
+        let free = store.status().await.unwrap().free_bytes;
+        assert!(went_in > 40 * MIB && free >= VM as u64 + KEPT_FREE, "{went_in} went in, {free} are free");
+        write_all(&store, "vm", 1000).await.unwrap();
+        write_all(&store, "vm", 2000).await.unwrap();
+        assert!(store.status().await.unwrap().free_bytes < VM as u64 + KEPT_FREE, "the promise was needed");
+
+        let mut found = vec![0; MIB];
+        attach(&store, "other").read(0, &mut found).await.unwrap();
+        assert_eq!(found, noise(77, MIB), "reads go on");
+        let snapshot = store.snapshot(&[name("vm")], Some(name("s"))).await.unwrap_err();
+        assert_eq!(snapshot.kind(), Kind::NoSpace, "{snapshot}");
+
+        store.close().await.unwrap();
+        let store = open(&engine).await;
+        assert!(store.disk(&name("vm")).unwrap().settings.reserve, "it is promised for good");
+        // The first round looks at the room.
+        store.reclaim().await.unwrap();
+        assert!(fill(&store, "other").await < 24 * MIB);
+        write_all(&store, "vm", 3000).await.unwrap();
+
+        // What is trimmed comes back, and may be written by anybody.
+        attach(&store, "other").zero(0, went_in as u64 / 2, false).await.unwrap();
+        store.reclaim().await.unwrap();
+        assert!(fill(&store, "other").await > went_in / 4);
+        write_all(&store, "vm", 4000).await.unwrap();
+        for at in (0..VM).step_by(MIB) {
+            attach(&store, "vm").read(at as u64, &mut found).await.unwrap();
+            assert_eq!(found, noise(4000 + at as u64, MIB));
+        }
+        store.close().await.unwrap();
+    });
+}
+
+#[test]
+fn a_promise_is_made_taken_back_and_grown_live() {
+    run(async {
+        let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::with_capacity_bytes(340 << 20));
+        let store = open(&engine).await;
+        store.create_disk(&name("vm"), VM as u64, DiskSettings::default()).await.unwrap();
+        store.create_disk(&name("other"), 1 << 30, DiskSettings::default()).await.unwrap();
+        let without = fill(&store, "other").await;
+        // What deduplication makes of it today does not count.
+        let all = without as u64;
+        let late = store.set_disk(&name("vm"), reserved()).await.unwrap_err();
+        assert_eq!(late.kind(), Kind::NoSpace, "{late}");
+        attach(&store, "other").zero(0, all, false).await.unwrap();
+        store.reclaim().await.unwrap();
+        store.set_disk(&name("vm"), reserved()).await.unwrap();
+        assert_eq!(store.status().await.unwrap().reserved_bytes, VM as u64);
+        let with = fill(&store, "other").await;
+        assert!(with > 16 * MIB && with + VM < without, "{with} with, {without} without");
+        let grown = store.resize_disk(&name("vm"), 4 * VM as u64).await.unwrap_err();
+        assert_eq!((grown.kind(), store.disk(&name("vm")).unwrap().size_bytes), (Kind::NoSpace, VM as u64));
+        // Taken back, it is anybody's at once.
+        store.set_disk(&name("vm"), DiskSettings::default()).await.unwrap();
+        attach(&store, "other").write(with as u64, &noise(5, MIB), false).await.unwrap();
+        // A clone was promised nothing.
+        attach(&store, "other").zero(0, all, false).await.unwrap();
+        store.reclaim().await.unwrap();
+        store.set_disk(&name("vm"), reserved()).await.unwrap();
+        store.snapshot(&[name("vm")], Some(name("s"))).await.unwrap();
+        let clone = store.clone_snapshot(&"vm@s".parse().unwrap(), &name("clone")).await.unwrap();
+        assert!(!clone.settings.reserve);
+        store.close().await.unwrap();
+    });
+}
