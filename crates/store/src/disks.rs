@@ -5,6 +5,7 @@ use crate::disk::{Disk, State, View};
 use crate::domains::DEFAULT;
 use crate::heads::{gone_key, head_key};
 use crate::overlay::Source;
+use crate::planted;
 use crate::status::DiskInfo;
 use crate::store::Store;
 use std::sync::Arc;
@@ -151,19 +152,14 @@ impl Store {
         Ok(self.describe(&disk))
     }
 
-    /// Removes a disk. Refused while clients are attached or it has snapshots; clones of it live on.
+    /// Removes a disk. Refused while clients are attached, clones of it are being made, or it has snapshots; clones of it live on.
     pub async fn remove_disk(&self, name: &Name) -> Result<()> {
         let disk = self.find(name)?;
         // After any round that is under way, so that none writes the head anew.
         let _alone = self.folding.lock().await;
         {
             let mut state = disk.state.lock();
-            check_idle(&disk.name, &state)?;
-            let snapshots = state.live_snapshots().count();
-            if snapshots > 0 {
-                let what = format!("disk '{name}' has {snapshots} snapshots");
-                return Err(Error::new(Kind::Busy, what).remedy("remove its snapshots first"));
-            }
+            check_removable(&disk.name, &state)?;
             state.barred = Some(Error::new(Kind::NotFound, format!("disk '{name}' has been removed")));
         }
         let gone = match self.bury(&disk).await {
@@ -271,3 +267,24 @@ fn check_size(size_bytes: u64) -> Result<()> {
     Err(Error::new(Kind::Invalid, what)
         .remedy(format!("choose a multiple of 4K, from 4K to {}", Size(DISK_BYTES_MAX))))
 }
+/// Fails with `Busy` while something needs the disk. One of which it is not known whether it was removed can be removed again.
+fn check_removable(name: &Name, state: &State) -> Result<()> {
+    if !state.buried {
+        state.check_not_barred()?;
+    }
+    check_idle(name, state)?;
+    let snapshots = state.live_snapshots().count();
+    if snapshots > 0 {
+        let what = format!("disk '{name}' has {snapshots} snapshots");
+        return Err(Error::new(Kind::Busy, what).remedy("remove its snapshots first"));
+    }
+    // Also of a snapshot that was removed meanwhile: nothing else says yet that the clone will need what it held.
+    let clones = state.snapshots.iter().map(|s| s.held).sum::<usize>();
+    if clones > 0 && !planted::is("clone-under-way-not-asked") {
+        let what = format!("{clones} clones of disk '{name}' are being made");
+        return Err(Error::new(Kind::Busy, what)
+            .remedy("try again when they are done; where making one failed, after a restart"));
+    }
+    Ok(())
+}
+

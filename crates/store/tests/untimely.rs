@@ -1,0 +1,169 @@
+//! Calls that meet at the wrong moment, and engines that fail or dawdle in between.
+//!
+//! Goal: whatever one call finds while another is half done, what was acknowledged stays; nobody waits for what is none of his
+//! business; and what failed for one disk goes on for the others.
+//!
+//! Method: an engine in memory with a script of what shall be slow or fail, so that the interleaving is always the one meant.
+
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use stonefold_engine::wrap::{Ask, Decision, FaultEngine, Operation, Outcome, Subject};
+use stonefold_engine::{Engine, MemoryEngine};
+use stonefold_env::{Env, SystemWorld};
+use stonefold_store::{Attachment, DomainPolicy, DomainState, Keys, MasterKey, Options, Secret, Store};
+use stonefold_types::{DiskSettings, Kind, Name, SnapshotName};
+
+const DISK_BYTES: u64 = 1 << 30;
+const BLOCK: usize = 4096;
+/// Longer than anything here takes beside.
+const SLOW: Duration = Duration::from_millis(1500);
+
+/// What shall happen to the next operations of a kind on objects whose keys begin so.
+struct Rule {
+    ask: Ask,
+    prefix: &'static str,
+    /// So many pass first.
+    skip: usize,
+    times: usize,
+    decision: Decision,
+}
+
+#[derive(Clone, Default)]
+struct Script(Arc<Mutex<Vec<Rule>>>);
+
+impl Script {
+    fn decide(&self, operation: &Operation<'_>) -> Decision {
+        let Subject::Object(key) = operation.subject else { return Decision::PROCEED };
+        let mut rules = self.0.lock();
+        let fits = |rule: &Rule| rule.ask == operation.ask && key.as_str().starts_with(rule.prefix);
+        let Some(at) = rules.iter().position(fits) else { return Decision::PROCEED };
+        if rules[at].skip > 0 {
+            rules[at].skip -= 1;
+            return Decision::PROCEED;
+        }
+        rules[at].times -= 1;
+        let decision = rules[at].decision;
+        rules.retain(|rule| rule.times > 0);
+        decision
+    }
+
+    fn on(&self, ask: Ask, prefix: &'static str, decision: Decision) {
+        self.after(0, ask, prefix, decision);
+    }
+
+    fn after(&self, skip: usize, ask: Ask, prefix: &'static str, decision: Decision) {
+        self.0.lock().push(Rule { ask, prefix, skip, times: 1, decision });
+    }
+
+    fn slow(&self, ask: Ask, prefix: &'static str) {
+        self.on(ask, prefix, Decision { delay_before: SLOW, ..Decision::PROCEED });
+    }
+
+    /// Waits until everything has begun to happen.
+    async fn played(&self) {
+        while !self.0.lock().is_empty() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+fn snap(text: &str) -> SnapshotName {
+    text.parse().unwrap()
+}
+
+fn run<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
+}
+
+fn env() -> Env {
+    Env::new(SystemWorld::new(tokio::runtime::Handle::current(), 1).unwrap())
+}
+
+fn scripted(memory: &Arc<MemoryEngine>) -> (Arc<dyn Engine>, Script) {
+    let script = Script::default();
+    let by = script.clone();
+    (Arc::new(FaultEngine::new(memory.clone(), env(), move |operation| by.decide(operation))), script)
+}
+
+async fn open(engine: &Arc<dyn Engine>) -> Arc<Store> {
+    let master = Some(MasterKey::Key(Secret::new(&[7; 32])));
+    let keys = Keys { master, ..Keys::default() };
+    let options = Options { cache_bytes: 8 << 20, journal_bytes_max: 16 << 20, keys };
+    let store = Store::open(env(), engine.clone(), options).await.unwrap();
+    // The first round and the first pass are over before anything is made slow.
+    store.reclaim().await.unwrap();
+    store
+}
+
+async fn create(store: &Store, disk: &str) {
+    store.create_disk(&name(disk), DISK_BYTES, DiskSettings::default()).await.unwrap();
+}
+
+fn attach(store: &Arc<Store>, export: &str) -> Attachment {
+    store.attach(&export.parse().unwrap()).unwrap()
+}
+
+/// Bytes that are like no others.
+fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut word = || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 32) as u32
+    };
+    (0..len / 4).flat_map(|_| word().to_le_bytes()).collect()
+}
+
+async fn write(store: &Arc<Store>, disk: &str, offset: u64, data: &[u8]) {
+    attach(store, disk).write(offset, data, false).await.unwrap();
+}
+
+async fn read(store: &Arc<Store>, export: &str, offset: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0xee; len];
+    attach(store, export).read(offset, &mut bytes).await.unwrap();
+    bytes
+}
+
+async fn segment_bytes(engine: &Arc<dyn Engine>) -> u64 {
+    engine.list("segment/", None, 1 << 20).await.unwrap().iter().map(|one| one.bytes).sum()
+}
+
+async fn sound(store: &Store) {
+    let checked = store.check().await.unwrap();
+    assert_eq!((&checked.problems[..], checked.lost_blocks), (&[][..], 0), "{checked:?}");
+}
+
+/// Past bug: the hold on the snapshot went with the disk's head, and reclaim freed what the clone was about to begin with.
+#[test]
+fn a_disk_is_not_removed_while_a_clone_of_it_is_being_made() {
+    run(async {
+        let (engine, script) = scripted(&Arc::default());
+        let store = open(&engine).await;
+        create(&store, "template").await;
+        let data = noise(1, 4 << 20);
+        write(&store, "template", 0, &data).await;
+        store.snapshot(&[name("template")], Some(name("s"))).await.unwrap();
+        store.reclaim().await.unwrap();
+        script.slow(Ask::PutNew, "head/new");
+        let by = store.clone();
+        let cloning = tokio::spawn(async move { by.clone_snapshot(&snap("template@s"), &name("new")).await });
+        script.played().await;
+        store.remove_snapshot(&snap("template@s")).await.unwrap();
+        let removed = store.remove_disk(&name("template")).await;
+        store.reclaim().await.unwrap();
+        assert!(!cloning.is_finished(), "all that is meant to come in between has");
+        cloning.await.unwrap().unwrap();
+        store.drop_cache();
+        assert!(read(&store, "new", 0, data.len()).await == data, "the clone has what its snapshot had");
+        assert_eq!(removed.unwrap_err().kind(), Kind::Busy);
+        store.remove_disk(&name("template")).await.unwrap();
+        store.reclaim().await.unwrap();
+        store.drop_cache();
+        assert!(read(&store, "new", 0, data.len()).await == data, "and keeps it");
+        sound(&store).await;
+    });
+}
