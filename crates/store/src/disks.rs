@@ -157,6 +157,11 @@ impl Store {
         let disk = self.find(name)?;
         // After any round that is under way, so that none writes the head anew.
         let _alone = self.folding.lock().await;
+        // Another call may have removed it meanwhile, and the name may be that of another disk by now.
+        let is_there = self.disks.lock().get(name).is_some_and(|found| Arc::ptr_eq(found, &disk));
+        if !is_there && !planted::is("removed-twice") {
+            return Err(Error::new(Kind::NotFound, format!("disk '{name}' has been removed meanwhile")));
+        }
         {
             let mut state = disk.state.lock();
             check_removable(&disk.name, &state)?;
@@ -175,7 +180,14 @@ impl Store {
             }
         };
         self.gone.lock().push(gone);
-        self.disks.lock().remove(name);
+        {
+            // Once the head was gone another disk could be made with the name, and be here already.
+            let mut disks = self.disks.lock();
+            if disks.get(name).is_some_and(|found| Arc::ptr_eq(found, &disk)) || planted::is("removed-twice")
+            {
+                disks.remove(name);
+            }
+        }
         let mut state = disk.state.lock();
         state.freeze(None);
         self.budget.give(state.frozen.drain(..).map(|layer| layer.budget_bytes).sum());
@@ -259,14 +271,6 @@ pub(crate) fn check_idle(name: &Name, state: &State) -> Result<()> {
     Err(Error::new(Kind::Busy, what).remedy("disconnect them first"))
 }
 
-fn check_size(size_bytes: u64) -> Result<()> {
-    if size_bytes > 0 && size_bytes <= DISK_BYTES_MAX && size_bytes % BLOCK_BYTES as u64 == 0 {
-        return Ok(());
-    }
-    let what = format!("{size_bytes} bytes is no size for a disk");
-    Err(Error::new(Kind::Invalid, what)
-        .remedy(format!("choose a multiple of 4K, from 4K to {}", Size(DISK_BYTES_MAX))))
-}
 /// Fails with `Busy` while something needs the disk. One of which it is not known whether it was removed can be removed again.
 fn check_removable(name: &Name, state: &State) -> Result<()> {
     if !state.buried {
@@ -288,3 +292,11 @@ fn check_removable(name: &Name, state: &State) -> Result<()> {
     Ok(())
 }
 
+fn check_size(size_bytes: u64) -> Result<()> {
+    if size_bytes > 0 && size_bytes <= DISK_BYTES_MAX && size_bytes % BLOCK_BYTES as u64 == 0 {
+        return Ok(());
+    }
+    let what = format!("{size_bytes} bytes is no size for a disk");
+    Err(Error::new(Kind::Invalid, what)
+        .remedy(format!("choose a multiple of 4K, from 4K to {}", Size(DISK_BYTES_MAX))))
+}
