@@ -42,7 +42,7 @@ mod store;
 mod sweep;
 mod tokens;
 
-pub use attachment::{Attachment, Extent, Flushed};
+pub use attachment::{Attachment, Extent, Flushed, PREFETCH_BYTES};
 pub use check::Checked;
 pub use domains::{DomainInfo, DomainPolicy, DomainState, Keys, MasterKey};
 pub use qos::QosInfo;

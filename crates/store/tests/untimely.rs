@@ -249,3 +249,35 @@ fn a_late_removal_does_not_take_a_new_disk_of_that_name() {
         sound(&store).await;
     });
 }
+
+/// One request of any length leaves the thread to the others, and costs nothing for what is not there.
+///
+/// Past bug: minutes for a large disk that is empty, in one go.
+#[test]
+fn bringing_a_range_into_the_cache_holds_up_nobody() {
+    run(async {
+        let (engine, _) = scripted(&Arc::default());
+        let store = open(&engine).await;
+        let huge = 16u64 << 40;
+        store.create_disk(&name("huge"), huge, DiskSettings::default()).await.unwrap();
+        create(&store, "other").await;
+        write(&store, "other", 0, &noise(1, 1 << 20)).await;
+        write(&store, "huge", huge - (1 << 20), &noise(2, 1 << 20)).await;
+        store.reclaim().await.unwrap();
+        store.drop_cache();
+        let (warmed, beside) = (attach(&store, "huge"), attach(&store, "other"));
+        let warming = tokio::spawn(async move { warmed.prefetch(0, huge).await.map(|()| warmed) });
+        let mut slowest = Duration::ZERO;
+        while !warming.is_finished() {
+            let start = Instant::now();
+            beside.read(0, &mut [0; BLOCK]).await.unwrap();
+            tokio::task::yield_now().await;
+            slowest = slowest.max(start.elapsed());
+        }
+        assert!(slowest < Duration::from_millis(250), "a read beside it took {slowest:?}");
+        let warmed = warming.await.unwrap().unwrap();
+        let mut bytes = vec![0; 256 << 10];
+        warmed.read_cached(huge - (1 << 20), &mut bytes).expect("it is in the cache").unwrap();
+        assert!(bytes == noise(2, 1 << 20)[..256 << 10]);
+    });
+}
