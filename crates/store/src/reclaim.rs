@@ -48,6 +48,8 @@ pub struct Reclaimed {
 pub(crate) struct Memory {
     /// Ledger objects some sections of which were taken over: deleted when no head names them any more.
     pub(crate) read_ledgers: BTreeSet<u64>,
+    /// Sections of deaths that cannot be read.
+    pub(crate) damaged: HashSet<LedgerRef>,
     /// Whether leftovers of earlier sessions were looked for.
     pub(crate) swept: bool,
 }

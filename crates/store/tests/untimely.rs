@@ -250,6 +250,84 @@ fn a_late_removal_does_not_take_a_new_disk_of_that_name() {
     });
 }
 
+/// Flips bits all over a part of an object.
+fn ruin(memory: &MemoryEngine, key: &stonefold_engine::Key, bytes: std::ops::Range<u64>) {
+    for byte in bytes.step_by(16) {
+        assert!(memory.rot(key, byte * 8 + 3));
+    }
+}
+
+/// Past bug: a removed disk whose map cannot be read ended reclaim for the whole pool, also after restarts.
+#[test]
+fn a_removed_disk_with_a_damaged_map_holds_up_nobody() {
+    run(async {
+        let memory = Arc::new(MemoryEngine::default());
+        let engine: Arc<dyn Engine> = memory.clone();
+        let store = open(&engine).await;
+        create(&store, "bad").await;
+        write(&store, "bad", 0, &noise(1, 8 << 20)).await;
+        store.close().await.unwrap();
+        let segments = engine.list("segment/", None, 10).await.unwrap();
+        let map = segments.iter().min_by_key(|one| one.bytes).unwrap();
+        assert!(segments.len() == 2 && map.bytes < 1 << 20, "{segments:?}");
+        // The first leaf.
+        ruin(&memory, &map.key, 96..1000);
+        let store = open(&engine).await;
+        assert!(!store.check().await.unwrap().problems.is_empty(), "the damage is seen");
+        create(&store, "good").await;
+        write(&store, "good", 0, &noise(2, 8 << 20)).await;
+        store.reclaim().await.unwrap();
+        store.remove_disk(&name("bad")).await.unwrap();
+        write(&store, "good", 0, &noise(3, 8 << 20)).await;
+        store.reclaim().await.unwrap();
+        let bytes = segment_bytes(&engine).await;
+        let (live, unreadable) = (8 << 20, 2 << 20);
+        assert!(bytes < live + unreadable, "{bytes} bytes are taken, and {live} are alive");
+        assert!(engine.list("gone/", None, 10).await.unwrap().is_empty(), "the removal came to its end");
+        let checked = store.check().await.unwrap();
+        assert!(
+            checked.problems.is_empty() && checked.lost_blocks > 0,
+            "what cannot come back is told: {checked:?}"
+        );
+        assert!(read(&store, "good", 0, 8 << 20).await == noise(3, 8 << 20));
+    });
+}
+
+/// Past bug: the same, of a snapshot behind which a section of the ledger is damaged.
+#[test]
+fn a_damaged_section_of_the_ledger_holds_up_nobody() {
+    run(async {
+        let memory = Arc::new(MemoryEngine::default());
+        let engine: Arc<dyn Engine> = memory.clone();
+        let store = open(&engine).await;
+        for (disk, seed) in [("bad", 1), ("good", 5)] {
+            create(&store, disk).await;
+            write(&store, disk, 0, &noise(seed, 4 << 20)).await;
+        }
+        store.snapshot(&[name("bad")], Some(name("s"))).await.unwrap();
+        write(&store, "bad", 0, &noise(2, 4 << 20)).await;
+        store.reclaim().await.unwrap();
+        let ledgers = engine.list("ledger/", None, 10).await.unwrap();
+        assert_eq!(ledgers.len(), 1, "only the deaths behind the snapshot are left: {ledgers:?}");
+        ruin(&memory, &ledgers[0].key, 0..ledgers[0].bytes);
+        for round in 0..70 {
+            write(&store, "bad", 8 << 20, &noise(round, BLOCK)).await;
+            store.diff(&snap("bad@s"), None).await.unwrap();
+        }
+        store.remove_snapshot(&snap("bad@s")).await.unwrap();
+        write(&store, "good", 0, &noise(3, 4 << 20)).await;
+        store.reclaim().await.unwrap();
+        // What both hold now, and what only the damaged section names.
+        let (bytes, taken) = (segment_bytes(&engine).await, 3 * (4 << 20));
+        assert!(bytes < taken + (1 << 20), "{bytes} bytes are taken, and that should be {taken}");
+        assert!(read(&store, "bad", 0, 4 << 20).await == noise(2, 4 << 20));
+        store.remove_disk(&name("bad")).await.unwrap();
+        store.reclaim().await.unwrap();
+        assert!(engine.list("gone/", None, 10).await.unwrap().is_empty(), "the removal came to its end");
+        assert!(read(&store, "good", 0, 4 << 20).await == noise(3, 4 << 20));
+    });
+}
+
 /// One request of any length leaves the thread to the others, and costs nothing for what is not there.
 ///
 /// Past bug: minutes for a large disk that is empty, in one go.
