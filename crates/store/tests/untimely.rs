@@ -359,3 +359,47 @@ fn bringing_a_range_into_the_cache_holds_up_nobody() {
         assert!(bytes == noise(2, 1 << 20)[..256 << 10]);
     });
 }
+
+/// Past bug: a shred of which nobody knew whether it was stored opened the domain again, and what was written then could be read
+/// by nobody after a restart.
+#[test]
+fn a_domain_stays_closed_while_it_is_unclear_whether_it_was_shredded() {
+    let broken = |outcome: Outcome| Decision { outcome, ..Decision::PROCEED };
+    for (outcome, state) in
+        [(Outcome::FailAfter(Kind::Io), DomainState::Shredded), (Outcome::Fail(Kind::Io), DomainState::Open)]
+    {
+        run(async {
+            let (engine, script) = scripted(&Arc::default());
+            let store = open(&engine).await;
+            store.create_domain(&name("d"), DomainPolicy::default(), true).await.unwrap();
+            store
+                .create_disk_in(&name("d"), &name("web"), DISK_BYTES, DiskSettings::default())
+                .await
+                .unwrap();
+            write(&store, "web", 0, &noise(1, 1 << 20)).await;
+            script.on(Ask::PutIf, "domains", broken(outcome));
+            // The first is before the swap; from the second on nobody can tell.
+            script.after(1, Ask::Get, "domains", broken(Outcome::Fail(Kind::Io)));
+            script.on(Ask::Get, "domains", broken(Outcome::Fail(Kind::Io)));
+            assert_eq!(store.shred_domain(&name("d")).await.unwrap_err().kind(), Kind::Io);
+            let attached = store.attach(&"web".parse().unwrap());
+            assert_eq!(attached.err().map(|e| e.kind()), Some(Kind::Busy), "it is not clear yet");
+            let deadline = Instant::now() + Duration::from_secs(10);
+            while store.domain(&name("d")).unwrap().state != state {
+                assert!(Instant::now() < deadline, "what is stored is found out");
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            if state == DomainState::Open {
+                write(&store, "web", 0, &noise(2, 1 << 20)).await;
+            }
+            let readable = store.attach(&"web".parse().unwrap()).is_ok();
+            store.close().await.unwrap();
+            let store = open(&engine).await;
+            assert_eq!(store.domain(&name("d")).unwrap().state, state);
+            assert_eq!(store.attach(&"web".parse().unwrap()).is_ok(), readable);
+            if readable {
+                assert!(read(&store, "web", 0, 1 << 20).await == noise(2, 1 << 20));
+            }
+        });
+    }
+}
