@@ -194,7 +194,7 @@ async fn idle_addresses(store: &Store) -> Result<HashSet<u64>> {
 async fn gather(store: &Store, idle: &HashSet<u64>) -> Result<Pending> {
     let _alone = store.folding.lock().await;
     let consumed = &store.segments.accounts.document().consumed;
-    let young_from = store.segments.peek_id();
+    let young_from = store.segments.settled_below();
     let mut pending = Pending { refs: Vec::new(), last: BTreeMap::new(), young_from };
     for disk in store.disks_and_gone() {
         let stored = disk.head.lock().await;

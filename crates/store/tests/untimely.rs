@@ -403,3 +403,54 @@ fn a_domain_stays_closed_while_it_is_unclear_whether_it_was_shredded() {
         });
     }
 }
+
+/// Past bug: a rollback held the fold's lock from beginning to end, and writers of all disks waited for it.
+#[test]
+fn writers_of_other_disks_do_not_wait_for_a_rollback() {
+    run(async {
+        let (engine, script) = scripted(&Arc::default());
+        let store = open(&engine).await;
+        create(&store, "back").await;
+        create(&store, "other").await;
+        // A block in every leaf, so that there is much to compare.
+        let mib = 1u64 << 20;
+        let fill = |seed: u64| {
+            let back = attach(&store, "back");
+            async move {
+                for at in 0..300 {
+                    back.write(at * mib, &noise(seed << 32 | at, BLOCK), false).await.unwrap();
+                }
+            }
+        };
+        fill(1).await;
+        store.snapshot(&[name("back")], Some(name("s"))).await.unwrap();
+        fill(2).await;
+        store.reclaim().await.unwrap();
+        store.drop_cache();
+        let slow = Decision { delay_before: Duration::from_millis(10), ..Decision::PROCEED };
+        let rule = Rule { ask: Ask::GetRange, prefix: "segment/", skip: 0, times: 100_000, decision: slow };
+        script.0.lock().push(rule);
+        let by = store.clone();
+        let rolling = tokio::spawn(async move { by.rollback(&snap("back@s")).await });
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        // Three times what may be acknowledged and not folded, so that rounds must go on.
+        for at in 0..48 {
+            write(&store, "other", at * mib, &noise(100 + at, mib as usize)).await;
+        }
+        assert!(!rolling.is_finished(), "the writer did not wait for the rollback");
+        // Nor may what it has written so far be taken for leftovers.
+        store.reclaim().await.unwrap();
+        assert!(!rolling.is_finished(), "reclaim did not wait for the rollback");
+        assert_eq!(store.attach(&"back".parse().unwrap()).err().map(|e| e.kind()), Some(Kind::Busy));
+        script.0.lock().clear();
+        let kept = rolling.await.unwrap().unwrap();
+        store.reclaim().await.unwrap();
+        store.drop_cache();
+        for at in [0, 17, 299] {
+            assert!(read(&store, "back", at * mib, BLOCK).await == noise(1 << 32 | at, BLOCK), "set back");
+            let before = read(&store, &kept.name.to_string(), at * mib, BLOCK).await;
+            assert!(before == noise(2 << 32 | at, BLOCK), "kept");
+        }
+        sound(&store).await;
+    });
+}
