@@ -39,6 +39,9 @@ pub const BUGS: &[(&str, &str)] = &[
     ("shared-not-counted", "a reference made by dedupe is not counted"),
     ("idle-not-forgotten", "dedupe goes on pointing at blocks that reclaim is about to condemn"),
     ("clone-frees-all", "removing a clone frees what it has from its origin"),
+    ("clone-under-way-not-asked", "a disk is removed although a clone of it is being made"),
+    ("rollback-not-young", "what a rollback has written so far is taken for leftovers"),
+    ("removed-twice", "a second removal takes what it finds under the name"),
     ("resolve-drops-gap", "a read takes the gap between two extents for zeros"),
 ];
 
