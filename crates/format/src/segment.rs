@@ -40,6 +40,8 @@ pub const INDEX_RECORD: usize = 32;
 pub const SAMPLE_RECORD: usize = 4 + FINGERPRINT_BYTES;
 /// Reading this much of a segment's tail, in bytes, nearly always finds all its samples.
 pub const SEGMENT_TAIL: usize = 16 << 10;
+/// Bytes that a block takes behind the frames, at most: its fingerprint, and that again if it is a sample.
+const SLOT_BYTES_MAX: usize = FINGERPRINT_BYTES + SAMPLE_RECORD;
 
 const HEADER_MAGIC: [u8; 8] = *b"SFSEGMT1";
 const FOOTER_MAGIC: [u8; 8] = *b"SFSEGEND";
@@ -80,6 +82,13 @@ pub struct IndexRecord {
     pub place: u64,
 }
 
+/// Bytes of an object that has room for so many frames of so many blocks, stored in `stored_bytes` all together, whatever
+/// they are.
+pub fn object_bytes_for(frames: usize, blocks: usize, stored_bytes: usize) -> usize {
+    let aligned = stored_bytes + frames * (FRAME_ALIGN - 1);
+    SEGMENT_HEADER + aligned + frames * INDEX_RECORD + blocks * SLOT_BYTES_MAX + SEGMENT_FOOTER
+}
+
 /// Collects frames into a segment object.
 pub struct SegmentBuilder {
     id: SegmentId,
@@ -100,22 +109,22 @@ pub struct SegmentBuilder {
 impl SegmentBuilder {
     /// An empty segment that will hold `frames_bytes` of frames, or at least one frame.
     pub fn new(id: SegmentId, kind: SegmentKind, scope: Scope, seed: [u8; 32], frames_bytes: usize) -> Self {
-        Self::next_generation(id, 0, kind, scope, seed, frames_bytes)
+        // Frames of single incompressible blocks need the most index: 32 bytes for each 4 KiB.
+        let object_bytes = SEGMENT_HEADER + frames_bytes + frames_bytes / 64 + 2 * AlignedBuf::ALIGN;
+        Self::next_generation(id, 0, kind, scope, seed, object_bytes)
     }
 
-    /// The same for a later physical form of a segment.
+    /// A later physical form of a segment, in an object of at most `object_bytes`; see [`object_bytes_for`].
     pub fn next_generation(
         id: SegmentId,
         generation: u8,
         kind: SegmentKind,
         scope: Scope,
         seed: [u8; 32],
-        frames_bytes: usize,
+        object_bytes: usize,
     ) -> Self {
-        // Frames of single incompressible blocks need the most index: 32 bytes for each 4 KiB.
-        let capacity = SEGMENT_HEADER + frames_bytes + frames_bytes / 64 + 2 * AlignedBuf::ALIGN;
-        assert!(capacity <= SEGMENT_BYTES_MAX);
-        let buffer = AlignedBuf::stale(capacity);
+        assert!(object_bytes <= SEGMENT_BYTES_MAX);
+        let buffer = AlignedBuf::stale(object_bytes);
         SegmentBuilder {
             id,
             generation,
@@ -150,8 +159,7 @@ impl SegmentBuilder {
     pub fn has_room(&self, length: usize, blocks: usize) -> bool {
         // Were every block a sample, there would still be room.
         let slots = self.slots as usize + blocks;
-        let per_slot = FINGERPRINT_BYTES + SAMPLE_RECORD;
-        let tail = (self.index.len() + 1) * INDEX_RECORD + slots * per_slot + SEGMENT_FOOTER;
+        let tail = (self.index.len() + 1) * INDEX_RECORD + slots * SLOT_BYTES_MAX + SEGMENT_FOOTER;
         let length = (length + self.tag_bytes()).next_multiple_of(FRAME_ALIGN);
         self.filled + length + tail <= self.buffer.len() && self.next_slot + blocks as u32 <= SLOTS_MAX
     }

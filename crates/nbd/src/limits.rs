@@ -47,6 +47,8 @@ pub(crate) const PART_BYTES: usize = 256 << 10;
 pub(crate) const INLINE_READ_BYTES_MAX: usize = 64 << 10;
 /// Write payloads up to this size are taken from the input buffer without a copy.
 pub(crate) const INLINE_WRITE_BYTES_MAX: usize = 64 << 10;
+/// What a CACHE request holds while it is carried out, in bytes, however long it is: the store reads so much at a time.
+pub(crate) const PREFETCH_BYTES: usize = stonefold_store::PREFETCH_BYTES;
 /// A finished read up to this size is copied into the output buffer: cheaper than a vector of its own.
 pub(crate) const COPY_BYTES_MAX: usize = 16 << 10;
 /// Data from this size on is searched for zeros, which need not be sent.

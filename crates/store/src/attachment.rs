@@ -386,15 +386,32 @@ impl Attachment {
         told.await.map_err(|_| crate::closed())?
     }
 
-    /// Brings a range into the cache.
+    /// Brings a range into the cache: what of it is stored, and no more than the cache holds, which would push out again what
+    /// came first. Takes [`PREFETCH_BYTES`] of memory, and lets others have their turn, whatever the length.
     pub async fn prefetch(&self, offset: u64, len: u64) -> Result<()> {
         self.check(offset, len)?;
+        let mut room = self.hold.store.segments.cache_bytes().1;
         let mut buf = vec![0; PREFETCH_BYTES.min(len as usize)];
+        let end = offset + len;
         let mut at = offset;
-        while at < offset + len {
-            let part = (offset + len - at).min(buf.len() as u64) as usize;
-            self.read(at, &mut buf[..part]).await?;
-            at += part as u64;
+        while at < end && room > 0 {
+            let upto = end.min((at / PREFETCH_LOOK_BYTES + 1) * PREFETCH_LOOK_BYTES);
+            let mut seen = at;
+            for extent in self.extents(at, upto - at).await? {
+                let begin = seen;
+                seen += extent.bytes;
+                at = if extent.hole { at } else { at.max(begin) };
+                // Small holes are read along with what is around them.
+                while !extent.hole && at < seen && room > 0 {
+                    let part = (upto - at).min(buf.len() as u64);
+                    self.read(at, &mut buf[..part as usize]).await?;
+                    tokio::task::yield_now().await;
+                    at += part;
+                    room = room.saturating_sub(part);
+                }
+            }
+            at = upto;
+            tokio::task::yield_now().await;
         }
         Ok(())
     }
@@ -403,7 +420,9 @@ impl Attachment {
 /// The longest write, in bytes: it and its record fit one chunk of the journal.
 const WRITE_BYTES_MAX: usize = 32 << 20;
 /// Prefetching reads this much at a time, in bytes: one engine read.
-const PREFETCH_BYTES: usize = 1 << 20;
+pub const PREFETCH_BYTES: usize = 1 << 20;
+/// Prefetching looks for what is stored in so much at a time, in bytes: some hundreds of map nodes at most.
+const PREFETCH_LOOK_BYTES: u64 = 256 << 20;
 
 /// The instant at which partial blocks were read.
 struct Seen {

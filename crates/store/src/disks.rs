@@ -181,19 +181,19 @@ impl Store {
         Ok(self.describe(&disk))
     }
 
-    /// Removes a disk. Refused while clients are attached or it has snapshots; clones of it live on.
+    /// Removes a disk. Refused while clients are attached, clones of it are being made, or it has snapshots; clones of it live on.
     pub async fn remove_disk(&self, name: &Name) -> Result<()> {
         let disk = self.find(name)?;
         // After any round that is under way, so that none writes the head anew.
         let _alone = self.folding.lock().await;
+        // Another call may have removed it meanwhile, and the name may be that of another disk by now.
+        let is_there = self.disks.lock().get(name).is_some_and(|found| Arc::ptr_eq(found, &disk));
+        if !is_there && !planted::is("removed-twice") {
+            return Err(Error::new(Kind::NotFound, format!("disk '{name}' has been removed meanwhile")));
+        }
         {
             let mut state = disk.state.lock();
-            check_idle(&disk.name, &state)?;
-            let snapshots = state.live_snapshots().count();
-            if snapshots > 0 {
-                let what = format!("disk '{name}' has {snapshots} snapshots");
-                return Err(Error::new(Kind::Busy, what).remedy("remove its snapshots first"));
-            }
+            check_removable(&disk.name, &state)?;
             state.barred = Some(Error::new(Kind::NotFound, format!("disk '{name}' has been removed")));
         }
         let gone = match self.bury(&disk).await {
@@ -209,7 +209,14 @@ impl Store {
             }
         };
         self.gone.lock().push(gone);
-        self.disks.lock().remove(name);
+        {
+            // Once the head was gone another disk could be made with the name, and be here already.
+            let mut disks = self.disks.lock();
+            if disks.get(name).is_some_and(|found| Arc::ptr_eq(found, &disk)) || planted::is("removed-twice")
+            {
+                disks.remove(name);
+            }
+        }
         let mut state = disk.state.lock();
         state.freeze(None);
         self.budget.give(state.frozen.drain(..).map(|layer| layer.budget_bytes).sum());
@@ -291,6 +298,27 @@ pub(crate) fn check_idle(name: &Name, state: &State) -> Result<()> {
     }
     let what = format!("disk '{name}' is in use by {clients} client{}", if clients == 1 { "" } else { "s" });
     Err(Error::new(Kind::Busy, what).remedy("disconnect them first"))
+}
+
+/// Fails with `Busy` while something needs the disk. One of which it is not known whether it was removed can be removed again.
+fn check_removable(name: &Name, state: &State) -> Result<()> {
+    if !state.buried {
+        state.check_not_barred()?;
+    }
+    check_idle(name, state)?;
+    let snapshots = state.live_snapshots().count();
+    if snapshots > 0 {
+        let what = format!("disk '{name}' has {snapshots} snapshots");
+        return Err(Error::new(Kind::Busy, what).remedy("remove its snapshots first"));
+    }
+    // Also of a snapshot that was removed meanwhile: nothing else says yet that the clone will need what it held.
+    let clones = state.snapshots.iter().map(|s| s.held).sum::<usize>();
+    if clones > 0 && !planted::is("clone-under-way-not-asked") {
+        let what = format!("{clones} clones of disk '{name}' are being made");
+        return Err(Error::new(Kind::Busy, what)
+            .remedy("try again when they are done; where making one failed, after a restart"));
+    }
+    Ok(())
 }
 
 fn check_size(size_bytes: u64) -> Result<()> {

@@ -49,7 +49,7 @@ mod sweep;
 mod tokens;
 mod usage;
 
-pub use attachment::{Attachment, Extent, Flushed};
+pub use attachment::{Attachment, Extent, Flushed, PREFETCH_BYTES};
 pub use check::Checked;
 pub use domains::{DomainInfo, DomainPolicy, DomainState, Keys, MasterKey};
 pub use growth::Trend;

@@ -16,7 +16,7 @@ use stonefold_format::entry::Entry;
 use stonefold_format::frame;
 use stonefold_format::head::Commit;
 use stonefold_format::node::{NODE_SHIFT, NODE_WAYS, Node};
-use stonefold_types::{Compression, Result};
+use stonefold_types::{Compression, Error, Kind, Result};
 
 /// The level of the top node; leaves have level 0.
 const TOP: u32 = 3;
@@ -296,7 +296,7 @@ pub(crate) async fn diff(segments: &Segments, a: &Entry, b: &Entry, within: Bloc
 
 /// Adds to `out` what lies below `root` and was born after epoch `after`: blocks from `from` on, and each node once everything below it
 /// is there. What was born later lies only below nodes that were. Returns the block to go on from, when more than `limit` came
-/// together.
+/// together, and the damage: what lies below a node that cannot be read is left out, and that node too.
 pub(crate) async fn own(
     segments: &Segments,
     root: &Entry,
@@ -304,14 +304,17 @@ pub(crate) async fn own(
     from: u64,
     limit: usize,
     out: &mut Vec<Entry>,
-) -> Result<Option<u64>> {
-    own_below(segments, *root, TOP, 0, &Own { after, from, limit }, out).await
+) -> Result<(Option<u64>, Vec<Error>)> {
+    let wanted = Own { after, from, limit, damaged: Mutex::default() };
+    let next = own_below(segments, *root, TOP, 0, &wanted, out).await?;
+    Ok((next, wanted.damaged.into_inner()))
 }
 
 struct Own {
     after: u64,
     from: u64,
     limit: usize,
+    damaged: Mutex<Vec<Error>>,
 }
 
 fn own_below<'a>(
@@ -329,7 +332,13 @@ fn own_below<'a>(
         if at.is_hole() || at.birth() <= wanted.after || done {
             return Ok(None);
         }
-        let node = segments.node(&at).await?;
+        let node = match segments.node(&at).await {
+            Err(error) if error.kind() == Kind::Corrupt => {
+                wanted.damaged.lock().push(error);
+                return Ok(None);
+            }
+            done => done?,
+        };
         for (place, entry) in node.entries.iter().enumerate() {
             if level == 0 {
                 if !entry.is_hole() && entry.birth() > wanted.after {

@@ -48,6 +48,9 @@ pub const BUGS: &[(&str, &str)] = &[
     ("damage-reads-as-zeros", "a frame that fails its checksum reads as zeros"),
     ("copies-not-asked", "a damaged frame is an error although another copy is sound"),
     ("scrub-heals-nothing", "a scrub does not look at the other copies"),
+    ("clone-under-way-not-asked", "a disk is removed although a clone of it is being made"),
+    ("rollback-not-young", "what a rollback has written so far is taken for leftovers"),
+    ("removed-twice", "a second removal takes what it finds under the name"),
     ("resolve-drops-gap", "a read takes the gap between two extents for zeros"),
 ];
 

@@ -48,6 +48,8 @@ pub struct Reclaimed {
 pub(crate) struct Memory {
     /// Ledger objects some sections of which were taken over: deleted when no head names them any more.
     pub(crate) read_ledgers: BTreeSet<u64>,
+    /// Sections of deaths that cannot be read.
+    pub(crate) damaged: HashSet<LedgerRef>,
     /// Whether leftovers of earlier sessions were looked for.
     pub(crate) swept: bool,
 }
@@ -194,7 +196,7 @@ async fn idle_addresses(store: &Store) -> Result<HashSet<u64>> {
 async fn gather(store: &Store, idle: &HashSet<u64>) -> Result<Pending> {
     let _alone = store.folding.lock().await;
     let consumed = &store.segments.accounts.document().consumed;
-    let young_from = store.segments.peek_id();
+    let young_from = store.segments.settled_below();
     let mut pending = Pending { refs: Vec::new(), last: BTreeMap::new(), young_from };
     for disk in store.disks_and_gone() {
         let stored = disk.head.lock().await;

@@ -6,6 +6,9 @@
 //!
 //! Every round of the fold adds a section to a gap; when they are many, runs of them are merged into one.
 //!
+//! What is damaged holds up nobody: a section of the ledger or a part of a map that cannot be read is left as it is, and what it
+//! names stays counted as alive; `check` tells how much that is.
+//!
 //! A removed disk's head lies under `gone/` until its map has been walked and everything that is its own is freed; what it
 //! had from the disk that it was cloned from belongs to that one. A walk is cut into steps, each taken over by one swap.
 
@@ -22,7 +25,7 @@ use stonefold_format::ledger::{Changes, Deaths, LedgerBuilder, LedgerRef, SECTIO
 use stonefold_types::{Kind, Result};
 
 /// Addresses looked at in one step: some milliseconds, and a few megabytes of memory.
-pub(crate) const STEP_ADDRESSES: usize = 1 << 18;
+pub(crate) const STEP_ADDRESSES: usize = if cfg!(test) { 64 } else { 1 << 18 };
 
 /// Sections of deaths in one gap before they are merged.
 const SECTIONS_MAX: usize = 64;
@@ -31,19 +34,63 @@ const MERGED_MIN: usize = 8;
 /// What one step reads and writes, about, in bytes: the nodes that name so many addresses, and a ledger of them.
 pub(crate) const STEP_BYTES: u64 = 8 << 20;
 
-/// Settles removed snapshots and removed disks as far as one step each goes; tells whether there is more to do.
+/// Sections that hold nothing to be freed as long as what was born up to an epoch is held.
+type Filtered = HashSet<(LedgerRef, u64)>;
+
+/// Settles removed snapshots and removed disks as far as one step each goes; tells whether there is more to do. What fails for one
+/// disk does not hold up the others, nor the batch.
 pub(crate) async fn settle(store: &Store, memory: &mut Memory) -> Result<bool> {
     let mut more = false;
     for disk in store.disks_and_gone() {
         store.check_open()?;
-        let mut filtered = HashSet::new();
-        while settle_snapshots(store, &disk, memory, &mut filtered).await? {}
-        while merge_deaths(store, &disk, memory).await? {}
+        if let Err(error) = settle_deaths(store, &disk, memory).await {
+            tracing::warn!(
+                "what removed snapshots of disk '{}' held stays taken for now: {error}",
+                disk.name
+            );
+        }
     }
     for disk in store.gone_disks() {
-        more |= walk_gone(store, &disk).await?;
+        store.check_open()?;
+        match walk_gone(store, &disk).await {
+            Ok(not_done) => more |= not_done,
+            Err(error) => {
+                tracing::warn!("what the removed disk '{}' held stays taken for now: {error}", disk.name);
+            }
+        }
     }
     Ok(more)
+}
+
+async fn settle_deaths(store: &Store, disk: &Arc<Disk>, memory: &mut Memory) -> Result<()> {
+    let mut filtered = Filtered::new();
+    while settle_snapshots(store, disk, memory, &mut filtered).await? {}
+    while merge_deaths(store, disk, memory).await? {}
+    Ok(())
+}
+
+/// A section of deaths; `None` when it is damaged, which is told once.
+async fn read_deaths(
+    store: &Store,
+    disk: &Disk,
+    at: &LedgerRef,
+    memory: &mut Memory,
+) -> Result<Option<Deaths>> {
+    if memory.damaged.contains(at) {
+        return Ok(None);
+    }
+    match store.segments.accounts.read_deaths(at).await {
+        Err(error) if error.kind() == Kind::Corrupt => {
+            tracing::error!(
+                "up to {} blocks that disk '{}' has overwritten cannot be given back: {error}",
+                at.addresses,
+                disk.name
+            );
+            memory.damaged.insert(*at);
+            Ok(None)
+        }
+        done => done.map(Some),
+    }
 }
 
 /// What becomes of one gap when the snapshot before it goes.
@@ -88,12 +135,12 @@ pub(crate) fn gaps(state: &State, going: &[u64]) -> Vec<Gap> {
     gaps
 }
 
-/// One step for one disk's removed snapshots. `filtered` has the sections that hold nothing more to be freed.
+/// One step for one disk's removed snapshots. `filtered` has what earlier steps found; another snapshot may have been removed since.
 async fn settle_snapshots(
     store: &Store,
     disk: &Arc<Disk>,
     memory: &mut Memory,
-    filtered: &mut HashSet<LedgerRef>,
+    filtered: &mut Filtered,
 ) -> Result<bool> {
     // No round may add to a gap meanwhile by what it believed before.
     let _alone = store.folding.lock().await;
@@ -107,27 +154,29 @@ async fn settle_snapshots(
     let (mut freed, mut looked_at) = (Vec::new(), 0);
     // Section, and what takes its place.
     let mut replaced: Vec<(LedgerRef, Vec<LedgerRef>)> = Vec::new();
-    let mut complete = true;
+    let (mut complete, mut found) = (true, Vec::new());
     for gap in &gaps {
+        let held_up_to = if planted::is("deaths-of-wrong-gap") { 0 } else { gap.held_up_to };
         for at in &gap.refs {
-            if filtered.contains(at) {
+            if filtered.contains(&(*at, held_up_to)) {
                 continue;
             }
             if looked_at >= STEP_ADDRESSES {
                 complete = false;
                 break;
             }
+            let Some(deaths) = read_deaths(store, disk, at, memory).await? else { continue };
             looked_at += at.addresses as usize;
-            let deaths = store.segments.accounts.read_deaths(at).await?;
-            let held_up_to = if planted::is("deaths-of-wrong-gap") { 0 } else { gap.held_up_to };
             let (kept, free): (Deaths, Deaths) =
                 deaths.into_iter().partition(|(birth, _)| *birth <= held_up_to);
             if free.is_empty() {
-                filtered.insert(*at);
+                filtered.insert((*at, held_up_to));
                 continue;
             }
             freed.extend(free.into_iter().map(|(_, address)| address));
-            replaced.push((*at, builder.deaths(kept)));
+            let kept = builder.deaths(kept);
+            found.extend(kept.iter().map(|at| (*at, held_up_to)));
+            replaced.push((*at, kept));
         }
     }
     let changes = builder.changes(Changes { freed, ..Changes::default() });
@@ -144,7 +193,7 @@ async fn settle_snapshots(
     };
     store.change_head(disk, draft, |_| ()).await?;
     memory.read_ledgers.extend(replaced.iter().map(|(at, _)| at.id));
-    filtered.extend(replaced.iter().flat_map(|(_, kept)| kept));
+    filtered.extend(found);
     Ok(!complete)
 }
 
@@ -157,13 +206,20 @@ async fn merge_deaths(store: &Store, disk: &Arc<Disk>, memory: &mut Memory) -> R
         let removed = state.check_not_barred().is_err_and(|why| why.kind() == Kind::NotFound);
         let gaps = state.snapshots.iter().map(|s| (Some(s.id), &s.deaths)).chain([(None, &state.deaths)]);
         let crowded = gaps.filter(|(_, refs)| refs.len() > SECTIONS_MAX && !removed);
-        let mut windows = crowded.map(|(end, refs)| (end, mergeable(refs)));
+        let sound = |refs: &[LedgerRef]| -> Vec<LedgerRef> {
+            refs.iter().filter(|at| !memory.damaged.contains(at)).copied().collect()
+        };
+        let mut windows = crowded.map(|(end, refs)| (end, mergeable(&sound(refs))));
         windows.find(|(_, window)| window.len() >= MERGED_MIN)
     };
     let Some((end, window)) = crowded else { return Ok(false) };
     let mut deaths = Deaths::new();
     for at in &window {
-        deaths.extend(store.segments.accounts.read_deaths(at).await?);
+        match read_deaths(store, disk, at, memory).await? {
+            Some(more) => deaths.extend(more),
+            // Another run, without it.
+            None => return Ok(true),
+        }
     }
     let mut builder = LedgerBuilder::new(store.segments.next_id().0);
     let merged = builder.deaths(deaths);
@@ -235,7 +291,11 @@ async fn walk_gone(store: &Store, disk: &Arc<Disk>) -> Result<bool> {
     store.pace_reclaim(STEP_BYTES).await;
     let mut freed = Vec::new();
     let own_after = if planted::is("clone-frees-all") { 0 } else { own_after };
-    let next = map::own(&store.segments, &root, own_after, from, STEP_ADDRESSES, &mut freed).await?;
+    let (next, damaged) =
+        map::own(&store.segments, &root, own_after, from, STEP_ADDRESSES, &mut freed).await?;
+    for error in damaged {
+        tracing::error!("a part of the removed disk '{}' cannot be given back: {error}", disk.name);
+    }
     let mut builder = LedgerBuilder::new(store.segments.next_id().0);
     let freed = freed.iter().map(|entry| entry.address).collect();
     let changes = builder.changes(Changes { freed, ..Changes::default() });
@@ -267,3 +327,6 @@ pub(crate) async fn forget_gone(store: &Store) -> Result<bool> {
     }
     Ok(any)
 }
+
+#[cfg(test)]
+mod tests;

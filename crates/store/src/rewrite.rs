@@ -13,11 +13,13 @@ use bytes::Bytes;
 use std::ops::Range;
 use std::sync::Arc;
 use stonefold_format::account::{Account, Shard, Slot, shard_of};
-use stonefold_format::entry::SegmentId;
+use stonefold_format::entry::{SEGMENT_BYTES_MAX, SegmentId};
 use stonefold_format::fingerprint::Fingerprint;
 use stonefold_format::frame;
-use stonefold_format::seal::SealKey;
-use stonefold_format::segment::{Footer, Header, IndexRecord, Scope, SegmentBuilder, SegmentKind};
+use stonefold_format::seal::{SealKey, TAG_BYTES};
+use stonefold_format::segment::{
+    Footer, Header, IndexRecord, Scope, SegmentBuilder, SegmentKind, object_bytes_for,
+};
 use stonefold_types::{BLOCK_BYTES, Compression, Error, Kind, Result};
 
 /// In the background a segment is written anew when one part in this many of its blocks is dead: three quarters are then moved
@@ -128,7 +130,11 @@ fn build(form: Form, object: &Bytes, opener: Option<&SealKey>, slots: &[Slot]) -
     let index = object.get(start..start + footer.index_bytes()).unwrap_or_default();
     let (records, fingerprints) = footer.decode_index(index)?;
     let kind = if fingerprints.is_empty() { SegmentKind::Map } else { SegmentKind::Data };
-    let mut builder = SegmentBuilder::next_generation(segment, generation, kind, scope, seed, object.len());
+    let room = room_for(&records, slots);
+    if room > SEGMENT_BYTES_MAX {
+        return Err(no_room(segment));
+    }
+    let mut builder = SegmentBuilder::next_generation(segment, generation, kind, scope, seed, room);
     let mut fingerprints = fingerprints.chunks(1);
     for record in records {
         let known: Vec<Fingerprint> =
@@ -136,6 +142,32 @@ fn build(form: Form, object: &Bytes, opener: Option<&SealKey>, slots: &[Slot]) -
         move_frame(&mut builder, (object, opener), &record, &known, slots)?;
     }
     Ok(builder.finish().freeze())
+}
+
+/// Bytes in which the next form has room, however its frames are split. The old form says little: as blocks of it die,
+/// frames may become more, and each block is reckoned with all it could take behind the frames.
+fn room_for(records: &[IndexRecord], slots: &[Slot]) -> usize {
+    let (mut frames, mut blocks, mut stored) = (0, 0, 0);
+    for record in records {
+        let alive = |at: &usize| is_alive(slots, record.first_slot as usize + at);
+        let live: Vec<usize> = (0..usize::from(record.blocks)).filter(alive).collect();
+        if live.is_empty() {
+            continue;
+        }
+        frames += live.chunk_by(|a, b| *b == *a + 1).count();
+        blocks += usize::from(record.blocks);
+        // Parts are taken only where they are shorter than the whole, which may be sealed for the first time.
+        stored += record.length as usize + TAG_BYTES;
+    }
+    object_bytes_for(frames, blocks, stored)
+}
+
+fn is_alive(slots: &[Slot], slot: usize) -> bool {
+    slots.get(slot).is_some_and(|slot| *slot != Slot::Dead)
+}
+
+fn no_room(segment: SegmentId) -> Error {
+    Error::new(Kind::Invalid, format!("the next form of segment {segment} would be too long"))
 }
 
 fn move_frame(
@@ -147,7 +179,7 @@ fn move_frame(
 ) -> Result<()> {
     let segment = builder.id();
     let (first, blocks) = (record.first_slot as usize, usize::from(record.blocks));
-    let alive = |at: usize| slots.get(first + at).is_some_and(|slot| *slot != Slot::Dead);
+    let alive = |at: usize| is_alive(slots, first + at);
     if !(0..blocks).any(alive) {
         return Ok(());
     }
@@ -163,6 +195,9 @@ fn move_frame(
     }
     for (run, encoded) in parts {
         let known = if fingerprints.is_empty() { &[][..] } else { &fingerprints[run.clone()] };
+        if !builder.has_room(encoded.len(), run.len()) {
+            return Err(no_room(segment));
+        }
         builder.skip_to((first + run.start) as u32);
         builder.push(&encoded, run.len(), known, record.owner, record.place + run.start as u64);
     }
@@ -180,4 +215,77 @@ fn split(content: &[u8], alive: impl Fn(usize) -> bool) -> Vec<(Range<usize>, Ve
         (run, encoded)
     };
     runs.map(encode).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A segment filled to the brim with frames of so many blocks, each stamped with its number and otherwise zero.
+    fn full(kind: SegmentKind, blocks_of_frame: usize, noise_bytes: usize) -> (SegmentId, Bytes, usize) {
+        let segment = SegmentId::new(1, 1);
+        let mut builder = SegmentBuilder::new(segment, kind, Scope::default(), [1; 32], 128 << 10);
+        let mut blocks = 0;
+        loop {
+            let mut content = vec![0; blocks_of_frame * BLOCK_BYTES];
+            for (at, block) in content.chunks_mut(BLOCK_BYTES).enumerate() {
+                let number = (blocks + at) as u64 + 1;
+                block[..8].copy_from_slice(&number.to_le_bytes());
+                let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                block[8..8 + noise_bytes].fill_with(|| {
+                    state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                    (state >> 56) as u8
+                });
+            }
+            let mut encoded = Vec::new();
+            frame::encode(&content, Compression::Lz4, &mut encoded);
+            if !builder.has_room(encoded.len(), blocks_of_frame) {
+                return (segment, builder.finish().freeze(), blocks);
+            }
+            let known = match kind {
+                SegmentKind::Map => Vec::new(),
+                // Every one of them a sample, which takes the most room.
+                SegmentKind::Data => vec![Fingerprint { low: 0, high: 7 }; blocks_of_frame],
+            };
+            builder.push(&encoded, blocks_of_frame, &known, 1, blocks as u64);
+            blocks += blocks_of_frame;
+        }
+    }
+
+    fn moved(segment: SegmentId, object: &Bytes, slots: &[Slot]) -> Bytes {
+        let form = Form { segment, generation: 1, scope: Scope::default(), seed: [2; 32] };
+        build(form, object, None, slots).expect("what lives fits")
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
+        /// Goal: whatever lives of whatever segment has room in its next form, and is found there.
+        #[test]
+        fn what_lives_has_room(is_map: bool, frame in 1usize..=8, noise in 0usize..600, dead_of_32 in 1u32..32, seed: u64) {
+            let (kind, frame) = if is_map { (SegmentKind::Map, 1) } else { (SegmentKind::Data, frame) };
+            let (segment, object, blocks) = full(kind, frame, noise);
+            let dead = |slot: u64| ((slot ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 59) < u64::from(dead_of_32);
+            let slots: Vec<Slot> =
+                (0..blocks as u64).map(|slot| if dead(slot) { Slot::Dead } else { Slot::Live(1) }).collect();
+            let next = moved(segment, &object, &slots);
+            let footer = Footer::decode(&next, segment).unwrap();
+            let start = footer.index_offset as usize;
+            let (records, _) = footer.decode_index(&next[start..start + footer.index_bytes()]).unwrap();
+            let mut found = vec![false; blocks];
+            for record in records {
+                let address = segment.0 << 20 | u64::from(record.first_slot);
+                let content = frame::decode(&next[record.offset as usize..], address, None).unwrap();
+                for (at, block) in content.chunks(BLOCK_BYTES).enumerate() {
+                    let slot = record.first_slot as usize + at;
+                    prop_assert_eq!(&block[..8], &(slot as u64 + 1).to_le_bytes());
+                    found[slot] = true;
+                }
+            }
+            for (slot, found) in found.iter().enumerate() {
+                prop_assert!(*found || slots[slot] == Slot::Dead, "slot {slot} lives and is lost");
+            }
+        }
+    }
 }

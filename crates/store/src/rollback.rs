@@ -5,8 +5,8 @@
 //! nothing is copied, and the work is what has changed since.
 
 use crate::accounts;
-use crate::disk::Disk;
-use crate::ledger::{self, Held};
+use crate::disk::{Disk, Snapshot, State};
+use crate::ledger::{self, Held, Tally};
 use crate::map::{self, Run, Update};
 use crate::overlay::Blocks;
 use crate::packer::Packer;
@@ -15,49 +15,40 @@ use crate::store::Store;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use stonefold_format::head::{Commit, Head};
-use stonefold_format::ledger::{Changes, LedgerBuilder, LedgerRef};
+use stonefold_format::ledger::{Changes, LedgerBuilder};
 use stonefold_types::{BLOCK_BYTES, Result};
 
-/// Blocks looked at in one step, 1 GiB: bounds the memory it takes.
-const STEP_BLOCKS: u64 = 1 << 18;
+/// Blocks looked at in one step, 256 MiB: bounds the memory it takes, and how long a stop waits.
+const STEP_BLOCKS: u64 = 1 << 16;
 
-/// The new map, and what the ledger tells of it.
+/// The new map, and what it does to references.
 struct Back {
+    before: Commit,
     commit: Commit,
     epoch: u64,
-    changes: Vec<LedgerRef>,
-    deaths: Vec<LedgerRef>,
+    tally: Tally,
 }
 
-/// Makes the present what `target` holds. Nothing is unfolded, nobody writes, and no round is under way.
+/// Makes the present what `target` holds, which stays there. The disk is barred and nothing of it is unfolded. Comparing the
+/// maps takes its time, and rounds of the fold go on meanwhile: what they do is nothing to a disk that nobody writes to.
 pub(crate) async fn set_back(store: &Store, disk: &Arc<Disk>, target: &Materialised) -> Result<()> {
     debug_assert!(disk.state.lock().first_unfolded_lsn().is_none(), "nobody writes to a barred disk");
+    let _writing = store.segments.begin_writing();
     let nodes = Packer::nodes(store.segments.clone());
-    let back = match write_back(store, disk, target, &nodes).await {
-        Ok(back) => back,
+    match write_back(store, disk, target, &nodes).await {
+        Ok(back) => adopt(store, disk, target, back).await,
         Err(error) => {
             nodes.abandon().await;
-            return Err(error);
+            Err(error)
         }
-    };
-    let size_bytes = target.size_bytes;
-    let draft = |head: &mut Head, _: &_| {
-        (head.commit, head.size_bytes) = (back.commit, size_bytes);
-        head.changes.extend_from_slice(&back.changes);
-        ledger::add_deaths(head, back.epoch, &back.deaths);
-    };
-    let adopt = |state: &mut crate::disk::State| {
-        state.size_bytes = size_bytes;
-        state.folds += 1;
-    };
-    store.change_head(disk, draft, adopt).await
+    }
 }
 
+/// Writes the map of what `target` holds; durable on return.
 async fn write_back(store: &Store, disk: &Disk, target: &Materialised, nodes: &Packer) -> Result<Back> {
-    let (before, held, epoch, size_bytes) = {
+    let (before, epoch, size_bytes) = {
         let state = disk.state.lock();
-        let held = Held::new(state.base.map(|base| base.epoch), state.snapshots.iter().map(|s| s.id));
-        (state.commit, held, state.next_snapshot_id, state.size_bytes.max(target.size_bytes))
+        (state.commit, state.next_snapshot_id, state.size_bytes.max(target.size_bytes))
     };
     let wanted = target.commit;
     let segments = &store.segments;
@@ -65,6 +56,7 @@ async fn write_back(store: &Store, disk: &Disk, target: &Materialised, nodes: &P
     let mut commit = before;
     let end = size_bytes.div_ceil(BLOCK_BYTES as u64);
     for start in (0..end).step_by(STEP_BLOCKS as usize) {
+        store.check_open()?;
         let runs = differing(store, &before, &wanted, start..(start + STEP_BLOCKS).min(end)).await?;
         if !runs.is_empty() {
             commit = update.apply(&commit, &runs).await?;
@@ -72,12 +64,38 @@ async fn write_back(store: &Store, disk: &Disk, target: &Materialised, nodes: &P
             nodes.finish().await?;
         }
     }
+    Ok(Back { before, commit, epoch, tally: update.tally.into_inner() })
+}
+
+/// Puts the new map in the place of the old, between two rounds: what is held by a snapshot, and by which, must not change while
+/// it is told in the ledger.
+async fn adopt(store: &Store, disk: &Arc<Disk>, target: &Materialised, back: Back) -> Result<()> {
+    let _alone = store.folding.lock().await;
+    store.check_open()?;
+    let held = {
+        let state = disk.state.lock();
+        assert!(
+            state.commit == back.before && state.next_snapshot_id == back.epoch,
+            "nobody changes a barred disk"
+        );
+        Held::new(state.base.map(|base| base.epoch), state.snapshots.iter().map(|s| s.id))
+    };
     let mut changes = Changes::default();
-    let deaths = held.settle(update.tally.into_inner(), epoch, &mut changes);
+    let deaths = held.settle(back.tally, back.epoch, &mut changes);
     let mut builder = LedgerBuilder::new(store.segments.next_id().0);
     let (changes, deaths) = (builder.changes(changes), builder.deaths(deaths));
     accounts::put_ledger(&*store.engine, builder).await?;
-    Ok(Back { commit, epoch, changes, deaths })
+    let (commit, epoch, size_bytes) = (back.commit, back.epoch, target.size_bytes);
+    let draft = |head: &mut Head, _: &_| {
+        (head.commit, head.size_bytes) = (commit, size_bytes);
+        head.changes.extend_from_slice(&changes);
+        ledger::add_deaths(head, epoch, &deaths);
+    };
+    let adopt = |state: &mut State| {
+        state.size_bytes = size_bytes;
+        state.folds += 1;
+    };
+    store.change_head(disk, draft, adopt).await
 }
 
 /// What `wanted` maps where it differs from `before`.

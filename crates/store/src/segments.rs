@@ -11,6 +11,7 @@ use crate::pins::Pins;
 use crate::planted;
 use crate::sound;
 use bytes::Bytes;
+use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use stonefold_engine::{Engine, Key};
@@ -23,6 +24,7 @@ use stonefold_format::segment::{
     Footer, Header, IndexRecord, SEGMENT_HEADER, SEGMENT_TAIL, Scope, SegmentBuilder, SegmentKind,
 };
 use stonefold_types::{BLOCK_BYTES, Error, Kind, Result};
+use tokio::sync::Notify;
 
 /// Frames of a segment together take about this many bytes. Larger ones amortise the put and its syncs; smaller
 /// ones are given back sooner.
@@ -39,6 +41,9 @@ pub(crate) struct Segments {
     pub(crate) keyring: Arc<Keyring>,
     session: u32,
     next_count: AtomicU32,
+    /// The next number when each of those began who write segments outside of rounds.
+    writing: Mutex<Vec<SegmentId>>,
+    writing_ended: Notify,
     blocks: Cache<Bytes>,
     nodes: Cache<Arc<Node>>,
     /// Where frames lie in segments whose hints did not hold.
@@ -101,6 +106,8 @@ impl Segments {
             session,
             next_count: AtomicU32::new(0),
             blocks: Cache::new(cache_bytes - cache_bytes / NODE_CACHE_PART),
+            writing: Mutex::default(),
+            writing_ended: Notify::new(),
             nodes: Cache::new(cache_bytes / NODE_CACHE_PART),
             indexes: Cache::new(INDEX_CACHE_BYTES),
             keys: Cache::new(KEY_CACHE_BYTES),
@@ -398,12 +405,54 @@ impl Segments {
     }
 
     /// A number that no other segment, ledger or account has.
+    /// Until the guard goes, no segment that is begun from here on is taken for one that was left over. For who writes
+    /// segments while rounds and passes of reclaim go on.
+    pub(crate) fn begin_writing(&self) -> Writing<'_> {
+        let from = self.peek_id();
+        self.writing.lock().push(from);
+        Writing { segments: self, from }
+    }
+
+    /// Segments before this one are named by a head or an account by now, or nobody is going to name them. Asked between two
+    /// rounds of the fold.
+    pub(crate) fn settled_below(&self) -> SegmentId {
+        let oldest = self.writing.lock().iter().min().copied();
+        let oldest = oldest.filter(|_| !planted::is("rollback-not-young"));
+        self.peek_id().min(oldest.unwrap_or(SegmentId(u64::MAX)))
+    }
+
+    /// Waits until nobody writes outside of rounds.
+    pub(crate) async fn written(&self) {
+        loop {
+            let done = self.writing_ended.notified();
+            if self.writing.lock().is_empty() {
+                return;
+            }
+            done.await;
+        }
+    }
+
     pub(crate) fn next_id(&self) -> SegmentId {
         SegmentId::new(self.session, self.next_count.fetch_add(1, Ordering::Relaxed))
     }
 }
 
 /// One block of a frame's content, when it is long enough.
+/// See [`Segments::begin_writing`].
+pub(crate) struct Writing<'a> {
+    segments: &'a Segments,
+    from: SegmentId,
+}
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        let mut writing = self.segments.writing.lock();
+        let at = writing.iter().position(|from| *from == self.from);
+        writing.swap_remove(at.expect("it was noted when it began"));
+        self.segments.writing_ended.notify_one();
+    }
+}
+
 fn block_of(content: &Bytes, index: usize) -> Option<Bytes> {
     let range = index * BLOCK_BYTES..(index + 1) * BLOCK_BYTES;
     (content.len() >= range.end).then(|| content.slice(range))

@@ -6,7 +6,6 @@
 
 use crate::disk::{Disk, Snapshot, State, View};
 use crate::disks::check_idle;
-use crate::fold;
 use crate::map;
 use crate::overlay::Blocks;
 use crate::planted;
@@ -176,9 +175,8 @@ impl Store {
     }
 
     async fn set_commit(&self, disk: &Arc<Disk>, target: &Materialised) -> Result<()> {
-        let _alone = self.folding.lock().await;
-        fold::round(self, Some(disk)).await?;
-        // Were it removed by now, reclaim could have taken what is about to be referred to; from here on it cannot.
+        self.fold(Some(disk)).await?;
+        // Were it removed by now, reclaim could have taken what is about to be referred to; of a barred disk none is removed.
         let there = disk.state.lock().snapshot(target.id).is_some_and(|snapshot| !snapshot.removed);
         if !there {
             return Err(removed_meanwhile(&disk.name, &target.name));

@@ -173,6 +173,7 @@ impl Store {
         self.qos.close();
         // A pass that is under way ends first, so that nothing touches the pool after this returns.
         let _no_pass = self.reclaiming.lock().await;
+        self.segments.written().await;
         let folded = self.fold(None).await;
         // Whatever the fold could not do, what was acknowledged is made as durable as it can be.
         let flushed = self.flush().await;

@@ -135,8 +135,12 @@ impl Store {
                 self.check_open()?;
                 self.pace_reclaim(STEP_BYTES).await;
                 let mut found = Vec::new();
-                from =
+                let (next, damaged) =
                     map::own(&self.segments, &own.root, own.after, start, STEP_ADDRESSES, &mut found).await?;
+                if let Some(error) = damaged.into_iter().next() {
+                    return Err(error);
+                }
+                from = next;
                 for entry in found {
                     cells.add(entry.address, &marks.counts(entry.birth()));
                 }

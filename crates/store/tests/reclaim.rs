@@ -199,6 +199,40 @@ fn what_was_moved_is_found_by_old_maps() {
     });
 }
 
+/// Past bug: the new form of a segment of blocks that compress well was given too little room, and the process ended.
+#[test]
+fn what_compresses_well_is_written_anew() {
+    run(async {
+        let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::default());
+        let store = open(&engine).await;
+        create(&store, "a").await;
+        let mut data = vec![0; 64 << 20];
+        data.chunks_mut(BLOCK).enumerate().for_each(|(at, block)| {
+            block[..8].copy_from_slice(&(at as u64 + 1).to_le_bytes());
+        });
+        for (at, part) in data.chunks(1 << 20).enumerate() {
+            attach(&store, "a").write((at << 20) as u64, part, false).await.unwrap();
+        }
+        store.reclaim().await.unwrap();
+        let mut rewritten = 0;
+        // First whole frames, then blocks within them.
+        for (step, blocks) in [(16, 8), (3, 1)] {
+            for frame in (0..data.len() / (8 * BLOCK)).step_by(step) {
+                let range = frame * 8 * BLOCK..(frame * 8 + blocks) * BLOCK;
+                attach(&store, "a").zero(range.start as u64, range.len() as u64, false).await.unwrap();
+                data[range].fill(0);
+            }
+            for _ in 0..2 {
+                rewritten += store.reclaim().await.unwrap().rewritten_segments;
+            }
+        }
+        assert!(rewritten > 0);
+        store.drop_cache();
+        assert!(read(&store, "a", 0, data.len()).await == data);
+        sound(&store).await;
+    });
+}
+
 /// Reclaim after one block in a hundred changed asks the engine for far less than the first one, and than the maps have
 /// nodes.
 #[test]

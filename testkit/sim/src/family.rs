@@ -5,7 +5,7 @@
 use crate::clients::Client;
 use crate::dice::Dice;
 use stonefold_store::Store;
-use stonefold_types::{Error, Name, SnapshotName};
+use stonefold_types::{Error, Kind, Name, SnapshotName};
 
 /// What the family's disks are looked at: some blocks of the client's region and beyond.
 const BYTES: usize = 40 << 10;
@@ -53,6 +53,9 @@ pub(crate) async fn play(client: &Client, snapshot: &str) -> Result<Result<(), S
     }
     let order =
         if client.throw(|dice| dice.one_in(2)) { [&child, &grandchild] } else { [&grandchild, &child] };
+    if client.throw(|dice| dice.one_in(3)) {
+        return late_clones(client, (&one, &at_one), &grandchild, base).await;
+    }
     for (at, gone) in order.into_iter().enumerate() {
         remove(store, gone).await?;
         if client.throw(|dice| dice.one_in(2)) {
@@ -67,12 +70,52 @@ pub(crate) async fn play(client: &Client, snapshot: &str) -> Result<Result<(), S
     Ok(Ok(()))
 }
 
-/// Removes a disk with its snapshots.
+/// Clones are being made while the disk they begin as is removed, and what nobody holds is given back.
+async fn late_clones(
+    client: &Client,
+    (one, at_one): (&SnapshotName, &[u8]),
+    other: &Name,
+    base: u64,
+) -> Result<Result<(), String>, Error> {
+    let store = &client.store;
+    let late: Vec<Name> = (0..4)
+        .map(|_| Name::new(&format!("cl{:x}", client.throw(Dice::number))).expect("digits make a name"))
+        .collect();
+    let cloning = futures::future::join_all(late.iter().map(|late| store.clone_snapshot(one, late)));
+    let removing = async {
+        remove(store, other).await?;
+        let removed = remove(store, &one.disk).await;
+        store.reclaim().await?;
+        Ok::<_, Error>(removed)
+    };
+    let (cloned, removed) = futures::join!(cloning, removing);
+    let cloned: Vec<_> = cloned.into_iter().collect::<Result<_, _>>()?;
+    match removed? {
+        // As long as they were being made; no longer.
+        Err(error) if error.kind() == Kind::Busy => remove(store, &one.disk).await?,
+        done => done?,
+    }
+    store.reclaim().await?;
+    store.drop_cache();
+    for late in cloned {
+        if read(store, late.name.as_str(), base).await? != at_one {
+            return Ok(Err(format!("{} does not hold what its snapshot {one} held", late.name)));
+        }
+        remove(store, &late.name).await?;
+    }
+    Ok(Ok(()))
+}
+
+/// Removes a disk with its snapshots. Of two calls that want to, one does.
 pub(crate) async fn remove(store: &Store, disk: &Name) -> Result<(), Error> {
     for snapshot in store.snapshots(Some(disk))? {
         store.remove_snapshot(&snapshot.name).await?;
     }
-    store.remove_disk(disk).await
+    match futures::join!(store.remove_disk(disk), store.remove_disk(disk)) {
+        (Ok(()), Err(late)) if late.kind() == Kind::NotFound => Ok(()),
+        (Ok(()), Ok(())) => Err(Error::new(Kind::Conflict, format!("{disk} was removed twice"))),
+        (Ok(()), Err(error)) | (Err(error), _) => Err(error),
+    }
 }
 
 /// What is there; fewer bytes where the disk ends before.

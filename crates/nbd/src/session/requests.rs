@@ -6,7 +6,7 @@ use std::task::Context;
 use super::jobs::{Done, InFlight, ReadTo};
 use super::{Refusal, Session, Stop, Taking, Turn, status};
 use crate::fault::Fault;
-use crate::limits::{DISCARD_BYTES_MAX, INLINE_READ_BYTES_MAX, INLINE_WRITE_BYTES_MAX};
+use crate::limits::{DISCARD_BYTES_MAX, INLINE_READ_BYTES_MAX, INLINE_WRITE_BYTES_MAX, PREFETCH_BYTES};
 use crate::target::Target;
 use crate::wire::reply::Answer;
 use crate::wire::request::{Command, Request, StatusPayload, flag, header_bytes};
@@ -36,6 +36,7 @@ impl<T: Target> Session<T> {
                 return Ok(self.write_short(&request, answer, cx, turn));
             }
             Command::BlockStatus => return Ok(self.block_status(&request, answer, turn)),
+            Command::Cache if !self.lease.allows(PREFETCH_BYTES) => return Ok(Some(Stop::Full)),
             _ => {}
         }
         self.consume_header();
@@ -56,11 +57,13 @@ impl<T: Target> Session<T> {
                 Done::acted(answer, target.zero(offset, length, fua).await)
             }),
             Command::Cache => {
+                // One answer for however much it is, and memory for one step.
+                let charge = self.lease.charge(PREFETCH_BYTES);
                 self.push(InFlight::look(Box::pin(async move {
+                    let _held = charge;
                     Done::acted(answer, target.prefetch(offset, length).await)
                 })));
             }
-
             Command::BlockStatus | Command::Unknown(_) => unreachable!("handled or refused above"),
         }
         Ok(None)

@@ -112,8 +112,10 @@ impl Store {
             while let Some(start) = from {
                 self.check_open()?;
                 let mut found = Vec::new();
-                from =
+                // What lies below a damaged node is lost for good: nobody knows any more what it named.
+                let (next, _) =
                     map::own(&self.segments, &own.root, own.after, start, STEP_ADDRESSES, &mut found).await?;
+                from = next;
                 for entry in found {
                     going.entry(entry.segment()).or_default().set(entry.slot());
                 }

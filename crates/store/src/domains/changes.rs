@@ -7,6 +7,8 @@ use crate::disks::check_idle;
 use crate::store::Store;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
+use stonefold_engine::Version;
 use stonefold_format::domains::{
     DEFAULT_NAME, DOMAINS_MAX, Domain, Domains as Document, KEYS_MAX, Master, Protection, WrappedKey,
 };
@@ -14,6 +16,9 @@ use stonefold_format::export::{self, ExportedKey};
 use stonefold_format::seal::{DataKey, Secret, WrappingKey};
 use stonefold_types::{Error, Kind, Name, Result};
 use zeroize::Zeroizing;
+
+/// What could not be read back is read again after this.
+const SETTLE_RETRY: Duration = Duration::from_secs(1);
 
 impl Domains {
     /// As it was last stored.
@@ -25,18 +30,30 @@ impl Domains {
     /// Stores the document as `change` makes it, then takes it over. One change at a time; the caller holds `changing`. What an
     /// earlier swap tried to store and nobody knows whether it did is not taken over: it is overwritten.
     async fn swap(&self, change: impl FnOnce(&mut Document) -> Result<()>) -> Result<()> {
-        let (stored, version) = Self::stored(&*self.engine).await?;
+        let (_, version) = self.look().await?;
         let mut document = Document::clone(&self.document.lock());
-        if stored != document && Some(&stored) != self.in_doubt.lock().as_ref() {
+        change(&mut document)?;
+        self.in_doubt.lock().push(document.clone());
+        Self::store(&*self.engine, &document, version.as_ref()).await?;
+        self.adopt(document);
+        Ok(())
+    }
+
+    /// What is stored: the document as it is here, or what a swap tried of which nobody knew whether it was done.
+    async fn look(&self) -> Result<(Document, Option<Version>)> {
+        let (stored, version) = Self::stored(&*self.engine).await?;
+        let mut in_doubt = self.in_doubt.lock();
+        if stored != **self.document.lock() && !in_doubt.contains(&stored) {
             return Err(Error::new(Kind::Fenced, "the domains were changed by another gateway")
                 .remedy("stop this one: the other owns the pool"));
         }
-        change(&mut document)?;
-        *self.in_doubt.lock() = Some(document.clone());
-        Self::store(&*self.engine, &document, version.as_ref()).await?;
-        *self.in_doubt.lock() = None;
-        *self.document.lock() = Arc::new(document);
-        Ok(())
+        in_doubt.retain(|attempt| *attempt == stored);
+        Ok((stored, version))
+    }
+
+    fn adopt(&self, stored: Document) {
+        self.in_doubt.lock().clear();
+        *self.document.lock() = Arc::new(stored);
     }
 
     /// What wraps new keys.
@@ -189,8 +206,8 @@ impl Store {
     }
 
     /// Forgets all keys of a domain, for good: on return nothing opens what its disks and their snapshots hold. Refused while
-    /// clients are attached.
-    pub async fn shred_domain(&self, name: &Name) -> Result<DomainInfo> {
+    /// clients are attached. When it fails, and it is not known whether it was stored, the domain stays closed until it is.
+    pub async fn shred_domain(self: &Arc<Self>, name: &Name) -> Result<DomainInfo> {
         self.check_open()?;
         let _alone = self.domains.changing.lock().await;
         let domain = self.domains.find(name)?;
@@ -198,18 +215,59 @@ impl Store {
             let what = format!("domain '{name}' is not encrypted: there is no key to be shredded");
             return Err(Error::new(Kind::Invalid, what).remedy("remove its disks instead"));
         }
-        let before = self.domains.keyring.state(domain.id).ok_or_else(|| missing(name))?;
-        if let State::Open(keys, _) = &before {
+        if let Some(State::Open(keys, _)) = self.domains.keyring.state(domain.id) {
             // From here on nobody attaches and nobody writes.
-            self.domains.keyring.set(domain.id, name, State::Closing(keys.clone()));
+            self.domains.keyring.set(domain.id, name, State::Closing(keys));
         }
-        let done = self.shred(&domain).await;
-        let state = if done.is_ok() { State::Shredded } else { before };
-        self.domains.keyring.set(domain.id, name, state);
-        done.map_err(|e| e.context(format!("shredding domain '{name}'")))?;
+        if let Err(error) = self.shred(&domain).await {
+            if self.settle_shred(&domain).await.is_err() {
+                self.env.spawn("domain in doubt", self.clone().settle_shred_later(domain));
+            }
+            return Err(error.context(format!("shredding domain '{name}'")));
+        }
+        self.forget_domain(&domain);
+        self.domain(name)
+    }
+
+    /// Nothing in memory opens the domain any more.
+    fn forget_domain(&self, domain: &Domain) {
+        self.domains.keyring.set(domain.id, &domain.name, State::Shredded);
         self.segments.forget_keys();
         self.drop_cache();
-        self.domain(name)
+    }
+
+    /// Opens a domain again whose shredding has failed, or forgets it when it was stored all the same. Fails while nobody can
+    /// tell: under a key that is durable nowhere nothing may be written. The caller holds `changing`.
+    async fn settle_shred(&self, domain: &Domain) -> Result<()> {
+        let domains = &self.domains;
+        let Some(State::Closing(keys)) = domains.keyring.state(domain.id) else { return Ok(()) };
+        if !domains.in_doubt.lock().is_empty() {
+            let (stored, _) = domains.look().await?;
+            let mut same = stored.list.iter().filter(|other| other.id == domain.id);
+            if same.any(|other| other.protection == Protection::Shredded) {
+                domains.adopt(stored);
+                self.forget_domain(domain);
+                return Ok(());
+            }
+        }
+        domains.keyring.set(domain.id, &domain.name, domains.keyring.opened(domain.id, keys));
+        Ok(())
+    }
+
+    async fn settle_shred_later(self: Arc<Self>, domain: Domain) {
+        while self.check_open().is_ok() {
+            self.env.sleep(SETTLE_RETRY).await;
+            let _alone = self.domains.changing.lock().await;
+            match self.settle_shred(&domain).await {
+                Ok(()) => return,
+                Err(error) => {
+                    tracing::warn!(
+                        "domain '{}' stays closed until it is known whether it was shredded: {error}",
+                        domain.name
+                    );
+                }
+            }
+        }
     }
 
     async fn shred(&self, domain: &Domain) -> Result<()> {

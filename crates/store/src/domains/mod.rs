@@ -113,8 +113,8 @@ pub(crate) struct Domains {
     pub(crate) keyring: Arc<Keyring>,
     /// As it was last stored.
     document: Mutex<Arc<Document>>,
-    /// What a swap tried to store of which nobody knows whether it was.
-    in_doubt: Mutex<Option<Document>>,
+    /// What swaps tried to store of which nobody knows whether it was.
+    in_doubt: Mutex<Vec<Document>>,
     /// Held over a change and its adoption.
     changing: tokio::sync::Mutex<()>,
     master: Mutex<Option<MasterKey>>,

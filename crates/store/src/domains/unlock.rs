@@ -65,7 +65,7 @@ impl Domains {
             pool,
             keyring: Arc::new(keyring),
             document: Mutex::new(Arc::new(document)),
-            in_doubt: Mutex::new(None),
+            in_doubt: Mutex::default(),
             changing: tokio::sync::Mutex::default(),
             master: Mutex::new(keys.master),
         })
