@@ -5,7 +5,7 @@
 //! nothing is copied, and the work is what has changed since.
 
 use crate::accounts;
-use crate::disk::{Disk, Snapshot, State};
+use crate::disk::{Disk, State};
 use crate::ledger::{self, Held, Tally};
 use crate::map::{self, Run, Update};
 use crate::overlay::Blocks;
