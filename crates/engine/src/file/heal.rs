@@ -159,15 +159,31 @@ impl Members {
         let Some(good) = reads.iter().position(is_sound) else { return whole_or_none(reads) };
         let bytes = reads[good].clone()?;
         let mut healed = 0;
+        // Read once, where a copy lacks more than this range.
+        let mut whole = None;
         for (seat, read) in seats.iter().zip(&reads).filter(|(_, read)| !is_sound(read)) {
-            let (from, to) = (view.member(seats[good]), view.member(*seat));
+            let to = view.member(*seat);
             let present = read.as_ref().is_ok_and(|found| found.len() == bytes.len());
             let unreadable = read.as_ref().is_err_and(|e| e.kind() == Kind::Io);
             let mended = match present || unreadable {
                 true => mend(to, key, offset, &bytes).await,
                 false => false,
             };
-            match if mended { Ok(()) } else { copy_whole(from, to, key).await } {
+            if !mended && whole.is_none() {
+                match fetch_whole(view.member(seats[good]), key).await {
+                    Ok(fetched) => whole = Some(fetched),
+                    // That is no fault of the member that lacks it.
+                    Err(error) => {
+                        tracing::warn!(%error, "object '{key}' stays with a copy less: the other is damaged elsewhere");
+                        continue;
+                    }
+                }
+            }
+            let copied = match &whole {
+                Some((header, payload)) if !mended => copy(to, key, header, payload.clone()).await,
+                _ => Ok(()),
+            };
+            match copied {
                 Ok(()) => healed += 1,
                 Err(error) if error.kind() == Kind::NoSpace => {
                     tracing::warn!(%error, "object '{key}' could not be healed");
@@ -196,11 +212,11 @@ async fn mend(member: &Arc<Member>, key: &Key, offset: u64, bytes: &Bytes) -> bo
     member.get_range(key, offset, bytes.len()).await.is_ok_and(|found| found == bytes)
 }
 
-async fn copy_whole(from: &Arc<Member>, to: &Arc<Member>, key: &Key) -> Result<()> {
+async fn fetch_whole(from: &Arc<Member>, key: &Key) -> Result<(Header, Bytes)> {
     let (header, payload) = from.look(key).await?.ok_or_else(|| not_found(key))?;
     let settled = Settled { header, payload };
     let payload = fetch(from, key, &settled).await?;
-    copy(to, key, &settled.header, payload).await
+    Ok((settled.header, payload))
 }
 
 pub(super) async fn fetch(from: &Arc<Member>, key: &Key, settled: &Settled) -> Result<Bytes> {

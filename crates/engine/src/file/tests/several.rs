@@ -105,6 +105,27 @@ async fn rot_in_either_copy_is_healed() {
     assert_eq!(repair().await, None, "no copy is sound");
 }
 
+/// Where the only copy that has a range is damaged elsewhere, the member that lacks it all is not to blame.
+///
+/// Past bug: it was dropped from the pool because its copy could not be made from the other.
+#[tokio::test]
+async fn a_damaged_source_does_not_drop_its_target() {
+    let dir = tempdir();
+    let options = several(dir.path(), 2, 2);
+    let engine = open(&options).await.unwrap();
+    let bytes = payload(1, 2 << 20);
+    engine.put_new(&key(1), bytes.clone()).await.unwrap();
+    let copies = files(&options, &key(1));
+    fs::OpenOptions::new().write(true).open(&copies[0]).unwrap().write_all_at(&[9], 20).unwrap();
+    fs::remove_file(&copies[1]).unwrap();
+    engine.members.view().current().for_each(|(_, member)| member.handles.forget(&key(1)));
+    let expected = bytes.slice(5000..6000);
+    let repaired = engine.repair(&key(1), 5000, 1000, &|found| found == expected).await.unwrap().unwrap();
+    assert_eq!((&repaired.bytes, repaired.healed), (&expected, 0));
+    assert_eq!(engine.members.view().current().count(), 2, "both are in the pool still");
+    assert!(!engine.describe().contains("DEGRADED"));
+}
+
 /// A copy that is missing, cut short or has a damaged header is made anew: by reading, and by a repair.
 #[tokio::test]
 async fn a_missing_copy_is_made_anew() {
