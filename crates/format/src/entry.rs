@@ -21,6 +21,8 @@ use std::fmt;
 pub const ENTRY_BYTES: usize = 16;
 /// Slots in a segment are numbered below this.
 pub const SLOTS_MAX: u32 = 1 << 20;
+/// Segments are numbered below this.
+pub const SEGMENT_IDS_END: u64 = 1 << 43;
 /// A segment object is at most this long, in bytes.
 pub const SEGMENT_BYTES_MAX: usize = 1 << 26;
 /// Frames begin at multiples of this in their segment, in bytes.
@@ -103,7 +105,7 @@ impl Entry {
 
     /// The block in `slot` of `segment`.
     pub fn new(segment: SegmentId, slot: u32, hint: Hint) -> Self {
-        assert!(slot < SLOTS_MAX && segment.0 < 1 << 43);
+        assert!(slot < SLOTS_MAX && segment.0 < SEGMENT_IDS_END);
         Entry { address: segment.0 << 20 | u64::from(slot), hint }
     }
 

@@ -22,9 +22,11 @@
 //! A segment can be written anew as its next *generation*, object `segment/ID.GENERATION`, without the frames, or the
 //! blocks of frames, that nothing refers to any more. Each block keeps its slot; a frame holds consecutive slots, always.
 
-use crate::entry::{FRAME_ALIGN, FRAME_BLOCKS_MAX, SEGMENT_BYTES_MAX, SLOTS_MAX, SegmentId};
+use crate::entry::{
+    FRAME_ALIGN, FRAME_BLOCKS_MAX, FRAME_STORED_MAX, SEGMENT_BYTES_MAX, SLOTS_MAX, SegmentId,
+};
 use crate::fingerprint::{FINGERPRINT_BYTES, Fingerprint};
-use crate::frame;
+use crate::frame::{self, FRAME_HEADER};
 use crate::seal::{DataKey, SealKey, Secret, TAG_BYTES};
 use crate::wire::{Reader, Writer};
 use stonefold_types::{AlignedBuf, Error, Kind, Result};
@@ -38,10 +40,10 @@ pub const SEGMENT_FOOTER: usize = 64;
 pub const INDEX_RECORD: usize = 32;
 /// Bytes of one sample.
 pub const SAMPLE_RECORD: usize = 4 + FINGERPRINT_BYTES;
-/// Reading this much of a segment's tail, in bytes, nearly always finds all its samples.
-pub const SEGMENT_TAIL: usize = 16 << 10;
 /// Bytes that a block takes behind the frames, at most: its fingerprint, and that again if it is a sample.
 const SLOT_BYTES_MAX: usize = FINGERPRINT_BYTES + SAMPLE_RECORD;
+/// Reading this much of a segment's tail, in bytes, nearly always finds all its samples.
+pub const SEGMENT_TAIL: usize = 16 << 10;
 
 const HEADER_MAGIC: [u8; 8] = *b"SFSEGMT1";
 const FOOTER_MAGIC: [u8; 8] = *b"SFSEGEND";
@@ -404,32 +406,42 @@ impl Footer {
             return Err(wrong());
         }
         let mut reader = Reader::new(bytes, "a segment's samples");
-        (0..self.samples).map(|_| Ok((reader.u32()?, Fingerprint::decode(&reader.id()?)))).collect()
+        let mut sample = || {
+            let slot = Some(reader.u32()?).filter(|slot| *slot < SLOTS_MAX);
+            Ok((slot.ok_or_else(wrong)?, Fingerprint::decode(&reader.id()?)))
+        };
+        (0..self.samples).map(|_| sample()).collect()
     }
 
-    /// Whether frames lie one behind another, slots too, and hold as many blocks as the footer says: a reader counts on it.
-    fn check_records(&self, records: &[IndexRecord]) -> Result<()> {
-        let (mut next_slot, mut held) = (0, 0);
-        for record in records {
-            let blocks = u32::from(record.blocks);
-            let end = u64::from(record.offset) + u64::from(record.length);
-            let sound = (1..=FRAME_BLOCKS_MAX as u32).contains(&blocks)
-                && (next_slot..=SLOTS_MAX - blocks).contains(&record.first_slot)
-                && end <= self.index_offset;
-            if !sound {
-                let what = format!("the index of segment {} contradicts itself: {record:?}", self.id);
+    /// Fails unless what the index says can be: frames that an entry can point at, in ascending order of their slots, none over
+    /// another, all before the index.
+    fn check_index(&self, records: &[IndexRecord]) -> Result<()> {
+        let (mut slot, mut offset, mut blocks) = (0, SEGMENT_HEADER as u64, 0);
+        for (at, record) in records.iter().enumerate() {
+            let (first, count) = (u64::from(record.first_slot), u64::from(record.blocks));
+            let (start, length) = (u64::from(record.offset), record.length as usize);
+            let fits = (1..=FRAME_BLOCKS_MAX).contains(&usize::from(record.blocks))
+                && (FRAME_HEADER..=FRAME_STORED_MAX - FRAME_ALIGN).contains(&length)
+                && first >= slot
+                && first + count <= u64::from(SLOTS_MAX)
+                && start % FRAME_ALIGN as u64 == 0
+                && start >= offset
+                && start + length as u64 <= self.index_offset;
+            if !fits {
+                let what = format!("frame {at} in the index of segment {} cannot be: {record:?}", self.id);
                 return Err(Error::new(Kind::Corrupt, what));
             }
-            (next_slot, held) = (record.first_slot + blocks, held + blocks);
+            (slot, offset, blocks) = (first + count, start + length as u64, blocks + count);
         }
-        if held == self.slots {
-            return Ok(());
+        if blocks != u64::from(self.slots) {
+            let what = format!("the index of segment {} has {blocks} blocks, not {}", self.id, self.slots);
+            return Err(Error::new(Kind::Corrupt, what));
         }
-        let what = format!("the index of segment {} names {held} blocks of {}", self.id, self.slots);
-        Err(Error::new(Kind::Corrupt, what))
+        Ok(())
     }
 
-    /// Reads and verifies the index and the fingerprints: those of the blocks of the first frame, of the second, ….
+    /// Reads and verifies the index and the fingerprints: those of the blocks of the first frame, of the second, …. Checksums are
+    /// no proof of who wrote them, so what they cover is bounded, too.
     pub fn decode_index(&self, bytes: &[u8]) -> Result<(Vec<IndexRecord>, Vec<Fingerprint>)> {
         if bytes.len() != self.index_bytes() || xxh3_64(bytes) != self.index_check {
             return Err(Error::new(
@@ -449,7 +461,7 @@ impl Footer {
                 place: reader.u64()?,
             });
         }
-        self.check_records(&records)?;
+        self.check_index(&records)?;
         let fingerprints = (0..self.fingerprints).map(|_| Ok(Fingerprint::decode(&reader.id()?)));
         Ok((records, fingerprints.collect::<Result<_>>()?))
     }
@@ -518,6 +530,42 @@ mod tests {
             let mut damaged = object.to_vec();
             damaged[at] ^= 4;
             assert!(Header::decode(&damaged, id).is_err(), "byte {at}");
+        }
+    }
+
+    /// Goal: whatever a pool was made to say, with checksums that fit, no index comes through that nobody could have written.
+    #[test]
+    fn an_index_that_cannot_be_is_refused() {
+        let (id, object, _) = a_segment(Scope::default());
+        let footer_at = object.len() - SEGMENT_FOOTER;
+        let footer = Footer::decode(&object, id).unwrap();
+        let start = footer.index_offset as usize;
+        let index = object[start..start + footer.index_bytes()].to_vec();
+        let decoded = |at: usize, bytes: &[u8]| {
+            let mut index = index.clone();
+            index[at..at + bytes.len()].copy_from_slice(bytes);
+            let mut rest = object[footer_at + 8..].to_vec();
+            // The check of the index, behind magic, id, its offset and four counts.
+            rest[40..48].copy_from_slice(&xxh3_64(&index).to_le_bytes());
+            Footer::decode(&checked(rest), id).unwrap().decode_index(&index)
+        };
+        assert!(decoded(0, &[]).is_ok(), "as it was written");
+        let second = INDEX_RECORD;
+        for (what, at, value) in [
+            ("a slot twice", second, 0u32),
+            ("a slot beyond all", 2 * second, SLOTS_MAX),
+            ("a frame over another", second + 4, SEGMENT_HEADER as u32),
+            ("a frame between the places", second + 4, SEGMENT_HEADER as u32 + 4097),
+            ("a frame in the header", 4, 0),
+            ("a frame behind the index", 2 * second + 4, 1 << 30),
+            ("a frame of nothing", 8, 0),
+            ("a frame longer than an entry can say", 2 * second + 8, u32::MAX),
+            ("no blocks", 12, 0),
+            ("too many blocks", 12, 9),
+            ("another number of blocks", 2 * second + 12, 4),
+        ] {
+            let refused = decoded(at, &value.to_le_bytes()).expect_err(what);
+            assert_eq!(refused.kind(), Kind::Corrupt, "{what}");
         }
     }
 

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use stonefold_engine::{Engine, Key};
 use stonefold_env::Env;
-use stonefold_format::entry::{Entry, SegmentId};
+use stonefold_format::entry::{Entry, SEGMENT_IDS_END, SegmentId};
 use stonefold_format::frame;
 use stonefold_format::node::Node;
 use stonefold_format::seal::SealKey;
@@ -87,7 +87,8 @@ pub(crate) fn key(id: SegmentId, generation: u8) -> Key {
 pub(crate) fn form_of(key: &Key) -> Option<(SegmentId, u8)> {
     let form = key.as_str().strip_prefix("segment/")?;
     let (id, generation) = form.split_once('.').unwrap_or((form, "0"));
-    Some((SegmentId(u64::from_str_radix(id, 16).ok()?), generation.parse().ok()?))
+    let id = u64::from_str_radix(id, 16).ok().filter(|id| *id < SEGMENT_IDS_END)?;
+    Some((SegmentId(id), generation.parse().ok()?))
 }
 
 impl Segments {
@@ -105,9 +106,9 @@ impl Segments {
             keyring,
             session,
             next_count: AtomicU32::new(0),
-            blocks: Cache::new(cache_bytes - cache_bytes / NODE_CACHE_PART),
             writing: Mutex::default(),
             writing_ended: Notify::new(),
+            blocks: Cache::new(cache_bytes - cache_bytes / NODE_CACHE_PART),
             nodes: Cache::new(cache_bytes / NODE_CACHE_PART),
             indexes: Cache::new(INDEX_CACHE_BYTES),
             keys: Cache::new(KEY_CACHE_BYTES),
@@ -404,7 +405,6 @@ impl Segments {
         SegmentId::new(self.session, self.next_count.load(Ordering::Relaxed))
     }
 
-    /// A number that no other segment, ledger or account has.
     /// Until the guard goes, no segment that is begun from here on is taken for one that was left over. For who writes
     /// segments while rounds and passes of reclaim go on.
     pub(crate) fn begin_writing(&self) -> Writing<'_> {
@@ -432,12 +432,12 @@ impl Segments {
         }
     }
 
+    /// A number that no other segment, ledger or account has.
     pub(crate) fn next_id(&self) -> SegmentId {
         SegmentId::new(self.session, self.next_count.fetch_add(1, Ordering::Relaxed))
     }
 }
 
-/// One block of a frame's content, when it is long enough.
 /// See [`Segments::begin_writing`].
 pub(crate) struct Writing<'a> {
     segments: &'a Segments,
@@ -453,6 +453,7 @@ impl Drop for Writing<'_> {
     }
 }
 
+/// One block of a frame's content, when it is long enough.
 fn block_of(content: &Bytes, index: usize) -> Option<Bytes> {
     let range = index * BLOCK_BYTES..(index + 1) * BLOCK_BYTES;
     (content.len() >= range.end).then(|| content.slice(range))
