@@ -28,6 +28,9 @@ pub(crate) struct MemoryDisk {
     pub(crate) bad_offset: AtomicU64,
     /// Whatever comes next panics.
     pub(crate) panics: AtomicBool,
+    prefetching: AtomicU64,
+    /// Ranges that were being brought into the cache at one time, at most.
+    pub(crate) prefetching_most: AtomicU64,
 }
 
 #[derive(Clone)]
@@ -56,6 +59,8 @@ impl MemoryDisk {
             polls_to_wait: AtomicU64::new(0),
             bad_offset: AtomicU64::new(u64::MAX),
             panics: AtomicBool::new(false),
+            prefetching: AtomicU64::new(0),
+            prefetching_most: AtomicU64::new(0),
         }
     }
 
@@ -197,7 +202,10 @@ impl Target for MemoryTarget {
         Ok(self.0.runs(offset, len, |index| block(&then, index) == block(&now, index)))
     }
     async fn prefetch(&self, _offset: u64, _len: u64) -> Result<()> {
+        let now = self.0.prefetching.fetch_add(1, SeqCst) + 1;
+        self.0.prefetching_most.fetch_max(now, SeqCst);
         self.0.wait().await;
+        self.0.prefetching.fetch_sub(1, SeqCst);
         Ok(())
     }
 }

@@ -33,6 +33,24 @@ fn leaving_waits_for_requests_in_flight() {
     fixture.wait_for_connections(0);
 }
 
+/// However many CACHE requests there are and however long they take, memory for them is bounded, and all are answered.
+///
+/// Past bug: each held a buffer that was charged to nobody.
+#[test]
+fn cache_requests_are_charged_for() {
+    let (fixture, disk) = Fixture::with_disk(64 << 20);
+    disk.polls_to_wait.store(200, SeqCst);
+    let mut client = Client::open(&fixture.socket(), "disk", Style::Structured);
+    for _ in 0..300 {
+        client.start(Command::Cache, 0, 0, 64 << 20, &[]);
+    }
+    for _ in 0..300 {
+        assert_eq!(client.reply(0).unwrap().1.error, 0);
+    }
+    let most = disk.prefetching_most.load(SeqCst);
+    assert!((2..=32).contains(&most), "{most} at one time, of 1 MiB each, on one connection");
+}
+
 /// More in flight than one turn handles.
 #[test]
 fn leaving_waits_for_many_requests_in_flight() {
