@@ -31,12 +31,20 @@ pub struct Server<E> {
     exports: Arc<E>,
     memory: Arc<Memory>,
     metrics: Arc<Metrics>,
+    connections_max: usize,
 }
 
 impl<E: Exports> Server<E> {
     /// A server that nobody can reach yet.
     pub fn new(env: Env, exports: E) -> Self {
-        Server { env, exports: Arc::new(exports), memory: Arc::default(), metrics: Arc::default() }
+        let (exports, connections_max) = (Arc::new(exports), CONNECTIONS_MAX);
+        Server { env, exports, memory: Arc::default(), metrics: Arc::default(), connections_max }
+    }
+
+    /// The same for no more than so many connections, because the process may not open more.
+    #[must_use]
+    pub fn with_connections_max(self, connections_max: usize) -> Self {
+        Server { connections_max: connections_max.min(CONNECTIONS_MAX), ..self }
     }
 
     /// Its counters.
@@ -91,10 +99,10 @@ impl<E: Exports> Server<E> {
     {
         let metrics = self.metrics.clone();
         metrics.connections_total.fetch_add(1, Relaxed);
-        if metrics.connections.fetch_add(1, Relaxed) >= CONNECTIONS_MAX as u64 {
+        if metrics.connections.fetch_add(1, Relaxed) >= self.connections_max as u64 {
             metrics.connections.fetch_sub(1, Relaxed);
             metrics.connections_refused.fetch_add(1, Relaxed);
-            tracing::warn!("a client was turned away: {CONNECTIONS_MAX} are connected");
+            tracing::warn!("a client was turned away: {} are connected", self.connections_max);
             return;
         }
         let around = Surroundings {

@@ -2,7 +2,7 @@
 
 use crate::access::Access;
 use crate::doors::{Door, Doors};
-use crate::{ApiAddress, Config, engines};
+use crate::{ApiAddress, Config, descriptors, engines};
 use futures::future::select;
 use std::sync::Arc;
 use std::time::Duration;
@@ -89,6 +89,8 @@ async fn open(config: &Config) -> Result<(Doors, Server<Arc<Store>>, Opened)> {
     let world = SystemWorld::new(Handle::current(), workers())
         .map_err(|e| Error::io("starting the worker threads", e))?;
     let env = Env::new(world);
+    // Before the engine, which reckons with what there is.
+    let open_files_max = descriptors::raise();
     // Certificates and addresses first: a mistake is found before the pool is touched.
     let (tls, api_tls) = tls(config, &env)?;
     let doors = Doors::bind(&config.nbd, tls.as_ref()).await?;
@@ -107,7 +109,8 @@ async fn open(config: &Config) -> Result<(Doors, Server<Arc<Store>>, Opened)> {
             return Err(error);
         }
     };
-    let server = Server::new(env.clone(), store.clone());
+    let server = Server::new(env.clone(), store.clone())
+        .with_connections_max(descriptors::for_clients(open_files_max));
     let (open, nbd) = (doors.opened(), server.metrics().clone());
     Ok((doors, server, Opened { env, store, api_tls, access, doors: open, nbd }))
 }

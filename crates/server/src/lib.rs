@@ -13,6 +13,7 @@ mod access;
 mod config;
 mod convert;
 mod data;
+mod descriptors;
 mod doors;
 mod engines;
 mod gate;

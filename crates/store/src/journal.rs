@@ -21,13 +21,19 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 use stonefold_engine as engine;
 use stonefold_env::Env;
 use stonefold_format::chunk::{self, CHUNK_ALIGN, CHUNK_HEADER};
 use stonefold_format::record::{self, PAYLOAD_HEADER};
 use stonefold_format::seal::TAG_BYTES;
-use stonefold_types::{AlignedBuf, BLOCK_BYTES, Error, Result};
+use stonefold_types::{AlignedBuf, BLOCK_BYTES, Error, Kind, Result};
 use tokio::sync::Notify;
+
+/// How often a chunk for which there is no room is handed over again before the journal ends: ten seconds in all, less than a
+/// guest waits for its disk.
+const NO_ROOM_TRIES_MAX: u32 = 20;
+const NO_ROOM_PAUSE: Duration = Duration::from_millis(500);
 
 /// A chunk takes records until it has this many bytes: enough that the medium's time per append is well used, and
 /// little enough that the first record does not wait long for the last.
@@ -277,7 +283,7 @@ impl Journal {
             if planted::is("handed-early") {
                 handed.open(Ok(()));
             }
-            let result = self.engine.append(bytes).await;
+            let result = self.append_patiently(bytes).await;
             match &result {
                 Ok(()) => {
                     self.handed_chunks.store(seq + 1, Ordering::Release);
@@ -292,6 +298,21 @@ impl Journal {
             }
             handed.open(result);
         }
+    }
+
+    /// Hands a chunk to the engine. Where there is no room for it, which is how an engine says that it has changed nothing, it is
+    /// tried again for a while: what lacks may be a descriptor, or bytes that somebody else is about to give back.
+    async fn append_patiently(&self, chunk: Bytes) -> Result<()> {
+        for _ in 0..NO_ROOM_TRIES_MAX {
+            match self.engine.append(chunk.clone()).await {
+                Err(error) if error.kind() == Kind::NoSpace && !self.closed.load(Ordering::Acquire) => {
+                    tracing::warn!("the journal waits for room: {error}");
+                    self.env.sleep(NO_ROOM_PAUSE).await;
+                }
+                done => return done,
+            }
+        }
+        self.engine.append(chunk).await
     }
 
     /// The next chunk to write, its sequence number, and the lsn after its last record.

@@ -3,10 +3,36 @@
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
+use std::time::Duration;
+
+/// How often a folder is opened while there is no descriptor: half a minute, within which clients come and go.
+const OPEN_TRIES_MAX: u32 = 600;
+const OPEN_PAUSE: Duration = Duration::from_millis(50);
 
 /// Makes the names in a folder durable.
 pub(super) fn sync_folder(folder: &Path) -> io::Result<()> {
-    File::open(folder)?.sync_all()
+    open_patiently(folder)?.sync_all()
+}
+
+/// Whether the process, or the system, has no descriptor left.
+pub(super) fn lacks_descriptors(error: &io::Error) -> bool {
+    let known = [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE];
+    known.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+}
+
+/// Waits for a descriptor where there is none: names were changed already, and to give up would be taken for a failed sync, which
+/// is final. Runs where it may block.
+fn open_patiently(folder: &Path) -> io::Result<File> {
+    let mut tries = 0;
+    loop {
+        match File::open(folder) {
+            Err(error) if lacks_descriptors(&error) && tries < OPEN_TRIES_MAX => {
+                tries += 1;
+                std::thread::sleep(OPEN_PAUSE);
+            }
+            done => return done,
+        }
+    }
 }
 
 /// Gives a file its name unless the name is taken.

@@ -1,6 +1,6 @@
 //! One directory of a pool: opening it, and the room in it.
 
-use super::durable::sync_folder;
+use super::durable::{lacks_descriptors, sync_folder};
 use super::handles::{self, Handles};
 use super::layout::Layout;
 use super::lock::{self, Lock};
@@ -286,6 +286,17 @@ pub(super) fn file_error(doing: &str, path: &Path, error: std::io::Error) -> Err
         return error.remedy("give space back on that file system, or make it larger");
     }
     error
+}
+
+/// The same where a file was to be opened and nothing has been written yet: a lack of descriptors is a lack of room, and nothing
+/// is lost by it.
+pub(super) fn opening_error(doing: &str, path: &Path, error: std::io::Error) -> Error {
+    if !lacks_descriptors(&error) {
+        return file_error(doing, path, error);
+    }
+    Error::io(format!("{doing} '{}'", path.display()), error)
+        .with_kind(Kind::NoSpace)
+        .remedy("raise the limit of open files (ulimit -n, LimitNOFILE=), or disconnect clients")
 }
 
 /// A file that goes away unless it is given its name.

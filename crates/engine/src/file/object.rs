@@ -8,7 +8,7 @@ use super::durable::{rename_new, unsupported};
 use super::handles::Handle;
 use super::header::{HEADER_BYTES, Header, SUMMED_BYTES_MAX};
 use super::layout::Place;
-use super::member::{Member, SharedFile, Temporary, file_error, occupied_by};
+use super::member::{Member, SharedFile, Temporary, file_error, occupied_by, opening_error};
 use crate::Key;
 use bytes::Bytes;
 use std::fs::{self, File};
@@ -97,7 +97,7 @@ impl Member {
             let written = self
                 .io
                 .blocking(move || fs::OpenOptions::new().write(true).open(&path)?.write_all_at(&tail, at));
-            written.await.map_err(failed)?;
+            written.await.map_err(|e| opening_error("writing", &temporary.path, e))?;
         }
         self.io.datasync(&file).await.map_err(failed)?;
         Ok(temporary)
@@ -229,15 +229,14 @@ impl Member {
         let path = self.layout.place(key)?.file;
         let _held = self.lock_key(key).await;
         self.check_sound()?;
+        let file = path.clone();
         let mended = self.io.blocking(move || {
             // Through the page cache: a range begins and ends anywhere.
-            let file = fs::OpenOptions::new().write(true).open(&path)?;
+            let file = fs::OpenOptions::new().write(true).open(&file)?;
             file.write_all_at(&bytes, HEADER_BYTES as u64 + offset)?;
             file.sync_data()
         });
-        mended
-            .await
-            .map_err(|e| Error::io(format!("mending object '{key}' in '{}'", self.path().display()), e))
+        mended.await.map_err(|e| opening_error(&format!("mending object '{key}' in"), &path, e))
     }
 
     /// Deletes an object, durably.
@@ -266,7 +265,8 @@ impl Member {
 /// Creates a file of its full length at once: a full disk says so before anything is written.
 fn create(member: &Member, temporary: Temporary, len: usize) -> Result<(Temporary, SharedFile)> {
     let failed = |e| file_error("writing", &temporary.path, e);
-    let file = member.open_options().write(true).create_new(true).open(&temporary.path).map_err(failed)?;
+    let opened = member.open_options().write(true).create_new(true).open(&temporary.path);
+    let file = opened.map_err(|e| opening_error("writing", &temporary.path, e))?;
     match rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, len as u64) {
         Err(e) if !unsupported(e) => return Err(failed(e.into())),
         _ => {}
@@ -275,8 +275,9 @@ fn create(member: &Member, temporary: Temporary, len: usize) -> Result<(Temporar
 }
 
 fn write_through_cache(temporary: Temporary, page: &[u8], payload: &[u8]) -> Result<Temporary> {
+    let opened = File::create_new(&temporary.path);
+    let file = opened.map_err(|e| opening_error("writing", &temporary.path, e))?;
     let write = || {
-        let file = File::create_new(&temporary.path)?;
         file.write_all_at(page, 0)?;
         file.write_all_at(payload, HEADER_BYTES as u64)?;
         file.sync_data()
@@ -296,7 +297,7 @@ fn read_document(path: &Path) -> Result<(Header, Option<Bytes>)> {
 /// All of a file that is no longer than `whole_max`, the header's page of a longer one.
 fn read_beginning(path: &Path, whole_max: usize) -> Result<AlignedBuf> {
     let failed = |e| Error::io(format!("reading '{}'", path.display()), e);
-    let file = File::open(path).map_err(failed)?;
+    let file = File::open(path).map_err(|e| opening_error("reading", path, e))?;
     let len = file.metadata().map_err(failed)?.len();
     if len < HEADER_BYTES as u64 {
         return Err(Error::new(Kind::Corrupt, "it is shorter than its header"));

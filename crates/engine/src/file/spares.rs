@@ -6,7 +6,7 @@
 //! background ahead of need: filled with zeros once, then recycled for good.
 
 use super::durable::unsupported;
-use super::member::{Member, file_error};
+use super::member::{Member, file_error, opening_error};
 use super::options::Options;
 use crate::io::Io;
 use parking_lot::Mutex;
@@ -162,18 +162,26 @@ pub(super) async fn make(member: &Arc<Member>, spare: &Spare, filled: bool) -> R
 /// Opens a spare, its first page zeroed.
 pub(super) async fn reopen(member: &Arc<Member>, spare: &Spare) -> Result<Arc<File>> {
     let (by, path) = (member.clone(), spare.path.clone());
-    let failed = |e| file_error("opening journal file", &spare.path, e);
+    let doing = "opening journal file";
     let opened = member.io.blocking(move || by.open_options().read(true).write(true).open(&path)).await;
-    let file = Arc::new(opened.map_err(failed)?);
+    let file = match opened {
+        Ok(file) => Arc::new(file),
+        Err(error) => {
+            // It is as good as it was.
+            member.spares.state.lock().ready.push(spare.clone());
+            return Err(opening_error(doing, &spare.path, error));
+        }
+    };
     let page = AlignedBuf::zeroed(AlignedBuf::ALIGN).freeze();
-    member.io.write_all_at(&file, page, 0).await.map_err(failed)?;
+    member.io.write_all_at(&file, page, 0).await.map_err(|e| file_error(doing, &spare.path, e))?;
     Ok(file)
 }
 
 fn allocate(member: &Member, spare: &Spare) -> Result<Arc<File>> {
     let failed = |e| file_error("making journal file", &spare.path, e);
     let mut options: OpenOptions = member.open_options();
-    let file = options.read(true).write(true).create_new(true).open(&spare.path).map_err(failed)?;
+    let opened = options.read(true).write(true).create_new(true).open(&spare.path);
+    let file = opened.map_err(|e| opening_error("making journal file", &spare.path, e))?;
     match rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, spare.bytes) {
         Err(e) if !unsupported(e) => {
             let _ = fs::remove_file(&spare.path);

@@ -54,6 +54,28 @@ fn patience_of_a_door(authority: Option<&Authority>, bytes: &[u8], limit: Durati
     })
 }
 
+/// A client beyond the bound is turned away at once, and a place that is free again is given away.
+#[test]
+fn no_more_connect_than_may() {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        let env = Env::new(SystemWorld::new(tokio::runtime::Handle::current(), 1).unwrap());
+        let server = Server::new(env, MemoryExports::default()).with_connections_max(1);
+        let greeted = async |ours: &mut DuplexStream| ours.read(&mut [0; 64]).await.unwrap() > 0;
+        for _ in 0..2 {
+            let ((mut first, one), (mut second, two)) = (tokio::io::duplex(4096), tokio::io::duplex(4096));
+            let behave = async {
+                assert!(greeted(&mut first).await, "there is room for one");
+                server.attend(two, None).await;
+                assert!(!greeted(&mut second).await, "and not for two");
+                drop(first);
+            };
+            tokio::join!(server.attend(one, None), behave);
+        }
+    });
+}
+
 const HOUR: Duration = Duration::from_secs(3600);
 const STALL: std::ops::RangeInclusive<Duration> = Duration::from_secs(290)..=Duration::from_secs(320);
 
