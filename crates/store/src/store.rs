@@ -199,7 +199,10 @@ impl Store {
         self.qos.close();
         // Before anything else: whatever happens to the rest, this is what was promised.
         let flushed = if planted::is("left-unsynced") { Ok(()) } else { self.flush().await };
-        let given_up = async { (self.reclaiming.lock().await, self.folding.lock().await) };
+        let given_up = async {
+            self.segments.written().await;
+            (self.reclaiming.lock().await, self.folding.lock().await)
+        };
         let quiet = futures::future::select(Box::pin(given_up), self.env.sleep(GIVE_UP_MAX)).await;
         self.journal.close();
         self.fold_wake.notify_one();

@@ -96,7 +96,11 @@ impl Store {
     async fn untold_deltas(&self, untold: &Untold) -> Result<Vec<(u64, i64)>> {
         let mut deltas = reclaim::read_deltas(self, &untold.changes).await?;
         for (at, after) in &untold.releases.deaths {
-            let deaths = self.segments.accounts.read_deaths(at).await?;
+            let deaths = match self.segments.accounts.read_deaths(at).await {
+                // It is never going to free anything: what only it names is lost.
+                Err(error) if error.kind() == Kind::Corrupt => continue,
+                done => done?,
+            };
             let freed = deaths.into_iter().filter(|(birth, _)| birth > after);
             deltas.extend(freed.map(|(_, address)| (address, -1)));
         }
@@ -112,10 +116,9 @@ impl Store {
             while let Some(start) = from {
                 self.check_open()?;
                 let mut found = Vec::new();
-                // What lies below a damaged node is lost for good: nobody knows any more what it named.
-                let (next, _) =
+                // What cannot be read of it is not going anywhere, and so is lost.
+                (from, _) =
                     map::own(&self.segments, &own.root, own.after, start, STEP_ADDRESSES, &mut found).await?;
-                from = next;
                 for entry in found {
                     going.entry(entry.segment()).or_default().set(entry.slot());
                 }
