@@ -78,12 +78,12 @@ async fn late_clones(
     base: u64,
 ) -> Result<Result<(), String>, Error> {
     let store = &client.store;
+    remove(store, other).await?;
     let late: Vec<Name> = (0..4)
         .map(|_| Name::new(&format!("cl{:x}", client.throw(Dice::number))).expect("digits make a name"))
         .collect();
     let cloning = futures::future::join_all(late.iter().map(|late| store.clone_snapshot(one, late)));
     let removing = async {
-        remove(store, other).await?;
         let removed = remove(store, &one.disk).await;
         store.reclaim().await?;
         Ok::<_, Error>(removed)

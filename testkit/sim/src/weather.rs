@@ -29,6 +29,8 @@ pub struct Forecast {
 
 /// One read in this many hangs.
 const READ_HANGS_ONE_IN: u64 = 24;
+/// One put of a new disk's head in this many hangs.
+const HEAD_HANGS_ONE_IN: u64 = 12;
 /// So many times as long as other operations are late.
 const HANG_DELAYS: u32 = 60;
 
@@ -104,6 +106,14 @@ impl Weather {
         }
     }
 
+    /// Hangs once in so many times, while much else happens.
+    async fn hang(&self, one_in: u64) {
+        let hangs = self.world.with_dice(|dice| dice.one_in(one_in));
+        for _ in 0..if hangs { HANG_DELAYS } else { 0 } {
+            self.delay().await;
+        }
+    }
+
     fn strike(&self, one_in: u64, what: &str) -> Result<()> {
         if one_in > 0 && self.world.with_dice(|dice| dice.one_in(one_in)) {
             return Err(Error::new(Kind::Io, format!("the weather struck {what}")));
@@ -133,6 +143,9 @@ impl Engine for Weather {
             self.delay().await;
             return Err(Error::new(Kind::NoSpace, format!("no room for '{key}'")));
         }
+        if key.as_str().starts_with("head/") {
+            self.hang(HEAD_HANGS_ONE_IN).await;
+        }
         // What is in the way stays as it is, so what has rotted of it does, too: no name is given twice but to a leftover, and that
         // one is deleted before.
         let put = async {
@@ -159,11 +172,7 @@ impl Engine for Weather {
     }
 
     async fn get_range(&self, key: &Key, offset: u64, len: usize) -> Result<Bytes> {
-        // Now and then a read hangs while much else happens.
-        let hangs = self.world.with_dice(|dice| dice.one_in(READ_HANGS_ONE_IN));
-        for _ in 0..if hangs { HANG_DELAYS } else { 0 } {
-            self.delay().await;
-        }
+        self.hang(READ_HANGS_ONE_IN).await;
         let get = async {
             let bytes = self.inner.get_range(key, offset, len).await?;
             let whole = if self.forecast.rot_one_in > 0 { self.length(key).await } else { 0 };
