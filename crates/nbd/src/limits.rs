@@ -32,11 +32,13 @@ pub(crate) const CONNECTIONS_MAX: usize = 4096;
 /// Requests waiting for the store on one connection; beyond, input is left in the socket. Four times the deepest
 /// queue a guest's driver uses (256).
 pub(crate) const JOBS_MAX: usize = 1024;
-/// Bytes of payload in flight on one connection: 32 requests of 1 MiB.
-pub(crate) const CONNECTION_BYTES_MAX: usize = 32 << 20;
 /// Bytes of payload in flight on all connections together. Beyond, each connection proceeds with one part at a time, so
 /// nobody starves and the process stays within what it may use beside its cache.
 pub(crate) const SERVER_BYTES_MAX: usize = 128 << 20;
+/// A connection may have as much in flight as one part in this many of what is free then: 25 MiB when it is alone. So clients whose requests
+/// stay long, because their disk is limited, never use it up: after ten of them, each as greedy as it can be, an eleventh still gets 2 MiB, and
+/// what they give back is shared anew.
+pub(crate) const CONNECTION_PART: usize = 4;
 /// Free buffers kept for the next large request, of all connections together.
 pub(crate) const POOL_BYTES_MAX: usize = 16 << 20;
 

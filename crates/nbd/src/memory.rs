@@ -8,7 +8,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use crate::limits::{CONNECTION_BYTES_MAX, COPY_BYTES_MAX, PART_BYTES, POOL_BYTES_MAX, SERVER_BYTES_MAX};
+use crate::limits::{CONNECTION_PART, COPY_BYTES_MAX, PART_BYTES, POOL_BYTES_MAX, SERVER_BYTES_MAX};
 
 /// What all connections of a server share.
 #[derive(Default)]
@@ -39,9 +39,8 @@ impl Lease {
     #[inline]
     pub(crate) fn allows(&self, bytes: usize) -> bool {
         let own = self.0.in_flight_bytes.load(Relaxed);
-        own == 0
-            || own + bytes <= CONNECTION_BYTES_MAX
-                && self.0.shared.in_flight_bytes.load(Relaxed) + bytes <= SERVER_BYTES_MAX
+        let free = SERVER_BYTES_MAX.saturating_sub(self.0.shared.in_flight_bytes.load(Relaxed));
+        own == 0 || (own + bytes <= free / CONNECTION_PART && bytes <= free)
     }
 
     /// Accounts for bytes in flight.
@@ -121,13 +120,9 @@ mod tests {
         let memory = Arc::new(Memory::default());
         let lease = memory.lease();
         assert!(lease.allows(usize::MAX / 2), "the first is always allowed");
-        let held: Vec<_> = std::iter::from_fn(|| lease.allows(PART_BYTES).then(|| lease.buffer(PART_BYTES)))
-            .take(10_000)
-            .collect();
-        assert_eq!(held.len(), CONNECTION_BYTES_MAX / PART_BYTES);
-        let others: Vec<_> = (0..SERVER_BYTES_MAX / CONNECTION_BYTES_MAX - 1)
-            .map(|_| memory.lease().charge(CONNECTION_BYTES_MAX))
-            .collect();
+        let held = take_all(&lease);
+        assert!((24 << 20..26 << 20).contains(&bytes_of(&held)), "alone: {} bytes", bytes_of(&held));
+        let others = memory.lease().charge(SERVER_BYTES_MAX);
         let late = memory.lease();
         let first = late.charge(1);
         assert!(!late.allows(1), "the server's share is used up");
@@ -136,5 +131,27 @@ mod tests {
         drop((held, others));
         assert_eq!(memory.in_flight_bytes.load(Relaxed), 0);
         assert!(memory.free.lock().len() * PART_BYTES <= POOL_BYTES_MAX);
+    }
+
+    fn take_all(lease: &Lease) -> Vec<Buffer> {
+        std::iter::from_fn(|| lease.allows(PART_BYTES).then(|| lease.buffer(PART_BYTES)))
+            .take(10_000)
+            .collect()
+    }
+
+    fn bytes_of(held: &[Buffer]) -> usize {
+        held.len() * PART_BYTES
+    }
+
+    /// Past bug: four clients of a limited disk held all there was, and every other client went on with one part at a time.
+    #[test]
+    fn clients_that_are_not_answered_leave_room_for_those_that_are() {
+        let memory = Arc::new(Memory::default());
+        let stuck: Vec<_> = (0..10).map(|_| memory.lease()).map(|lease| (take_all(&lease), lease)).collect();
+        let quick = take_all(&memory.lease());
+        assert!(bytes_of(&quick) >= 2 << 20, "{} bytes beside ten that are stuck", bytes_of(&quick));
+        // What comes back is everybody's.
+        drop((quick, stuck));
+        assert!(bytes_of(&take_all(&memory.lease())) > 24 << 20);
     }
 }

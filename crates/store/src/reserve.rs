@@ -92,8 +92,8 @@ impl Store {
         if began {
             tracing::warn!("{}", refusal(room, standing.promised_bytes));
         }
-        // A reserved disk that is full and is overwritten lives on what comes back.
-        let slack = physical_bytes_max(standing.promised_bytes) - standing.promised_bytes;
+        // A reserved disk that is full and is overwritten lives on what comes back. With half of that still to go there is time.
+        let slack = (physical_bytes_max(standing.promised_bytes) - standing.promised_bytes) / 2;
         if slack > 0 && room.free_bytes < self.kept_free_bytes() + slack {
             self.hurry_reclaim();
         }

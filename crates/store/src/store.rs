@@ -84,6 +84,8 @@ pub struct Store {
     pub(crate) work: Mutex<Vec<Work>>,
     fold_wake: Notify,
     reclaim_wake: Notify,
+    /// Some disks must not touch what was promised to others.
+    refuses_some: AtomicBool,
     closed: AtomicBool,
     /// A round of the fold that is under way is to be given up.
     leaving: AtomicBool,
@@ -155,6 +157,7 @@ impl Store {
             work: Mutex::default(),
             fold_wake: Notify::new(),
             reclaim_wake: Notify::new(),
+            refuses_some: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             leaving: AtomicBool::new(false),
         })
@@ -281,7 +284,9 @@ impl Store {
                 self.env.sleep(FOLD_RETRY).await;
             }
             let woken = self.fold_wake.notified();
-            let timer = self.env.sleep(FOLD_INTERVAL);
+            // Who is refused is to be let in as soon as there is room; the others' rounds go on as ever.
+            let refused = self.refuses_some.load(Ordering::Relaxed);
+            let timer = self.env.sleep(if refused { FOLD_RETRY } else { FOLD_INTERVAL });
             futures::future::select(Box::pin(woken), timer).await;
             if self.budget.used() == 0 {
                 // Nobody has written for a while: what writing needs is needed elsewhere.
@@ -324,13 +329,13 @@ impl Store {
     }
 
     /// Fails while there is not room enough to fold everything that may be acknowledged: what is admitted must
-    /// find its place. Tells whether there is room for all disks, or some must not touch what was promised to others.
-    async fn check_room(&self) -> Result<bool> {
+    /// find its place.
+    async fn check_room(&self) -> Result<()> {
         let room = self.engine.room().await?;
-        let refused = self.keep_promises(&room);
+        self.refuses_some.store(self.keep_promises(&room), Ordering::Relaxed);
         let needed = self.needed_bytes();
         if room.free_bytes >= needed {
-            return Ok(!refused);
+            return Ok(());
         }
         let (free, needed) = (Size(room.free_bytes), Size(needed));
         let what =
@@ -338,15 +343,12 @@ impl Store {
         Err(Error::new(Kind::NoSpace, what).remedy("give it more room; reads go on, and nothing is lost"))
     }
 
-    /// Looks at the room left, and lets write who may from now on. Tells whether that is everybody. Also called by whoever has made room or
-    /// a promise, so that it counts at once and not from the next round.
+    /// Looks at the room left, and lets write who may from now on; `false` when nobody may. Also called by whoever has made room or a
+    /// promise, so that it counts at once and not from the next round.
     pub(crate) async fn look_at_room(&self) -> bool {
         let room = self.check_room().await;
         self.budget.refuse(room.as_ref().err().cloned());
-        room.unwrap_or_else(|error| {
-            tracing::warn!("{error}");
-            false
-        })
+        room.inspect_err(|error| tracing::warn!("{error}")).is_ok()
     }
 
     pub(crate) fn hurry_reclaim(&self) {

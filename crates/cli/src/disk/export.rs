@@ -3,7 +3,7 @@
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
-use crate::qemu::{Copy, Qemu, reachable};
+use crate::qemu::{Copy, Door, Qemu, reachable};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 use std::fs::File;
@@ -32,6 +32,9 @@ pub(crate) struct Export {
     /// Replace the file if it exists
     #[arg(long)]
     force: bool,
+    /// A folder with ca-cert.pem, and client-cert.pem and client-key.pem where the server wants them: for doors with TLS
+    #[arg(long, value_name = "DIR")]
+    tls_certificates: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
@@ -59,9 +62,9 @@ impl Format {
     }
 }
 
-/// What is to be copied: its URI, its size, its data.
+/// What is to be copied: where it is, its size, its data.
 struct From {
-    uri: String,
+    door: Door,
     size_bytes: u64,
     data_bytes: u64,
 }
@@ -77,7 +80,7 @@ impl Export {
         let partial = Partial::beside(&self.file)?;
         let message = format!("exporting {} of '{}'", Size(from.size_bytes), self.export);
         let copy = Copy { message, data_bytes: from.data_bytes, interrupt: &interrupt };
-        let copied = qemu.save(&from.uri, format.name(), &partial.0, &copy);
+        let copied = qemu.save(&from.door, format.name(), &partial.0, &copy);
         let seconds = copied
             .and_then(|seconds| interrupt.check().map(|()| seconds))
             .and_then(|seconds| partial.become_file(&self.file, self.force).map(|()| seconds))
@@ -115,7 +118,8 @@ impl Export {
                 (snapshot.uris, snapshot.size_bytes, snapshot.size_bytes)
             }
         };
-        Ok(From { uri: reachable(&uris, client.url())?, size_bytes, data_bytes })
+        let door = reachable(&uris, client.url(), self.tls_certificates.as_deref())?;
+        Ok(From { door, size_bytes, data_bytes })
     }
 }
 

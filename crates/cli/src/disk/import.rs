@@ -6,6 +6,7 @@ use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::qemu::{Copy, Image, Qemu, Source, reachable};
 use clap::Args;
+use std::path::PathBuf;
 use std::time::Duration;
 use stonefold_api::{Client, Disk};
 use stonefold_types::{BLOCK_BYTES, Kind, Name, Result, Size};
@@ -22,11 +23,15 @@ use stonefold_types::{BLOCK_BYTES, Kind, Name, Result, Size};
 pub(crate) struct Import {
     /// The new disk's name
     name: Name,
-    /// An image file, or an nbd:// or nbd+unix:// URI
+    /// An image file, or an nbd://, nbds:// or nbd+unix:// URI
     source: Source,
     /// The source's format; needed only where it cannot be told from the content [default: found out]
     #[arg(long, value_name = "FORMAT", value_parser = ["raw", "qcow2", "vmdk", "vhdx", "vdi", "vpc"])]
     format: Option<String>,
+    /// A folder with ca-cert.pem, and client-cert.pem and client-key.pem where a server wants them: for doors with TLS,
+    /// the server's own and that of an nbds:// source
+    #[arg(long, value_name = "DIR")]
+    tls_certificates: Option<PathBuf>,
     #[command(flatten)]
     policy: Policy,
 }
@@ -35,7 +40,8 @@ pub(crate) struct Import {
 const RELEASE_MAX: Duration = Duration::from_secs(5);
 
 impl Import {
-    pub(crate) fn run(self, context: &Context) -> std::result::Result<(), Failure> {
+    pub(crate) fn run(mut self, context: &Context) -> std::result::Result<(), Failure> {
+        self.source = self.source.with_tls(self.tls_certificates.as_deref())?;
         let client = context.client()?;
         let qemu = Qemu::find()?;
         let image = qemu.inspect(&self.source, self.format.as_deref())?;
@@ -69,7 +75,7 @@ impl Import {
         made: &Disk,
         interrupt: &Interrupt,
     ) -> Result<(Disk, f64)> {
-        let uri = reachable(&made.uris, client.url())?;
+        let uri = reachable(&made.uris, client.url(), self.tls_certificates.as_deref())?;
         let message = format!("importing {} into '{}'", Size(image.virtual_bytes), self.name);
         let copy = Copy { message, data_bytes: image.data_bytes, interrupt };
         let seconds = qemu.fill(&self.source, &image.format, &uri, &copy)?;

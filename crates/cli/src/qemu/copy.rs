@@ -1,7 +1,7 @@
 //! Copying with qemu-img convert, with a bar.
 
 use super::source::file_argument;
-use super::{Qemu, Source, last_words};
+use super::{Door, Qemu, Source, last_words};
 use crate::interrupt::Interrupt;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{BufRead, BufReader, Read};
@@ -24,23 +24,27 @@ pub(crate) struct Copy<'a> {
 
 impl Qemu {
     /// Copies an image into a new, empty export; returns the seconds it took. What is a hole stays one.
-    pub(crate) fn fill(&self, from: &Source, format: &str, to: &str, copy: &Copy<'_>) -> Result<f64> {
+    pub(crate) fn fill(&self, from: &Source, format: &str, to: &Door, copy: &Copy<'_>) -> Result<f64> {
         let mut command = Command::new("qemu-img");
         // The target is new, so zeros need no writing. Without -t qemu-img would leave out the flush at the end.
         command.args(["convert", "-p", "-n", "--target-is-zero", "-W", "-m", PARALLEL, "-t", "writeback"]);
-        command.args(["-f", format, "-O", "raw"]).arg(from.argument()).arg(to);
+        let to = to.written_by(&mut command, from.has_credentials());
+        from.read_by(&mut command, Some(format));
+        command.arg(to);
         copy.run(command)
     }
 
     /// Copies an export into a file; returns the seconds it took.
-    pub(crate) fn save(&self, from: &str, format: &str, to: &Path, copy: &Copy<'_>) -> Result<f64> {
+    pub(crate) fn save(&self, from: &Door, format: &str, to: &Path, copy: &Copy<'_>) -> Result<f64> {
         let mut command = Command::new("qemu-img");
         command.args(["convert", "-p", "-m", PARALLEL]);
         if format == "raw" {
             // In other formats, clusters written out of order stay out of order.
             command.arg("-W");
         }
-        command.args(["-f", "raw", "-O", format]).arg(from).arg(file_argument(to));
+        command.args(["-O", format]);
+        from.read_by(&mut command, Some("raw"));
+        command.arg(file_argument(to));
         copy.run(command)
     }
 }

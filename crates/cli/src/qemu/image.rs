@@ -86,16 +86,15 @@ impl Qemu {
 fn info(source: &Source, format: Option<&str>) -> Result<Info> {
     let mut command = Command::new("qemu-img");
     command.args(["info", "--output=json"]);
-    if let Some(format) = format {
-        command.args(["-f", format]);
-    }
-    let output =
-        command.arg(source.argument()).output().map_err(|e| Error::io("running qemu-img info", e))?;
+    source.read_by(&mut command, format);
+    let output = command.output().map_err(|e| Error::io("running qemu-img info", e))?;
     if !output.status.success() {
         let what = format!("'{source}' cannot be read as a disk image: {}", last_words(&output.stderr));
         return Err(Error::new(Kind::Invalid, what).remedy(match source {
             Source::File(_) => "check that the file is whole; --format says which format it has",
-            Source::Nbd(_) => "check that the server runs and offers that export: nbdinfo --list nbd://HOST",
+            Source::Nbd(_) | Source::Tls(..) => {
+                "check that the server runs and offers that export: nbdinfo --list nbd://HOST"
+            }
         }));
     }
     serde_json::from_slice(&output.stdout).map_err(|e| {

@@ -4,10 +4,12 @@
 //! for one of QEMU's protocols. *Never*: leaves a qemu-img running.
 
 mod copy;
+mod door;
 mod image;
 mod source;
 
 pub(crate) use copy::Copy;
+pub(crate) use door::Door;
 pub(crate) use image::Image;
 pub(crate) use source::{Source, reachable};
 

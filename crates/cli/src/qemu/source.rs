@@ -1,8 +1,10 @@
 //! What is imported: a file or an NBD URI; and which of a server's URIs can be used from here.
 
+use super::Door;
 use std::convert::Infallible;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::str::FromStr;
 use stonefold_types::{Error, Kind, Result};
 
@@ -13,6 +15,8 @@ pub(crate) enum Source {
     File(PathBuf),
     /// An export of an NBD server.
     Nbd(String),
+    /// The same, to be read over TLS.
+    Tls(String, Door),
 }
 
 impl FromStr for Source {
@@ -30,17 +34,35 @@ impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Source::File(path) => write!(f, "{}", path.display()),
-            Source::Nbd(uri) => f.write_str(uri),
+            Source::Nbd(uri) | Source::Tls(uri, _) => f.write_str(uri),
         }
     }
 }
 
 impl Source {
-    /// As qemu-img takes it: a file's name is marked as one, whatever it looks like.
-    pub(super) fn argument(&self) -> String {
+    /// The same, with what is needed to read it over TLS if its URI says so.
+    pub(crate) fn with_tls(self, folder: Option<&Path>) -> Result<Self> {
         match self {
-            Source::File(path) => file_argument(path),
-            Source::Nbd(uri) => uri.clone(),
+            Source::Nbd(uri) if uri.starts_with("nbds://") => {
+                let door = Door::tls(&uri, folder.ok_or_else(|| no_folder(&uri))?)?;
+                Ok(Source::Tls(uri, door))
+            }
+            other => Ok(other),
+        }
+    }
+
+    /// Whether it brings credentials for TLS.
+    pub(super) fn has_credentials(&self) -> bool {
+        matches!(self, Source::Tls(..))
+    }
+
+    /// Adds it as what qemu-img reads: a file's name is marked as one, whatever it looks like. What comes over TLS is raw unless the user
+    /// knows better.
+    pub(super) fn read_by(&self, command: &mut Command, format: Option<&str>) {
+        match self {
+            Source::File(path) => Door::Clear(file_argument(path)).read_by(command, format),
+            Source::Nbd(uri) => Door::Clear(uri.clone()).read_by(command, format),
+            Source::Tls(_, door) => door.read_by(command, format),
         }
     }
 }
@@ -50,28 +72,35 @@ pub(super) fn file_argument(path: &Path) -> String {
     format!("file:{}", path.display())
 }
 
-/// Of an export's URIs the one to use from here: a Unix socket where the server is on this machine, else TCP.
-pub(crate) fn reachable(uris: &[String], api: &str) -> Result<String> {
+fn no_folder(uri: &str) -> Error {
+    Error::new(Kind::Invalid, format!("'{uri}' is reached over TLS"))
+        .remedy("name the folder with ca-cert.pem, and a client's certificate where one is wanted: --tls-certificates DIR")
+}
+
+/// Of an export's URIs the one to use from here: a Unix socket where the server is on this machine, else TCP, with TLS where `folder` has
+/// what it needs.
+pub(crate) fn reachable(uris: &[String], api: &str, folder: Option<&Path>) -> Result<Door> {
     let host = host_of(api);
     let is_here =
         matches!(host, "localhost" | "[::1]") || host.starts_with("127.") || api.starts_with("unix:");
     let by_socket =
         uris.iter().filter(|_| is_here).find(|uri| socket_of(uri).is_some_and(|path| path.exists()));
-    let by_tcp = || uris.iter().find(|uri| uri.starts_with("nbd://")).map(|uri| from_here(uri, host));
-    by_socket.cloned().or_else(by_tcp).ok_or_else(|| {
-        let (what, remedy) = if uris.iter().any(|uri| uri.starts_with("nbds://")) {
-            (
-                "only an NBD door with TLS, which this command does not speak yet",
-                "start it with --nbd unix:///PATH as well, and run this command on the server's machine",
-            )
-        } else {
-            (
-                "no NBD door that can be reached from here",
-                "start it with --nbd tcp://HOST:PORT, or run this command on the server's machine",
-            )
-        };
-        Error::new(Kind::Io, format!("the server at {api} has {what}")).remedy(remedy)
-    })
+    if let Some(uri) = by_socket {
+        return Ok(Door::Clear(uri.clone()));
+    }
+    let of_scheme =
+        |scheme: &str| uris.iter().find(|uri| uri.starts_with(scheme)).map(|uri| from_here(uri, host));
+    match (of_scheme("nbds://"), of_scheme("nbd://"), folder) {
+        // A door that allows both has the other scheme, and the user has asked for TLS.
+        (Some(uri), _, Some(folder)) | (None, Some(uri), Some(folder)) => Door::tls(&uri, folder),
+        (_, Some(uri), None) => Ok(Door::Clear(uri)),
+        (Some(uri), None, None) => Err(no_folder(&uri)),
+        (None, None, _) => {
+            let what = format!("the server at {api} has no NBD door that can be reached from here");
+            Err(Error::new(Kind::Io, what)
+                .remedy("start it with --nbd tcp://HOST:PORT, or run this command on the server's machine"))
+        }
+    }
 }
 
 fn host_of(api: &str) -> &str {
@@ -111,8 +140,15 @@ mod tests {
     #[test]
     fn a_file_is_a_file_whatever_it_is_called() {
         let source: Source = "nbd:odd.img".parse().unwrap();
-        assert_eq!(source.argument(), "file:nbd:odd.img");
-        assert_eq!("nbd://h/x".parse::<Source>().unwrap().argument(), "nbd://h/x");
+        let arguments = |source: &Source| {
+            let mut command = Command::new("qemu-img");
+            source.read_by(&mut command, Some("qcow2"));
+            command.get_args().map(|argument| argument.to_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(arguments(&source), ["-f", "qcow2", "file:nbd:odd.img"]);
+        assert_eq!(arguments(&"nbd://h/x".parse().unwrap()), ["-f", "qcow2", "nbd://h/x"]);
+        let secret: Source = "nbds://h/x".parse().unwrap();
+        assert!(secret.with_tls(None).unwrap_err().to_string().contains("--tls-certificates"));
     }
 
     #[test]
@@ -124,11 +160,29 @@ mod tests {
             "nbd://0.0.0.0:10809/web".to_owned(),
             format!("nbd+unix:///web?socket={}/a%20b", folder.path().display()),
         ];
-        assert_eq!(reachable(&uris, "http://127.0.0.1:7770").unwrap(), uris[1]);
-        assert_eq!(reachable(&uris, "http://store:7770").unwrap(), "nbd://store:10809/web");
-        assert_eq!(reachable(&uris[..1], "http://localhost:7770").unwrap(), "nbd://localhost:10809/web");
-        assert_eq!(reachable(&uris[1..], "http://store:7770").unwrap_err().kind(), Kind::Io);
-        let secret = ["nbds://0.0.0.0:10809/web".to_owned()];
-        assert!(reachable(&secret, "http://store:7770").unwrap_err().to_string().contains("--nbd unix:"));
+        let clear = |uri: &str| Door::Clear(uri.to_owned());
+        assert_eq!(reachable(&uris, "http://127.0.0.1:7770", None).unwrap(), clear(&uris[1]));
+        assert_eq!(reachable(&uris, "http://store:7770", None).unwrap(), clear("nbd://store:10809/web"));
+        let here = reachable(&uris[..1], "http://localhost:7770", None).unwrap();
+        assert_eq!(here, clear("nbd://localhost:10809/web"));
+        assert_eq!(reachable(&uris[1..], "http://store:7770", None).unwrap_err().kind(), Kind::Io);
+    }
+
+    #[test]
+    fn a_door_with_tls_is_spoken_to_with_tls_and_one_that_allows_it_when_asked() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("ca-cert.pem"), "").unwrap();
+        let tls = |uri: &str| Door::tls(uri, folder.path()).unwrap();
+        let (required, allowed) = (["nbds://0.0.0.0:1/web".to_owned()], ["nbd://0.0.0.0:1/web".to_owned()]);
+        let refused = reachable(&required, "http://store:7770", None).unwrap_err();
+        assert!(refused.to_string().contains("--tls-certificates"), "{refused}");
+        for uris in [&required, &allowed] {
+            let door = reachable(uris, "http://store:7770", Some(folder.path())).unwrap();
+            assert_eq!(door, tls("nbds://store:1/web"));
+        }
+        assert_eq!(
+            reachable(&allowed, "http://store:7770", None).unwrap(),
+            Door::Clear("nbd://store:1/web".into())
+        );
     }
 }
