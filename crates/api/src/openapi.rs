@@ -225,8 +225,8 @@ operation! {
     responses((status = 204), (status = "default", body = ErrorBody))
 }
 operation! {
-    /// All snapshots, or those of one disk, oldest first
-    snapshots: get, path = "/v1/snapshots", tag = "snapshots", params(("disk" = Option<String>, Query)),
+    /// All snapshots by their disks' names, or those of one disk, oldest first
+    snapshots: get, path = "/v1/snapshots", tag = "snapshots", params(("disk" = Option<String>, Query), ("limit" = Option<u64>, Query, description = "No more than so many"), ("after" = Option<String>, Query, description = "DISK@NUMBER: only what follows that snapshot, whether it is still there or not")),
     responses((status = 200, body = [Snapshot]), (status = "default", body = ErrorBody))
 }
 operation! {

@@ -14,6 +14,8 @@ pub struct Snapshot {
     /// The snapshot's name, unique within its disk.
     #[schema(value_type = String, examples("monday"))]
     pub name: Name,
+    /// Its number: unique within its disk, and growing.
+    pub number: u64,
     /// The disk's size at that instant, in bytes.
     pub size_bytes: u64,
     /// The instant.

@@ -62,6 +62,7 @@ pub(crate) fn snapshot(info: SnapshotInfo, doors: &[Door]) -> Snapshot {
         uris: uris(doors, &ExportName::Snapshot(info.name.clone())),
         disk: info.name.disk,
         name: info.name.snapshot,
+        number: info.number,
         size_bytes: info.size_bytes,
         created: Time::from_nanos(info.created),
     }

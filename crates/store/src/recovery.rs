@@ -13,6 +13,7 @@ use crate::domains::{Domains, JournalSeed, Keyring};
 use crate::growth::Growth;
 use crate::journal::Journal;
 use crate::overlay::Source;
+use crate::pages;
 use crate::planted;
 use crate::qos::{self, Qos};
 use crate::segments::Segments;
@@ -140,7 +141,11 @@ async fn load_below(engine: &dyn Engine, prefix: &str) -> Result<Vec<Arc<Disk>>>
 async fn load_head(engine: &dyn Engine, key: &Key) -> Result<Arc<Disk>> {
     let (bytes, version) = engine.get(key).await?;
     let head = Head::decode(&bytes).map_err(|e| e.context(format!("reading '{key}'")))?;
-    Ok(Disk::from_head(key.clone(), head, version))
+    let snapshots = pages::load(engine, &head).await?;
+    // A disk is removed only when all its snapshots are, and its head may say so of none that is in a page.
+    let is_gone = key.as_str().starts_with("gone/");
+    let snapshots = if is_gone { snapshots.of_gone() } else { snapshots };
+    Ok(Disk::from_head(key.clone(), head, version, snapshots))
 }
 
 /// Every journal's valid chunks, in the order in which the journals were written.

@@ -4,25 +4,33 @@
 //! materialises it, as a commit, when it gets there; what needs a commit (a clone, a comparison) has the fold come
 //! now.
 
-use crate::disk::{Disk, Snapshot, State, View};
+use crate::disk::{Disk, State, View};
 use crate::disks::check_idle;
 use crate::map;
 use crate::overlay::Blocks;
 use crate::planted;
 use crate::rollback;
+use crate::snapshot::Snapshot;
 use crate::status::DiskInfo;
 use crate::store::Store;
 use std::sync::Arc;
 use stonefold_env::WallNanos;
-use stonefold_format::head::{Base, Commit};
+use stonefold_format::head::Base;
 use stonefold_format::record::{Change, Record};
+use stonefold_format::snapshots::Commit;
 use stonefold_types::{BLOCK_BYTES, Error, Kind, Name, Result, SnapshotName};
+
+/// Snapshots not folded that a disk has before a round comes by itself: each is a layer that reads go through, some ten
+/// nanoseconds; a round for fewer would show in how long one in a hundred takes.
+const PENDING_MAX: usize = 1024;
 
 /// What is known of a snapshot.
 #[derive(Clone, Debug)]
 pub struct SnapshotInfo {
     /// `disk@name`.
     pub name: SnapshotName,
+    /// Its number: unique within its disk, and growing.
+    pub number: u64,
     /// The disk's size then, in bytes.
     pub size_bytes: u64,
     /// Nanoseconds since 1970.
@@ -56,7 +64,8 @@ impl Store {
     ) -> Result<Vec<SnapshotInfo>> {
         let appended = self.mark(disks, name, created)?;
         self.durably(appended).await?;
-        Ok(disks.iter().filter_map(|disk| info(disk, name)).collect())
+        let found = |disk: &Arc<Disk>| disk.state.lock().snapshots.named(name).map(|s| info(disk, s));
+        Ok(disks.iter().filter_map(found).collect())
     }
 
     /// Puts the marks into the journal and ends the layers, all under all disks' locks: one instant.
@@ -64,7 +73,7 @@ impl Store {
         let mut states: Vec<_> = disks.iter().map(|disk| disk.state.lock()).collect();
         let mut encoded = Vec::new();
         for (disk, state) in disks.iter().zip(&states) {
-            if state.live_snapshots().any(|s| s.name == *name) {
+            if state.snapshots.named(name).is_some() {
                 return Err(Error::new(
                     Kind::AlreadyExists,
                     format!("snapshot '{}@{name}' exists already", disk.name),
@@ -84,16 +93,47 @@ impl Store {
             let (id, size_bytes) = (state.next_snapshot_id, state.size_bytes);
             state.apply_mark(id, appended.lsn + at as u64, name.clone(), created, size_bytes);
         }
+        if states.iter().any(|state| state.snapshots.pending() >= PENDING_MAX) {
+            self.fold_soon();
+        }
         Ok(appended)
     }
 
-    /// All snapshots of one disk, or of all, oldest first.
+    /// All snapshots of one disk, or of all by the disks' names, oldest first.
     pub fn snapshots(&self, disk: Option<&Name>) -> Result<Vec<SnapshotInfo>> {
+        self.snapshots_after(disk, None, usize::MAX)
+    }
+
+    /// As [`snapshots`](Self::snapshots): at most `limit` of those that follow the one of a disk with a number, whether that one is still
+    /// there or not. With the last one's disk and number the next call goes on.
+    pub fn snapshots_after(
+        &self,
+        disk: Option<&Name>,
+        after: Option<(&Name, u64)>,
+        limit: usize,
+    ) -> Result<Vec<SnapshotInfo>> {
         let disks = match disk {
             Some(name) => vec![self.find(name)?],
             None => self.all_disks(),
         };
-        Ok(disks.iter().flat_map(|disk| infos(disk)).collect())
+        let mut found = Vec::new();
+        for disk in disks.iter().filter(|disk| after.is_none_or(|(after, _)| disk.name >= *after)) {
+            let from = after.filter(|(after, _)| disk.name == **after).map_or(0, |(_, number)| number + 1);
+            let state = disk.state.lock();
+            let live = state.snapshots.within(from..).filter(|s| !s.removed);
+            found.extend(live.take(limit - found.len()).map(|snapshot| info(disk, snapshot)));
+            if found.len() == limit {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    /// One snapshot.
+    pub fn snapshot_info(&self, name: &SnapshotName) -> Result<SnapshotInfo> {
+        let disk = self.find(&name.disk)?;
+        let state = disk.state.lock();
+        state.snapshot_named(&name.disk, &name.snapshot).map(|snapshot| info(&disk, snapshot))
     }
 
     /// Removes a snapshot. Refused while a client reads it. Clones of it live on.
@@ -128,10 +168,10 @@ impl Store {
         let (snapshot, settings) = {
             let mut state = disk.state.lock();
             let settings = state.settings.clone();
-            let live = state.snapshots.iter_mut().find(|s| s.id == found.id && !s.removed);
+            let live = state.snapshot(found.id).filter(|s| !s.removed).cloned();
             let snapshot = live.ok_or_else(|| removed_meanwhile(&from.disk, &from.snapshot))?;
-            snapshot.held += 1;
-            (snapshot.clone(), settings)
+            state.snapshots.hold(snapshot.id);
+            (snapshot, settings)
         };
         let commit = found.commit;
         let commit = if planted::is("clone-of-now") { disk.state.lock().commit } else { commit };
@@ -141,9 +181,8 @@ impl Store {
             .await;
         // When it may have been made although an error says otherwise, the snapshot is held until a restart tells.
         let sure = made.as_ref().map_or_else(|error| error.kind() == Kind::AlreadyExists, |_| true);
-        let mut state = disk.state.lock();
-        if let Some(snapshot) = state.snapshots.iter_mut().find(|s| s.id == snapshot.id).filter(|_| sure) {
-            snapshot.held -= 1;
+        if sure {
+            disk.state.lock().snapshots.release(snapshot.id);
         }
         made
     }
@@ -258,11 +297,12 @@ impl State {
         self.active.note(lsn, 0);
         self.freeze(Some(id));
         self.next_snapshot_id = self.next_snapshot_id.max(id + 1);
-        self.snapshots.push(Snapshot {
+        self.snapshots.insert(Snapshot {
             id,
             name,
             created,
             size_bytes,
+            locked_until: 0,
             commit: None,
             deaths: Vec::new(),
             removed: false,
@@ -274,30 +314,22 @@ impl State {
     /// The effect of a removal, also in a replay.
     pub(crate) fn apply_unmark(&mut self, id: u64, lsn: u64) {
         self.active.note(lsn, 0);
-        if let Some(snapshot) = self.snapshots.iter_mut().find(|s| s.id == id) {
-            snapshot.removed = true;
-        }
+        self.snapshots.remove(id);
     }
 }
 
-fn infos(disk: &Disk) -> Vec<SnapshotInfo> {
-    let state = disk.state.lock();
-    let describe = |s: &Snapshot| SnapshotInfo {
-        name: SnapshotName { disk: disk.name.clone(), snapshot: s.name.clone() },
-        size_bytes: s.size_bytes,
-        created: s.created,
-    };
-    state.live_snapshots().map(describe).collect()
-}
-
-fn info(disk: &Disk, name: &Name) -> Option<SnapshotInfo> {
-    infos(disk).into_iter().find(|info| info.name.snapshot == *name)
+fn info(disk: &Disk, snapshot: &Snapshot) -> SnapshotInfo {
+    SnapshotInfo {
+        name: SnapshotName { disk: disk.name.clone(), snapshot: snapshot.name.clone() },
+        number: snapshot.id,
+        size_bytes: snapshot.size_bytes,
+        created: snapshot.created,
+    }
 }
 
 /// A name made from the time, or from as little later as makes it new to all the disks.
 fn fresh_name(disks: &[Arc<Disk>], now: WallNanos) -> Name {
-    let taken =
-        |name: &Name| disks.iter().any(|disk| disk.state.lock().live_snapshots().any(|s| s.name == *name));
+    let taken = |name: &Name| disks.iter().any(|disk| disk.state.lock().snapshots.named(name).is_some());
     let names = (0..).map(|later| name_from_time(now + later * 1_000_000));
     names.into_iter().find(|name| !taken(name)).expect("time goes on")
 }

@@ -265,7 +265,7 @@ impl Store {
             created: disk.created,
             clients: state.clients,
             origin: disk.origin.clone(),
-            snapshots: state.live_snapshots().count(),
+            snapshots: state.snapshots.live(),
             mapped_bytes: state.commit.mapped_blocks * BLOCK_BYTES as u64,
             traffic: traffic.map(|counter| counter.load(Ordering::Relaxed)),
             latencies: Latencies {

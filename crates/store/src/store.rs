@@ -33,11 +33,19 @@ pub struct Options {
     pub journal_bytes_max: u64,
     /// What opens sealed domains.
     pub keys: Keys,
+    /// Snapshots in a page of a disk's list, and pages in a directory. Large enough that the head stays short, small
+    /// enough that a change of one writes some 30 KiB.
+    pub snapshot_page_records: usize,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { cache_bytes: 1 << 30, journal_bytes_max: 192 << 20, keys: Keys::default() }
+        Options {
+            cache_bytes: 1 << 30,
+            journal_bytes_max: 192 << 20,
+            keys: Keys::default(),
+            snapshot_page_records: 256,
+        }
     }
 }
 
@@ -275,6 +283,11 @@ impl Store {
         if self.budget.used() >= self.options.journal_bytes_max / FOLD_PART {
             self.fold_wake.notify_one();
         }
+    }
+
+    /// Has a round come now, without waiting for it.
+    pub(crate) fn fold_soon(&self) {
+        self.fold_wake.notify_one();
     }
 
     async fn fold_rounds(self: Arc<Self>) {

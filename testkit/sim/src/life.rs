@@ -108,7 +108,7 @@ impl Pool {
             Weather::new(self.world.clone(), self.engine.clone(), Forecast::default(), self.copies.clone());
         let (tell, world, story) = (outcome.clone(), self.world.clone(), self.story.clone());
         let ended = self.world.run(POLLS_MAX, async move {
-            *tell.lock() = decay::rot_and_look(&world, weather, &story, options()).await;
+            *tell.lock() = decay::rot_and_look(&world, weather, &story, options(&world)).await;
         });
         let result = outcome.lock().clone();
         if ended == Ended::Finished { result } else { Err(format!("it ended as {ended:?}")) }
@@ -176,7 +176,7 @@ async fn one_life(
     plan: Plan,
     stormy: bool,
 ) -> Result<(), Stop> {
-    let opened = Store::open(world.env(), Arc::new(weather.clone()), options()).await;
+    let opened = Store::open(world.env(), Arc::new(weather.clone()), options(&world)).await;
     let store = opened.map_err(|error| match error.kind() {
         Kind::Io if stormy => Stop::Weather(error),
         _ => Stop::Wrong(format!("opening: {error:?}")),
@@ -224,8 +224,15 @@ async fn one_life(
     Ok(())
 }
 
-fn options() -> Options {
-    Options { cache_bytes: 1 << 18, journal_bytes_max: 1 << 18, keys: keys() }
+fn options(world: &World) -> Options {
+    Options {
+        cache_bytes: 1 << 18,
+        journal_bytes_max: 1 << 18,
+        keys: keys(),
+        // So short that a few snapshots fill pages and directories; another from life to life.
+        snapshot_page_records: 1 + world.with_dice(|dice| dice.below(4)) as usize,
+        ..Options::default()
+    }
 }
 
 /// Everything that is referred to is there, sound and counted, and nothing is counted that nothing refers to.

@@ -19,6 +19,8 @@ use ureq::{Agent, Body, RequestBuilder, http};
 
 /// How long a server that is there may take to accept: one that is not there should be told of soon.
 const CONNECT_SECONDS_MAX: Duration = Duration::from_secs(5);
+/// Snapshots asked for at one time: an answer of a megabyte or two.
+const SNAPSHOTS_ABREAST: usize = 5000;
 /// The longest answer, in bytes: a list of 100,000 snapshots takes some 30 MB.
 const ANSWER_BYTES_MAX: u64 = 1 << 30;
 
@@ -171,11 +173,19 @@ impl Client {
         self.delete(&if with_snapshots { format!("{path}?snapshots=true") } else { path })
     }
 
-    /// All snapshots, or those of one disk.
+    /// All snapshots, or those of one disk, asked for in parts.
     pub fn snapshots(&self, disk: Option<&Name>) -> Result<Vec<Snapshot>> {
-        match disk {
-            None => self.get(paths::SNAPSHOTS),
-            Some(disk) => self.get(&format!("{}?disk={disk}", paths::SNAPSHOTS)),
+        let of_disk = disk.map(|disk| format!("&disk={disk}")).unwrap_or_default();
+        let mut all: Vec<Snapshot> = Vec::new();
+        loop {
+            let after = all.last().map(|s| format!("&after={}@{}", s.disk, s.number)).unwrap_or_default();
+            let path = format!("{}?limit={SNAPSHOTS_ABREAST}{of_disk}{after}", paths::SNAPSHOTS);
+            let part: Vec<Snapshot> = self.get(&path)?;
+            let is_last = part.len() < SNAPSHOTS_ABREAST;
+            all.extend(part);
+            if is_last {
+                return Ok(all);
+            }
         }
     }
 
