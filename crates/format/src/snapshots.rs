@@ -13,7 +13,7 @@
 //! page ref  = number 8 · first id 8 · last id 8 · records 4
 //! ```
 //! *State*: 0 alive, 1 removed, and waiting for reclaim. *Locked until*: nanoseconds since 1970 by the pool's trusted
-//! time ([`crate::time`]); 0 when it is not locked. *Deaths*: see [`crate::head`].
+//! time ([`crate::pool`]); 0 when it is not locked. *Deaths*: see [`crate::head`].
 //! Ids ascend through all pages of a disk, and a ref says exactly which its page holds: so when a page is damaged it
 //! is known which snapshots are missing, and a page that went to a wrong place is not believed.
 

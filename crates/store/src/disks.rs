@@ -196,6 +196,7 @@ impl Store {
         }
         {
             let mut state = disk.state.lock();
+            self.check_none_locked(&disk, &state)?;
             check_removable(&disk.name, &state)?;
             state.barred = Some(Error::new(Kind::NotFound, format!("disk '{name}' has been removed")));
         }

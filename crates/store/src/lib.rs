@@ -48,6 +48,7 @@ mod sound;
 mod status;
 mod store;
 mod sweep;
+mod time;
 mod tokens;
 mod usage;
 
@@ -64,6 +65,7 @@ pub use stonefold_format::export::{self, ExportedKey};
 pub use stonefold_format::seal::Secret;
 pub use stonefold_format::tokens::{Token, Tokens};
 pub use store::{Options, Store};
+pub use time::TimeStatus;
 pub use usage::Usage;
 
 use stonefold_types::{Error, Kind};

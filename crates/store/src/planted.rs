@@ -55,6 +55,10 @@ pub const BUGS: &[(&str, &str)] = &[
     ("page-freed-early", "a page of snapshots is deleted before a head names the one in its place"),
     ("page-not-renewed", "the removal of a snapshot does not reach its page"),
     ("gap-not-joined", "what died before a removed snapshot is forgotten with it"),
+    ("wall-clock-believed", "an opening takes the wall clock's word for any time"),
+    ("locks-by-wall-clock", "locks are judged by the wall clock"),
+    ("lock-not-asked", "a locked snapshot can be removed"),
+    ("lock-not-journaled", "a lock is forgotten in a crash"),
     ("resolve-drops-gap", "a read takes the gap between two extents for zeros"),
 ];
 

@@ -232,6 +232,20 @@ impl Snapshots {
         true
     }
 
+    /// Locks it until then; never for less than before.
+    pub(crate) fn lock(&mut self, id: u64, until: WallNanos) {
+        if let Some(snapshot) = self.by_id.get_mut(&id) {
+            snapshot.locked_until = snapshot.locked_until.max(until);
+            self.note_changed(id);
+        }
+    }
+
+    /// The one that is locked longest, of those that are not removed.
+    pub(crate) fn longest_locked(&self) -> Option<&Snapshot> {
+        let locked = self.iter().filter(|s| !s.removed && s.locked_until > 0);
+        locked.max_by_key(|s| s.locked_until)
+    }
+
     fn note_changed(&mut self, id: u64) {
         if id <= self.list.paged_up_to() && !crate::planted::is("page-not-renewed") {
             self.changed.insert(id);

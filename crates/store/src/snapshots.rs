@@ -13,6 +13,7 @@ use crate::rollback;
 use crate::snapshot::Snapshot;
 use crate::status::DiskInfo;
 use crate::store::Store;
+use crate::time::TimeStatus;
 use std::sync::Arc;
 use stonefold_env::WallNanos;
 use stonefold_format::head::Base;
@@ -35,6 +36,8 @@ pub struct SnapshotInfo {
     pub size_bytes: u64,
     /// Nanoseconds since 1970.
     pub created: WallNanos,
+    /// Nanoseconds since 1970, by trusted time; `None` when it is not locked or no longer.
+    pub locked_until: Option<WallNanos>,
 }
 
 impl Store {
@@ -64,7 +67,9 @@ impl Store {
     ) -> Result<Vec<SnapshotInfo>> {
         let appended = self.mark(disks, name, created)?;
         self.durably(appended).await?;
-        let found = |disk: &Arc<Disk>| disk.state.lock().snapshots.named(name).map(|s| info(disk, s));
+        let found = |disk: &Arc<Disk>| {
+            disk.state.lock().snapshots.named(name).map(|s| info(disk, s, self.clock.now()))
+        };
         Ok(disks.iter().filter_map(found).collect())
     }
 
@@ -116,12 +121,12 @@ impl Store {
             Some(name) => vec![self.find(name)?],
             None => self.all_disks(),
         };
-        let mut found = Vec::new();
+        let (mut found, now) = (Vec::new(), self.clock.now());
         for disk in disks.iter().filter(|disk| after.is_none_or(|(after, _)| disk.name >= *after)) {
             let from = after.filter(|(after, _)| disk.name == **after).map_or(0, |(_, number)| number + 1);
             let state = disk.state.lock();
             let live = state.snapshots.within(from..).filter(|s| !s.removed);
-            found.extend(live.take(limit - found.len()).map(|snapshot| info(disk, snapshot)));
+            found.extend(live.take(limit - found.len()).map(|snapshot| info(disk, snapshot, now)));
             if found.len() == limit {
                 break;
             }
@@ -133,16 +138,21 @@ impl Store {
     pub fn snapshot_info(&self, name: &SnapshotName) -> Result<SnapshotInfo> {
         let disk = self.find(&name.disk)?;
         let state = disk.state.lock();
-        state.snapshot_named(&name.disk, &name.snapshot).map(|snapshot| info(&disk, snapshot))
+        state
+            .snapshot_named(&name.disk, &name.snapshot)
+            .map(|snapshot| info(&disk, snapshot, self.clock.now()))
     }
 
-    /// Removes a snapshot. Refused while a client reads it. Clones of it live on.
+    /// Removes a snapshot. Refused while it is locked, and while a client reads it. Clones of it live on.
     pub async fn remove_snapshot(&self, name: &SnapshotName) -> Result<()> {
         let disk = self.find(&name.disk)?;
         let appended = {
             let mut state = disk.state.lock();
             state.check_not_barred()?;
             let snapshot = state.snapshot_named(&name.disk, &name.snapshot)?;
+            if !planted::is("lock-not-asked") {
+                self.check_unlocked(&format!("snapshot '{name}'"), snapshot.locked_until)?;
+            }
             if snapshot.readers > 0 {
                 let what = format!("snapshot '{name}' is being read by {} clients", snapshot.readers);
                 return Err(Error::new(Kind::Busy, what).remedy("disconnect them first"));
@@ -158,6 +168,41 @@ impl Store {
             appended
         };
         self.durably(appended).await
+    }
+
+    /// Locks a snapshot until an instant of trusted time, nanoseconds since 1970: nobody can remove it before, by whatever command. A
+    /// lock is never shortened: fails with `Invalid` unless it ends later than now and than the one there is.
+    pub async fn lock_snapshot(&self, name: &SnapshotName, until: WallNanos) -> Result<SnapshotInfo> {
+        let disk = self.find(&name.disk)?;
+        let appended = {
+            let mut state = disk.state.lock();
+            state.check_not_barred()?;
+            let snapshot = state.snapshot_named(&name.disk, &name.snapshot)?;
+            check_lock(name, snapshot.locked_until, until, self.clock.status())?;
+            let id = snapshot.id;
+            let mut encoded = Vec::new();
+            Record { disk: disk.id, change: Change::Lock { snapshot: id, until } }.encode(&mut encoded);
+            let appended = match planted::is("lock-not-journaled") {
+                true => self.journal.append_records(&[], 0)?,
+                false => self.journal.append_records(&encoded, 1)?,
+            };
+            state.apply_lock(id, appended.lsn, until);
+            appended
+        };
+        self.durably(appended).await?;
+        self.snapshot_info(name)
+    }
+
+    /// Fails with `Locked` while any snapshot of the disk is.
+    pub fn check_no_locks(&self, disk: &Name) -> Result<()> {
+        let disk = self.find(disk)?;
+        let state = disk.state.lock();
+        self.check_none_locked(&disk, &state)
+    }
+
+    pub(crate) fn check_none_locked(&self, disk: &Disk, state: &State) -> Result<()> {
+        let Some(longest) = state.snapshots.longest_locked() else { return Ok(()) };
+        self.check_unlocked(&format!("snapshot '{}@{}'", disk.name, longest.name), longest.locked_until)
     }
 
     /// Makes a disk that begins as a snapshot and shares all it has not overwritten.
@@ -311,6 +356,12 @@ impl State {
         });
     }
 
+    /// The effect of a lock, also in a replay.
+    pub(crate) fn apply_lock(&mut self, id: u64, lsn: u64, until: WallNanos) {
+        self.active.note(lsn, 0);
+        self.snapshots.lock(id, until);
+    }
+
     /// The effect of a removal, also in a replay.
     pub(crate) fn apply_unmark(&mut self, id: u64, lsn: u64) {
         self.active.note(lsn, 0);
@@ -318,13 +369,42 @@ impl State {
     }
 }
 
-fn info(disk: &Disk, snapshot: &Snapshot) -> SnapshotInfo {
+fn info(disk: &Disk, snapshot: &Snapshot, now: WallNanos) -> SnapshotInfo {
     SnapshotInfo {
+        locked_until: Some(snapshot.locked_until).filter(|until| *until > now),
         name: SnapshotName { disk: disk.name.clone(), snapshot: snapshot.name.clone() },
         number: snapshot.id,
         size_bytes: snapshot.size_bytes,
         created: snapshot.created,
     }
+}
+
+/// A lock may end so long from now at most, in nanoseconds, a hundred years: one that was mistyped cannot be taken back.
+const LOCK_MAX: u64 = 36_525 * 86_400 * 1_000_000_000;
+
+fn check_lock(name: &SnapshotName, is: WallNanos, wanted: WallNanos, time: TimeStatus) -> Result<()> {
+    let refused = |why: String, remedy: &str| {
+        let what = format!("snapshot '{name}' cannot be locked until {}: {why}", text_of(wanted));
+        Err(Error::new(Kind::Invalid, what).remedy(remedy.to_owned()))
+    };
+    if wanted < is {
+        return refused(format!("it is locked until {}", text_of(is)), "a lock can only be extended");
+    }
+    if wanted <= time.trusted || wanted <= time.wall && !time.in_doubt {
+        return refused("that is past".into(), "name a later time");
+    }
+    if wanted > time.trusted.max(time.wall).saturating_add(LOCK_MAX) {
+        return refused("that is more than a hundred years from now".into(), "name an earlier time");
+    }
+    Ok(())
+}
+
+/// For people: `2026-11-21 20:45:00 UTC`.
+pub(crate) fn text_of(nanos: WallNanos) -> String {
+    let seconds = nanos / 1_000_000_000;
+    let (year, month, day) = date_of(seconds / 86_400);
+    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
 }
 
 /// A name made from the time, or from as little later as makes it new to all the disks.

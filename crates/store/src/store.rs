@@ -14,6 +14,7 @@ use crate::recovery;
 use crate::rewrite;
 use crate::segments::Segments;
 use crate::status::Work;
+use crate::time::{self, Clock};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,6 +34,9 @@ pub struct Options {
     pub journal_bytes_max: u64,
     /// What opens sealed domains.
     pub keys: Keys,
+    /// How far an opening believes the wall clock against the time that was recorded, and in all since as much was lived
+    /// through or confirmed.
+    pub time_step_max: Duration,
     /// Snapshots in a page of a disk's list, and pages in a directory. Large enough that the head stays short, small
     /// enough that a change of one writes some 30 KiB.
     pub snapshot_page_records: usize,
@@ -44,6 +48,7 @@ impl Default for Options {
             cache_bytes: 1 << 30,
             journal_bytes_max: 192 << 20,
             keys: Keys::default(),
+            time_step_max: Duration::from_secs(7 * 86_400),
             snapshot_page_records: 256,
         }
     }
@@ -77,6 +82,7 @@ pub struct Store {
     pub(crate) journal_id: JournalId,
     pub(crate) budget: Budget,
     pub(crate) qos: Qos,
+    pub(crate) clock: Clock,
     pub(crate) counters: Counters,
     pub(crate) growth: Growth,
     pub(crate) disks: Mutex<BTreeMap<Name, Arc<Disk>>>,
@@ -119,6 +125,7 @@ impl Store {
         let store = recovery::open(env, engine, options).await?;
         store.env.spawn("fold", store.clone().fold_rounds());
         store.env.spawn("reclaim", store.clone().reclaim_passes());
+        store.env.spawn("trusted time", time::keep(store.env.clone(), Arc::downgrade(&store)));
         let dedupe = store.dedupe.clone();
         store.env.spawn("dedupe index", async move {
             if let Err(error) = dedupe.read_samples().await {
@@ -135,7 +142,7 @@ impl Store {
         (domains, segments, dedupe): (Domains, Arc<Segments>, Arc<Dedupe>),
         journal: (Arc<Journal>, JournalId, Vec<(JournalId, u64)>),
         (disks, gone): (BTreeMap<Name, Arc<Disk>>, Vec<Arc<Disk>>),
-        (qos, growth): (Qos, Growth),
+        (qos, growth, clock): (Qos, Growth, Clock),
     ) -> Arc<Self> {
         let budget = Budget::new(options.journal_bytes_max);
         for disk in disks.values() {
@@ -154,6 +161,7 @@ impl Store {
             journal_id: journal.1,
             budget,
             qos,
+            clock,
             options,
             counters: Counters::default(),
             growth,
@@ -242,7 +250,7 @@ impl Store {
         if empty {
             self.engine.journal_remove(self.journal_id).await?;
         }
-        Ok(())
+        self.record_time().await
     }
 
     pub(crate) async fn flush(&self) -> Result<()> {

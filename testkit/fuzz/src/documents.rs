@@ -7,7 +7,7 @@ use stonefold_format::domains::Domains;
 use stonefold_format::entry::{Entry, Hint, SegmentId};
 use stonefold_format::head::{Base, Head};
 use stonefold_format::ledger::LedgerRef;
-use stonefold_format::pool::Pool;
+use stonefold_format::pool::{Pool, TrustedTime};
 use stonefold_format::qos::QosClasses;
 use stonefold_format::snapshots::{
     Commit, PageRef, SnapshotRecord, decode_directory, decode_page, encode_directory, encode_page,
@@ -162,7 +162,8 @@ fn head() -> Head {
 }
 
 fn pool() -> Pool {
-    Pool { id: [7; 16], created: 1 << 60, sessions: 3 }
+    let time = TrustedTime { trusted: 1 << 60, unproven: 5, in_doubt: true };
+    Pool { id: [7; 16], created: 1 << 60, sessions: 3, time }
 }
 
 fn accounts() -> Accounts {

@@ -8,8 +8,8 @@ pub use access::Access;
 use crate::{
     Cache, CacheResize, CacheWarm, CacheWarmed, Checked, CloneCreate, Diff, Disk, DiskCreate, DiskResize,
     DiskSet, DiskUsage, Domain, DomainCreate, DomainKey, DomainSet, DomainShred, ErrorBody, MasterKeyChange,
-    Pool, QosClass, QosCreate, QosSet, Reclaimed, Rollback, Server, Snapshot, SnapshotCreate, Token,
-    TokenCreate, TokenCreated, paths,
+    Pool, PoolTime, QosClass, QosCreate, QosSet, Reclaimed, Rollback, Server, Snapshot, SnapshotCreate,
+    SnapshotLock, Token, TokenCreate, TokenCreated, paths,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -105,6 +105,11 @@ impl Client {
     /// The same of every copy; heals what is damaged.
     pub fn scrub_pool(&self) -> Result<Checked> {
         self.command(paths::POOL_SCRUB)
+    }
+
+    /// Takes the server's clock for right.
+    pub fn confirm_time(&self) -> Result<PoolTime> {
+        self.command(paths::POOL_CONFIRM_TIME)
     }
 
     /// The OpenAPI document.
@@ -217,6 +222,11 @@ impl Client {
     pub fn clone_snapshot(&self, from: &SnapshotName, new: &Name) -> Result<Disk> {
         let path = paths::of_snapshot(paths::SNAPSHOT_CLONE, from);
         self.post(&path, &CloneCreate { name: new.clone() })
+    }
+
+    /// Locks a snapshot until a date.
+    pub fn lock_snapshot(&self, name: &SnapshotName, lock: &SnapshotLock) -> Result<Snapshot> {
+        self.post(&paths::of_snapshot(paths::SNAPSHOT_LOCK, name), lock)
     }
 
     /// Brings a disk back to a snapshot.

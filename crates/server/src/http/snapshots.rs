@@ -6,7 +6,7 @@ use crate::convert;
 use axum::Json;
 use axum::http::StatusCode;
 use serde::Deserialize;
-use stonefold_api::{CloneCreate, Diff, DiffRange, Disk, Rollback, Snapshot, SnapshotCreate};
+use stonefold_api::{CloneCreate, Diff, DiffRange, Disk, Rollback, Snapshot, SnapshotCreate, SnapshotLock};
 use stonefold_types::{Error, ExportName, Kind, Name, Result};
 
 /// Snapshots listed at one time, so that the store's threads are not kept from their work for long.
@@ -83,6 +83,30 @@ pub(super) async fn remove(app: Shared, asked: SnapshotPath) -> Answer<StatusCod
     let removed = app.gate.run(move |store| async move { store.remove_snapshot(&asked.0).await });
     app.hint(&export, removed.await)?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+pub(super) async fn lock(
+    app: Shared,
+    asked: SnapshotPath,
+    Body(lock): Body<SnapshotLock>,
+) -> Answer<Json<Snapshot>> {
+    let export = asked.export();
+    let time = app.gate.store().time();
+    let until = match (lock.until, lock.for_seconds) {
+        (Some(until), None) => until.0.saturating_mul(1_000_000),
+        // Whichever clock is right, it holds at least so long.
+        (None, Some(seconds)) => {
+            time.trusted.max(time.wall).saturating_add(seconds.saturating_mul(1_000_000_000))
+        }
+        _ => {
+            return Err(Error::new(Kind::Invalid, "a lock ends at an instant or after a time")
+                .remedy("give one of 'until' and 'for_seconds'")
+                .into());
+        }
+    };
+    let locked = app.gate.run(move |store| async move { store.lock_snapshot(&asked.0, until).await });
+    let info = app.hint(&export, locked.await)?;
+    Ok(Json(convert::snapshot(info, &app.doors)))
 }
 
 pub(super) async fn diff(app: Shared, asked: SnapshotPath, Asked(up_to): Asked<UpTo>) -> Answer<Json<Diff>> {
