@@ -5,9 +5,9 @@
 use crate::{
     Cache, CacheResize, CacheWarm, CacheWarmed, Checked, CloneCreate, Diff, DiffRange, Disk, DiskCreate,
     DiskIo, DiskResize, DiskSet, DiskUsage, Domain, DomainCreate, DomainKey, DomainSet, DomainShred,
-    DomainState, ErrorBody, ErrorKind, Latencies, Latency, MasterKeyChange, Pool, QosClass, QosCreate,
-    QosSet, Reclaimed, Rollback, Server, Snapshot, SnapshotCreate, Time, Token, TokenCreate, TokenCreated,
-    Work,
+    DomainState, ErrorBody, ErrorKind, Latencies, Latency, MasterKeyChange, Pool, PoolTime, QosClass,
+    QosCreate, QosSet, Reclaimed, Rollback, Server, Snapshot, SnapshotCreate, SnapshotLock, Time, Token,
+    TokenCreate, TokenCreated, Work,
 };
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
@@ -34,6 +34,7 @@ pub fn document() -> serde_json::Value {
         pool_reclaim,
         pool_check,
         pool_scrub,
+        pool_confirm_time,
         cache,
         cache_resize,
         cache_drop,
@@ -53,6 +54,7 @@ pub fn document() -> serde_json::Value {
         snapshot_diff,
         snapshot_clone,
         snapshot_rollback,
+        snapshot_lock,
         domains,
         domain_create,
         domain,
@@ -168,6 +170,10 @@ operation! {
     pool_scrub: post, path = "/v1/pool/scrub", tag = "pool", responses((status = 200, body = Checked), (status = "default", body = ErrorBody))
 }
 operation! {
+    /// Take the server's clock for right after it jumped; takes an admin
+    pool_confirm_time: post, path = "/v1/pool/confirm-time", tag = "pool", responses((status = 200, body = PoolTime), (status = "default", body = ErrorBody))
+}
+operation! {
     /// The cache's state
     cache: get, path = "/v1/cache", tag = "cache", responses((status = 200, body = Cache), (status = "default", body = ErrorBody))
 }
@@ -225,8 +231,8 @@ operation! {
     responses((status = 204), (status = "default", body = ErrorBody))
 }
 operation! {
-    /// All snapshots, or those of one disk, oldest first
-    snapshots: get, path = "/v1/snapshots", tag = "snapshots", params(("disk" = Option<String>, Query)),
+    /// All snapshots by their disks' names, or those of one disk, oldest first
+    snapshots: get, path = "/v1/snapshots", tag = "snapshots", params(("disk" = Option<String>, Query), ("limit" = Option<u64>, Query, description = "No more than so many"), ("after" = Option<String>, Query, description = "DISK@NUMBER: only what follows that snapshot, whether it is still there or not")),
     responses((status = 200, body = [Snapshot]), (status = "default", body = ErrorBody))
 }
 operation! {
@@ -263,6 +269,12 @@ operation! {
     snapshot_rollback: post, path = "/v1/disks/{disk}/snapshots/{snapshot}/rollback", tag = "snapshots",
     params(("disk" = String, Path), ("snapshot" = String, Path)),
     responses((status = 200, body = Rollback), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Lock a snapshot until a date: nobody can remove it before; a lock can be extended, and never shortened
+    snapshot_lock: post, path = "/v1/disks/{disk}/snapshots/{snapshot}/lock", tag = "snapshots",
+    params(("disk" = String, Path), ("snapshot" = String, Path)), request_body = SnapshotLock,
+    responses((status = 200, body = Snapshot), (status = "default", body = ErrorBody))
 }
 operation! {
     /// All domains, the predefined one first
@@ -374,6 +386,7 @@ mod tests {
             paths::POOL_RECLAIM,
             paths::POOL_CHECK,
             paths::POOL_SCRUB,
+            paths::POOL_CONFIRM_TIME,
             paths::CACHE,
             paths::CACHE_DROP,
             paths::CACHE_WARM,
@@ -386,6 +399,7 @@ mod tests {
             paths::SNAPSHOT_DIFF,
             paths::SNAPSHOT_CLONE,
             paths::SNAPSHOT_ROLLBACK,
+            paths::SNAPSHOT_LOCK,
             paths::TOKENS,
             paths::TOKEN,
             paths::QOS,

@@ -21,6 +21,8 @@ pub const POOL_RECLAIM: &str = "/v1/pool/reclaim";
 pub const POOL_CHECK: &str = "/v1/pool/check";
 /// The same of every copy, and heals.
 pub const POOL_SCRUB: &str = "/v1/pool/scrub";
+/// Takes the server's clock for right.
+pub const POOL_CONFIRM_TIME: &str = "/v1/pool/confirm-time";
 /// The cache: state, size.
 pub const CACHE: &str = "/v1/cache";
 /// Empties the cache.
@@ -45,6 +47,8 @@ pub const SNAPSHOT: &str = "/v1/disks/{disk}/snapshots/{snapshot}";
 pub const SNAPSHOT_DIFF: &str = "/v1/disks/{disk}/snapshots/{snapshot}/diff";
 /// Makes a disk from a snapshot.
 pub const SNAPSHOT_CLONE: &str = "/v1/disks/{disk}/snapshots/{snapshot}/clone";
+/// Locks a snapshot until a date.
+pub const SNAPSHOT_LOCK: &str = "/v1/disks/{disk}/snapshots/{snapshot}/lock";
 /// Brings a disk back to a snapshot.
 pub const SNAPSHOT_ROLLBACK: &str = "/v1/disks/{disk}/snapshots/{snapshot}/rollback";
 /// All domains.

@@ -1,5 +1,6 @@
 //! The pool.
 
+use crate::Time;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -58,6 +59,19 @@ pub struct Pool {
     /// Long work under way.
     #[serde(default)]
     pub work: Vec<Work>,
+    /// What locks are judged by.
+    pub time: PoolTime,
+}
+
+/// The time that locks are judged by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PoolTime {
+    /// What the pool believes.
+    pub trusted: Time,
+    /// What the server's clock says.
+    pub clock: Time,
+    /// The clock is ahead by more than can be explained: no lock ends by it until it is confirmed.
+    pub in_doubt: bool,
 }
 
 /// Long work under way.

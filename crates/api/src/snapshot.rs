@@ -14,10 +14,15 @@ pub struct Snapshot {
     /// The snapshot's name, unique within its disk.
     #[schema(value_type = String, examples("monday"))]
     pub name: Name,
+    /// Its number: unique within its disk, and growing.
+    pub number: u64,
     /// The disk's size at that instant, in bytes.
     pub size_bytes: u64,
     /// The instant.
     pub created: Time,
+    /// Nobody can remove it before. Absent when it is not locked, or no longer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub locked_until: Option<Time>,
     /// Where clients read it: NBD URIs.
     #[schema(examples(json!(["nbd://127.0.0.1:10809/web@monday"])))]
     pub uris: Vec<String>,
@@ -34,6 +39,18 @@ pub struct SnapshotCreate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, examples("before-upgrade"))]
     pub name: Option<Name>,
+}
+
+/// A lock, which ends at an instant or so long from now: one of the two is given.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SnapshotLock {
+    /// The instant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Time>,
+    /// Seconds from now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub for_seconds: Option<u64>,
 }
 
 /// A disk to be made from a snapshot.

@@ -7,7 +7,7 @@ use crate::offline::Offline;
 use crate::table::facts;
 use crate::waiting::wait_for;
 use clap::{Args, Subcommand};
-use stonefold_api::{Checked, Pool as Info};
+use stonefold_api::{Checked, Pool as Info, PoolTime};
 use stonefold_types::{Error, Kind, Size};
 
 /// Look at the pool, and look after it
@@ -26,6 +26,11 @@ pub(crate) enum Pool {
     /// The server does this by itself, a minute or two after; segments that are only a little dead are left until
     /// more is. This does it now and more thoroughly. Clients go on meanwhile.
     Reclaim,
+    /// Take the server's clock for right, after you have looked at it; takes an admin
+    ///
+    /// Locks are judged by a time of the pool's own. When the clock is ahead of it by more than can be explained, that time stands
+    /// still ('pool status' says so), and no lock ends, until this.
+    ConfirmTime,
 }
 
 /// Which pool.
@@ -45,6 +50,7 @@ impl Pool {
             Pool::Check(place) => place.with(context, |context| check(context, false)),
             Pool::Scrub(place) => place.with(context, |context| check(context, true)),
             Pool::Reclaim => reclaim(context),
+            Pool::ConfirmTime => confirm_time(context),
         }
     }
 }
@@ -96,6 +102,7 @@ fn status(context: &Context) -> Result<(), Failure> {
             ("snapshots", pool.snapshots.to_string()),
             ("not yet folded", Size(pool.journal_bytes).to_string()),
             ("under way", work.join(", ")),
+            ("time", time_text(&pool.time)),
         ])
     })
 }
@@ -126,6 +133,21 @@ fn days_to_full(pool: &Info) -> String {
             format!("{days}, at {} a day", Size(rate.unsigned_abs()))
         }
     }
+}
+
+fn time_text(time: &PoolTime) -> String {
+    let (trusted, clock) = (time.trusted.to_seconds_text(), time.clock.to_seconds_text());
+    match time.in_doubt {
+        false => format!("{trusted} UTC"),
+        true => format!(
+            "{trusted} UTC; the server's clock says {clock} and is not believed: look at it, then 'stonefold pool confirm-time'"
+        ),
+    }
+}
+
+fn confirm_time(context: &Context) -> Result<(), Failure> {
+    let time = context.client()?.confirm_time()?;
+    context.answer(&time, || format!("the pool's time is {} UTC\n", time.trusted.to_seconds_text()))
 }
 
 fn reclaim(context: &Context) -> Result<(), Failure> {

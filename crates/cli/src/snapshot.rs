@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::table::{Table, count};
 use clap::Subcommand;
 use serde_json::json;
-use stonefold_api::{Diff, SnapshotCreate};
+use stonefold_api::{Diff, SnapshotCreate, SnapshotLock};
 use stonefold_types::{Error, Kind, Name, Size, SnapshotName};
 
 /// Take, list, remove and compare snapshots
@@ -38,6 +38,22 @@ pub(crate) enum Snapshot {
         #[arg(value_name = "DISK@NAME", required = true)]
         snapshots: Vec<SnapshotName>,
     },
+    /// Lock a snapshot until a date: nobody can remove it before, not even an admin
+    ///
+    /// A lock is never taken off or shortened, only extended; while it holds, neither the snapshot nor its disk nor
+    /// its domain's key can be removed. It is judged by a time of the pool's own, which a clock that jumps does not
+    /// move ('stonefold pool status').
+    #[command(after_help = "Examples:\n  \
+        stonefold snapshot lock web@monday --until 2027-01-31\n  \
+        stonefold snapshot lock web@monday --until 30d")]
+    Lock {
+        /// The snapshot
+        #[arg(value_name = "DISK@NAME")]
+        snapshot: SnapshotName,
+        /// A date (its end, in UTC), an instant as 2027-01-31T08:15:30Z, or a time from now: 12h, 30d, 8w
+        #[arg(long, value_name = "DATE", value_parser = until)]
+        until: SnapshotLock,
+    },
     /// Show which ranges differ between a snapshot and a later one, or now
     #[command(after_help = "Examples:\n  \
         stonefold snapshot diff web@monday web@tuesday\n  \
@@ -58,6 +74,7 @@ impl Snapshot {
             Snapshot::Create { disks, name } => create(context, disks, name),
             Snapshot::Ls { disk } => list(context, disk.as_ref()),
             Snapshot::Rm { snapshots } => remove(context, &snapshots),
+            Snapshot::Lock { snapshot, until } => lock(context, &snapshot, &until),
             Snapshot::Diff { from, to } => diff(context, &from, to),
         }
     }
@@ -71,16 +88,46 @@ fn create(context: &Context, disks: Vec<Name>, name: Option<Name>) -> Result<(),
 fn list(context: &Context, disk: Option<&Name>) -> Result<(), Failure> {
     let snapshots = context.client()?.snapshots(disk)?;
     context.answer(&snapshots, || {
-        let mut table = Table::new(&["NAME", "SIZE>", "TAKEN (UTC)"]);
+        let mut table = Table::new(&["NAME", "SIZE>", "TAKEN (UTC)", "LOCKED UNTIL (UTC)"]);
         for s in &snapshots {
             table.row([
                 format!("{}@{}", s.disk, s.name),
                 Size(s.size_bytes).to_string(),
                 s.created.to_seconds_text(),
+                s.locked_until.map_or("-".to_owned(), stonefold_api::Time::to_seconds_text),
             ]);
         }
         table.or("no snapshots; 'stonefold snapshot create DISK' takes one")
     })
+}
+
+/// A date is its end, so that a lock holds on the day that was named.
+fn until(text: &str) -> Result<SnapshotLock, String> {
+    let wrong = || {
+        let text = text.escape_debug();
+        format!(
+            "'{text}' is neither a date (2027-01-31), an instant (2027-01-31T08:15:30Z) nor a time from now (30d)"
+        )
+    };
+    let seconds_of = |unit: char| match unit {
+        'h' => Some(3600),
+        'd' => Some(86_400),
+        'w' => Some(7 * 86_400),
+        _ => None,
+    };
+    if let Some(seconds) = text.chars().last().and_then(seconds_of) {
+        let count: u64 = text[..text.len() - 1].parse().map_err(|_| wrong())?;
+        let for_seconds = Some(count.checked_mul(seconds).filter(|seconds| *seconds > 0).ok_or_else(wrong)?);
+        return Ok(SnapshotLock { until: None, for_seconds });
+    }
+    let text = if text.contains('T') { text.to_owned() } else { format!("{text}T23:59:59.999Z") };
+    Ok(SnapshotLock { until: Some(text.parse().map_err(|_| wrong())?), for_seconds: None })
+}
+
+fn lock(context: &Context, name: &SnapshotName, lock: &SnapshotLock) -> Result<(), Failure> {
+    let locked = context.client()?.lock_snapshot(name, lock)?;
+    let until = locked.locked_until.map_or("-".to_owned(), stonefold_api::Time::to_seconds_text);
+    context.answer(&locked, || format!("{name} is locked until {until} UTC\n"))
 }
 
 fn remove(context: &Context, snapshots: &[SnapshotName]) -> Result<(), Failure> {
@@ -113,4 +160,21 @@ fn diff_text(diff: &Diff) -> String {
     }
     let ranges = count(diff.ranges.len() as u64, "range");
     format!("{}{} in {ranges} differ {between}\n", table.text(), Size(diff.changed_bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn locks_are_read_as_dates_instants_and_times_from_now() {
+        let instant = |text: &str| until(text).unwrap().until.unwrap().to_string();
+        assert_eq!(instant("2027-01-31"), "2027-01-31T23:59:59.999Z");
+        assert_eq!(instant("2027-01-31T08:15:30Z"), "2027-01-31T08:15:30.000Z");
+        assert_eq!(until("30d").unwrap().for_seconds, Some(30 * 86_400));
+        assert_eq!(until("2w").unwrap().for_seconds, Some(14 * 86_400));
+        for bad in ["", "d", "0d", "30", "-3d", "30m", "99999999999999999d", "tomorrow", "2027-13-01", "é"] {
+            assert!(until(bad).is_err(), "{bad}");
+        }
+    }
 }

@@ -33,6 +33,10 @@ pub enum DocumentKind {
     Domains = 6,
     /// How full the pool has been.
     Growth = 7,
+    /// Some of a disk's snapshots.
+    SnapshotPage = 8,
+    /// Where some pages of a disk's snapshots are.
+    SnapshotDirectory = 9,
 }
 
 /// Wraps a body.

@@ -8,7 +8,7 @@
 //! base: 1, then disk id 8 · epoch 8 when 1
 //! folded lsn 8 · root entry 16 · mapped blocks 8 · next snapshot id 8 · reclaimed 8
 //! refs: changes · refs: deaths
-//! snapshots: count 4, each: id 8 · state 1 · name text · created 8 · size 8 · root entry 16 · mapped blocks 8 · refs: deaths
+//! directories: count 4, each a page ref · recent: count 4, each a record        both of [`crate::snapshots`]
 //! refs = count 4, each: object 8 · offset 4 · length 4 · addresses 4
 //! ```
 //! `folded lsn`: the journal's records up to and including this number are in `root` and in the snapshots; a
@@ -19,14 +19,16 @@
 //! *Epochs*: a disk's time is cut by its snapshots; the epoch that ends with a snapshot has its number. *Base*: the snapshot (disk
 //! and number) a clone began as; what was born in that epoch or before belongs to the other disk. *Changes*: sections of the
 //! [ledger](crate::ledger) that reclaim has not taken over. *Deaths*: sections about what died in the epochs after the snapshot before, up to this
-//! one, or up to now. *State* of a snapshot: 0 alive, 1 removed, and waiting for reclaim. *Reclaimed*: of a removed disk,
-//! blocks before this one were given back.
+//! one, or up to now. *Reclaimed*: of a removed disk, blocks before this one were given back.
+//!
+//! *Directories* name the pages that hold all but the *recent* snapshots, oldest first, so that a head is as short behind
+//! 100,000 snapshots as behind one. Every recent snapshot is younger than all that a directory names.
 
 use crate::bounds::{disk_size, epoch, lsn};
 use crate::document::{self, DocumentKind};
 use crate::domains::{compression, put_compression};
-use crate::entry::{ENTRY_BYTES, Entry};
-use crate::ledger::LedgerRef;
+use crate::ledger::{LedgerRef, put_refs, refs};
+use crate::snapshots::{Commit, PageRef, SnapshotRecord, commit, list, put_commit, put_list};
 use crate::wire::{Reader, Writer};
 use stonefold_types::{DiskSettings, Durability, Name, Result, SnapshotName};
 
@@ -66,8 +68,10 @@ pub struct Head {
     pub changes: Vec<LedgerRef>,
     /// What died since the newest snapshot and is held by one.
     pub deaths: Vec<LedgerRef>,
-    /// Oldest first.
-    pub snapshots: Vec<SnapshotRecord>,
+    /// Where all snapshots but the recent ones are, oldest first.
+    pub directories: Vec<PageRef>,
+    /// The newest snapshots, oldest first.
+    pub recent: Vec<SnapshotRecord>,
 }
 
 /// The snapshot that a clone began as.
@@ -77,34 +81,6 @@ pub struct Base {
     pub disk: u64,
     /// The snapshot's number; what was born later is the clone's own.
     pub epoch: u64,
-}
-
-/// A map's root and what it maps.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Commit {
-    /// The map's top node, or a hole.
-    pub root: Entry,
-    /// Blocks mapped below it.
-    pub mapped_blocks: u64,
-}
-
-/// A snapshot, materialised.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SnapshotRecord {
-    /// Unique in its disk, growing.
-    pub id: u64,
-    /// Removed, and waiting for reclaim.
-    pub removed: bool,
-    /// Unique in its disk.
-    pub name: Name,
-    /// Nanoseconds since 1970.
-    pub created: u64,
-    /// The disk's size then.
-    pub size_bytes: u64,
-    /// What it held.
-    pub commit: Commit,
-    /// What died between the snapshot before it and this one, and is held by an earlier one.
-    pub deaths: Vec<LedgerRef>,
 }
 
 impl Head {
@@ -133,16 +109,7 @@ impl Head {
         body.u64(self.reclaimed);
         put_refs(&mut body, &self.changes);
         put_refs(&mut body, &self.deaths);
-        body.u32(self.snapshots.len() as u32);
-        for snapshot in &self.snapshots {
-            body.u64(snapshot.id);
-            body.u8(snapshot.removed.into());
-            body.text(snapshot.name.as_str());
-            body.u64(snapshot.created);
-            body.u64(snapshot.size_bytes);
-            put_commit(&mut body, &snapshot.commit);
-            put_refs(&mut body, &snapshot.deaths);
-        }
+        put_list(&mut body, &self.directories, &self.recent);
         document::seal(DocumentKind::Head, VERSION, &body)
     }
 
@@ -150,7 +117,7 @@ impl Head {
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let (_, body) = document::open(bytes, DocumentKind::Head, VERSION)?;
         let mut reader = Reader::new(body, "a disk's head");
-        let head = Head {
+        let mut head = Head {
             id: reader.u64()?,
             domain: reader.u16()?,
             name: Name::new(reader.text()?)?,
@@ -165,8 +132,10 @@ impl Head {
             reclaimed: reader.u64()?,
             changes: refs(&mut reader)?,
             deaths: refs(&mut reader)?,
-            snapshots: snapshots(&mut reader)?,
+            directories: Vec::new(),
+            recent: Vec::new(),
         };
+        (head.directories, head.recent) = list(&mut reader)?;
         reader.end()?;
         Ok(head)
     }
@@ -215,57 +184,10 @@ fn base(reader: &mut Reader<'_>) -> Result<Option<Base>> {
     }
 }
 
-fn put_refs(body: &mut Vec<u8>, refs: &[LedgerRef]) {
-    body.u32(refs.len() as u32);
-    for at in refs {
-        body.u64(at.id);
-        body.u32(at.offset);
-        body.u32(at.length);
-        body.u32(at.addresses);
-    }
-}
-
-fn refs(reader: &mut Reader<'_>) -> Result<Vec<LedgerRef>> {
-    let count = reader.u32()?;
-    let mut refs = Vec::new();
-    for _ in 0..count {
-        let (id, offset, length, addresses) = (reader.u64()?, reader.u32()?, reader.u32()?, reader.u32()?);
-        refs.push(LedgerRef { id, offset, length, addresses });
-    }
-    Ok(refs)
-}
-
-fn put_commit(body: &mut Vec<u8>, commit: &Commit) {
-    body.put(&commit.root.encode());
-    body.u64(commit.mapped_blocks);
-}
-
-fn commit(reader: &mut Reader<'_>) -> Result<Commit> {
-    let root = reader.bytes(ENTRY_BYTES)?.try_into().expect("16 bytes");
-    Ok(Commit { root: Entry::decode(root), mapped_blocks: reader.u64()? })
-}
-
-fn snapshots(reader: &mut Reader<'_>) -> Result<Vec<SnapshotRecord>> {
-    let count = reader.u32()?;
-    let mut snapshots = Vec::new();
-    for _ in 0..count {
-        snapshots.push(SnapshotRecord {
-            id: epoch(reader)?,
-            removed: reader.u8()? != 0,
-            name: Name::new(reader.text()?)?,
-            created: reader.u64()?,
-            size_bytes: disk_size(reader)?,
-            commit: commit(reader)?,
-            deaths: refs(reader)?,
-        });
-    }
-    Ok(snapshots)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::entry::{Hint, SegmentId};
+    use crate::entry::{Entry, Hint, SegmentId};
     use stonefold_types::Compression;
 
     #[test]
@@ -294,16 +216,24 @@ mod tests {
             reclaimed: 77,
             changes: vec![at(1), at(2)],
             deaths: vec![at(3)],
-            snapshots: vec![SnapshotRecord {
+            directories: vec![PageRef { number: 9, first: 2, last: 6, records: 3 }],
+            recent: vec![SnapshotRecord {
                 id: 7,
                 removed: true,
                 name: name("mon"),
                 created: 4,
                 size_bytes: 1 << 20,
+                locked_until: 0,
                 commit,
                 deaths: vec![at(4), at(5)],
             }],
         };
         assert_eq!(Head::decode(&head.encode()).unwrap(), head);
+        let disordered =
+            Head { directories: vec![PageRef { number: 9, first: 2, last: 7, records: 3 }], ..head };
+        assert!(
+            Head::decode(&disordered.encode()).is_err(),
+            "a recent snapshot is younger than all in pages"
+        );
     }
 }

@@ -172,6 +172,27 @@ impl LedgerBuilder {
     }
 }
 
+/// As heads and pages of snapshots hold them.
+pub(crate) fn put_refs(body: &mut Vec<u8>, refs: &[LedgerRef]) {
+    body.u32(refs.len() as u32);
+    for at in refs {
+        body.u64(at.id);
+        body.u32(at.offset);
+        body.u32(at.length);
+        body.u32(at.addresses);
+    }
+}
+
+pub(crate) fn refs(reader: &mut Reader<'_>) -> Result<Vec<LedgerRef>> {
+    let count = reader.u32()?;
+    let mut refs = Vec::new();
+    for _ in 0..count {
+        let (id, offset, length, addresses) = (reader.u64()?, reader.u32()?, reader.u32()?, reader.u32()?);
+        refs.push(LedgerRef { id, offset, length, addresses });
+    }
+    Ok(refs)
+}
+
 fn open(section: &[u8], id: u64, kind: u8) -> Result<Reader<'_>> {
     let wrong = |why: &str| Error::new(Kind::Corrupt, format!("a section of ledger {id:011x} {why}"));
     let (check, rest) = section.split_first_chunk::<CHECK>().ok_or_else(|| wrong("is cut short"))?;

@@ -16,6 +16,7 @@
 //! | [`ledger`] | what a round of the fold added to maps and took from them | object `ledger/…` |
 //! | [`account`] | how often each block is referred to | objects `account/…`, `accounts` |
 //! | [`document`], [`head`], [`pool`], [`tokens`], [`qos`], [`domains`], [`growth`] | small mutable records | objects `head/…`, `gone/…`, `pool`, `tokens`, `qos`, `domains`, `growth` |
+//! | [`snapshots`] | a disk's snapshots, in pages | objects `snapshots/…` |
 //! | [`seal`] | which key seals what, and how it is made | nowhere: keys are derived |
 //! | [`export`] | a domain's keys as a text to be locked away | wherever its owner keeps it |
 
@@ -37,5 +38,6 @@ pub mod qos;
 pub mod record;
 pub mod seal;
 pub mod segment;
+pub mod snapshots;
 pub mod tokens;
 mod wire;

@@ -9,6 +9,7 @@
 //!   4 unmark    snapshot id 8
 //!   5 resize    size 8
 //!   6 sealed    block 8 · blocks 8 · data (blocks × 4 KiB), sealed · tag 16
+//!   7 lock      snapshot id 8 · until 8
 //! ```
 //! A *lsn* numbers every record of a pool's gateway in the order in which they took effect, across journals.
 //! A mark of several disks is several records in one chunk, which is whole or absent: one instant.
@@ -71,6 +72,13 @@ pub enum Change<'a> {
     Unmark {
         /// Its id.
         snapshot: u64,
+    },
+    /// A snapshot was locked.
+    Lock {
+        /// Its id.
+        snapshot: u64,
+        /// Nanoseconds since 1970, by trusted time.
+        until: u64,
     },
     /// The disk has a new size.
     Resize {
@@ -166,6 +174,11 @@ impl Record<'_> {
                 self.begin(4, out);
                 out.u64(*snapshot);
             }
+            Change::Lock { snapshot, until } => {
+                self.begin(7, out);
+                out.u64(*snapshot);
+                out.u64(*until);
+            }
             Change::Resize { size_bytes } => {
                 self.begin(5, out);
                 out.u64(*size_bytes);
@@ -230,6 +243,7 @@ impl<'a> Records<'a> {
                 let sealed = data(reader, blocks, TAG_BYTES)?;
                 Change::Sealed(SealedWrite { block, blocks, domain, key_version, sealed })
             }
+            7 => Change::Lock { snapshot: epoch(reader)?, until: reader.u64()? },
             other => return Err(reader.malformed(&format!("record kind {other}"))),
         };
         Ok(Record { disk, change })
@@ -265,6 +279,7 @@ mod tests {
             Change::Zero { block: 4, blocks: 1 << 30 },
             Change::Mark { snapshot: 1, created: 2, size_bytes: 3, name },
             Change::Unmark { snapshot: 1 },
+            Change::Lock { snapshot: 1, until: 9 },
             Change::Resize { size_bytes: 8192 },
         ]
         .map(|change| Record { disk: 77, change });

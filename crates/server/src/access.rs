@@ -105,7 +105,7 @@ fn needed(method: &Method, path: &str) -> Role {
     let keys =
         path == paths::MASTER_KEY || path.starts_with(paths::DOMAINS) && !matches!(*method, Method::PATCH);
     match *method {
-        _ if tokens => Role::Admin,
+        _ if tokens || path == paths::POOL_CONFIRM_TIME => Role::Admin,
         Method::GET | Method::HEAD | Method::OPTIONS => Role::Viewer,
         _ if keys => Role::Admin,
         _ => Role::Operator,
@@ -122,6 +122,7 @@ mod tests {
             (Method::GET, paths::DISKS, Role::Viewer),
             (Method::HEAD, paths::METRICS, Role::Viewer),
             (Method::POST, paths::DISKS, Role::Operator),
+            (Method::POST, paths::POOL_CONFIRM_TIME, Role::Admin),
             (Method::DELETE, "/v1/disks/web", Role::Operator),
             (Method::PATCH, paths::CACHE, Role::Operator),
             (Method::GET, paths::DOMAINS, Role::Viewer),

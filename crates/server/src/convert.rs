@@ -2,7 +2,8 @@
 
 use crate::doors::{Door, export_uri};
 use stonefold_api::{
-    Cache, Checked, Disk, DiskIo, DiskUsage, Latencies, Latency, Pool, Reclaimed, Snapshot, Time, Work,
+    Cache, Checked, Disk, DiskIo, DiskUsage, Latencies, Latency, Pool, PoolTime, Reclaimed, Snapshot, Time,
+    Work,
 };
 use stonefold_store::{DiskInfo, PoolStatus, SnapshotInfo, Usage};
 use stonefold_types::{BLOCK_BYTES, ExportName};
@@ -62,9 +63,16 @@ pub(crate) fn snapshot(info: SnapshotInfo, doors: &[Door]) -> Snapshot {
         uris: uris(doors, &ExportName::Snapshot(info.name.clone())),
         disk: info.name.disk,
         name: info.name.snapshot,
+        number: info.number,
         size_bytes: info.size_bytes,
         created: Time::from_nanos(info.created),
+        locked_until: info.locked_until.map(Time::from_nanos),
     }
+}
+
+pub(crate) fn time(time: &stonefold_store::TimeStatus) -> PoolTime {
+    let (trusted, clock) = (Time::from_nanos(time.trusted), Time::from_nanos(time.wall));
+    PoolTime { trusted, clock, in_doubt: time.in_doubt }
 }
 
 pub(crate) fn pool(status: &PoolStatus) -> Pool {
@@ -92,6 +100,7 @@ pub(crate) fn pool(status: &PoolStatus) -> Pool {
         live_bytes: status.live_bytes,
         dead_bytes: status.dead_bytes,
         work: status.work.iter().map(work).collect(),
+        time: time(&status.time),
     }
 }
 

@@ -137,7 +137,8 @@ async fn access(config: &Config, store: &Store) -> Result<Arc<Access>> {
 }
 
 fn options(config: &Config, keys: Keys) -> Options {
-    Options { cache_bytes: config.cache_bytes, journal_bytes_max: config.journal_bytes_max, keys }
+    let (cache_bytes, journal_bytes_max) = (config.cache_bytes, config.journal_bytes_max);
+    Options { cache_bytes, journal_bytes_max, keys, ..Options::default() }
 }
 
 /// One core is the data thread's; the fold's jobs get the others.

@@ -89,6 +89,10 @@ fn snapshots_are_taken_together_compared_cloned_and_brought_back() {
     assert_eq!(taken.len(), 2);
     assert_eq!(taken[0].created, taken[1].created);
     assert_eq!(client.snapshots(Some(&name("db"))).unwrap().len(), 1);
+    assert_eq!(
+        client.snapshots(None).unwrap().iter().map(|s| s.disk.as_str()).collect::<Vec<_>>(),
+        ["db", "web"]
+    );
     assert_eq!(client.snapshot(&snapshot("web@monday")).unwrap().name, name("monday"));
 
     let diff = client.diff(&snapshot("web@monday"), None).unwrap();

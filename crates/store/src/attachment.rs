@@ -39,11 +39,7 @@ impl Drop for Hold {
         let mut state = self.disk.state.lock();
         match self.view {
             View::Now => state.clients -= 1,
-            View::Snapshot(id) => {
-                if let Some(snapshot) = state.snapshots.iter_mut().find(|s| s.id == id) {
-                    snapshot.readers -= 1;
-                }
-            }
+            View::Snapshot(id) => state.snapshots.drop_reader(id),
         }
     }
 }

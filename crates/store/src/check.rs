@@ -11,6 +11,7 @@
 
 mod counted;
 
+use crate::pages;
 use crate::planted;
 use crate::reclaim;
 use crate::releases::Future;
@@ -111,6 +112,7 @@ impl Store {
         }
         let all: u64 = walk.reached.values().map(|bits| bits.iter().count() as u64).sum();
         checked.blocks = all - checked.nodes;
+        pages::check(self, heal, &mut checked).await?;
         self.compare_accounts(&walk, &untold, &mut checked).await?;
         if !walk.damaged.is_empty() {
             self.tell_affected(&trees, &walk, &mut checked).await?;
@@ -148,7 +150,7 @@ impl Store {
             if !gone || future.stays(disk) {
                 trees.push(Tree { name: name.clone(), root: state.commit.root });
             }
-            for snapshot in &state.snapshots {
+            for snapshot in state.snapshots.iter() {
                 let stays = (!snapshot.removed && !gone) || future.holds(disk, snapshot.id);
                 let Some(commit) = snapshot.commit.filter(|_| stays) else { continue };
                 checked.snapshots += u64::from(!snapshot.removed);

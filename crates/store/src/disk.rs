@@ -9,6 +9,7 @@ use crate::overlay::{Blocks, Layer, Part, resolve};
 use crate::planted;
 use crate::qos::Flow;
 use crate::reserve::Refusal;
+use crate::snapshot::{Snapshot, Snapshots};
 use crate::usage::Usage;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -17,8 +18,9 @@ use std::sync::atomic::AtomicU64;
 use stonefold_engine::{Key, Version};
 use stonefold_env::WallNanos;
 use stonefold_format::entry::Entry;
-use stonefold_format::head::{Base, Commit, Head, SnapshotRecord};
+use stonefold_format::head::{Base, Head};
 use stonefold_format::ledger::LedgerRef;
+use stonefold_format::snapshots::Commit;
 use stonefold_types::{BLOCK_BYTES, DiskSettings, Error, Kind, Name, Result, SnapshotName};
 
 /// One disk.
@@ -95,8 +97,7 @@ pub(crate) struct State {
     pub(crate) active: Layer,
     /// Oldest first.
     pub(crate) frozen: VecDeque<Arc<Layer>>,
-    /// Oldest first; also those that were removed and wait for reclaim.
-    pub(crate) snapshots: Vec<Snapshot>,
+    pub(crate) snapshots: Snapshots,
     pub(crate) next_snapshot_id: u64,
     /// Attached writable clients.
     pub(crate) clients: usize,
@@ -112,25 +113,6 @@ pub(crate) struct State {
     pub(crate) damaged: Option<Error>,
 }
 
-/// A snapshot.
-#[derive(Clone)]
-pub(crate) struct Snapshot {
-    pub(crate) id: u64,
-    pub(crate) name: Name,
-    pub(crate) created: WallNanos,
-    pub(crate) size_bytes: u64,
-    /// What it holds, once the fold has reached it.
-    pub(crate) commit: Option<Commit>,
-    /// What died between the snapshot before it and this one, and is held by an earlier one.
-    pub(crate) deaths: Vec<LedgerRef>,
-    /// Removed: nobody can see it, and reclaim will take it away.
-    pub(crate) removed: bool,
-    /// Attached readers.
-    pub(crate) readers: usize,
-    /// Clones being made of it: reclaim must wait for them.
-    pub(crate) held: usize,
-}
-
 /// What of a disk is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum View {
@@ -142,8 +124,7 @@ pub(crate) enum View {
 
 impl Disk {
     /// A disk as its head describes it.
-    pub(crate) fn from_head(key: Key, head: Head, version: Version) -> Arc<Self> {
-        let snapshots = head.snapshots.iter().map(Snapshot::from_record).collect();
+    pub(crate) fn from_head(key: Key, head: Head, version: Version, snapshots: Snapshots) -> Arc<Self> {
         Arc::new(Disk {
             id: head.id,
             domain: head.domain,
@@ -202,35 +183,13 @@ impl Disk {
             reclaimed: state.reclaimed,
             changes: state.changes.clone(),
             deaths: state.deaths.clone(),
-            snapshots: state
+            directories: state.snapshots.list.directories(),
+            recent: state
                 .snapshots
-                .iter()
+                .within(state.snapshots.list.paged_up_to() + 1..)
                 .filter_map(|s| s.commit.map(|commit| s.record(commit)))
                 .collect(),
         }
-    }
-}
-
-impl Snapshot {
-    fn from_record(record: &SnapshotRecord) -> Self {
-        Snapshot {
-            id: record.id,
-            name: record.name.clone(),
-            created: record.created,
-            size_bytes: record.size_bytes,
-            commit: Some(record.commit),
-            deaths: record.deaths.clone(),
-            removed: record.removed,
-            readers: 0,
-            held: 0,
-        }
-    }
-
-    /// As it is stored.
-    pub(crate) fn record(&self, commit: Commit) -> SnapshotRecord {
-        let (name, created, size_bytes) = (self.name.clone(), self.created, self.size_bytes);
-        let (id, removed, deaths) = (self.id, self.removed, self.deaths.clone());
-        SnapshotRecord { id, removed, name, created, size_bytes, commit, deaths }
     }
 }
 
@@ -271,12 +230,14 @@ impl State {
         layers.chain([self.active.first_lsn]).flatten().min()
     }
 
-    /// Those that were not removed, oldest first.
-    pub(crate) fn live_snapshots(&self) -> impl DoubleEndedIterator<Item = &Snapshot> {
-        self.snapshots.iter().filter(|s| !s.removed)
+    /// What was born up to here and died in `epoch` is held: by the newest snapshot that ended before, or by what the disk
+    /// was cloned from.
+    pub(crate) fn held_in(&self, epoch: u64) -> u64 {
+        let base = self.base.map_or(0, |base| base.epoch);
+        epoch.checked_sub(1).and_then(|before| self.snapshots.newest_up_to(before)).unwrap_or(base)
     }
 
-    /// Takes over what was stored of a head.
+    /// Takes over what was stored of a head, but for its snapshots.
     pub(crate) fn adopt(&mut self, head: &Head) {
         self.settings = head.settings.clone();
         self.folded_size_bytes = head.size_bytes;
@@ -286,29 +247,23 @@ impl State {
         self.reclaimed = head.reclaimed;
         self.changes.clone_from(&head.changes);
         self.deaths.clone_from(&head.deaths);
-        let stored = |id: u64| {
-            let at = head.snapshots.binary_search_by_key(&id, |record| record.id);
-            at.ok().map(|at| &head.snapshots[at])
-        };
-        // What is not materialised is in no head yet.
-        self.snapshots.retain(|s| s.commit.is_none() || stored(s.id).is_some());
-        for snapshot in &mut self.snapshots {
-            if let Some(record) = stored(snapshot.id) {
-                snapshot.commit = Some(record.commit);
-                snapshot.deaths.clone_from(&record.deaths);
-            }
-        }
     }
 
     pub(crate) fn snapshot(&self, id: u64) -> Option<&Snapshot> {
-        self.snapshots.iter().find(|s| s.id == id)
+        self.snapshots.get(id)
     }
 
     /// By name.
     pub(crate) fn snapshot_named(&self, disk: &Name, name: &Name) -> Result<&Snapshot> {
-        self.live_snapshots().find(|s| s.name == *name).ok_or_else(|| {
-            Error::new(Kind::NotFound, format!("snapshot '{disk}@{name}' does not exist"))
-                .remedy(format!("'stonefold snapshot ls {disk}' names those that do"))
+        self.snapshots.named(name).ok_or_else(|| match self.snapshots.list.lost().next() {
+            None => Error::new(Kind::NotFound, format!("snapshot '{disk}@{name}' does not exist"))
+                .remedy(format!("'stonefold snapshot ls {disk}' names those that do")),
+            Some((_, why)) => {
+                let lost: u64 = self.snapshots.list.lost().map(|(at, _)| u64::from(at.records)).sum();
+                why.clone().context(format!(
+                    "snapshot '{disk}@{name}' is none that can be read, and {lost} of disk '{disk}' cannot"
+                ))
+            }
         })
     }
 

@@ -7,11 +7,13 @@ use crate::heads::{gone_key, head_key};
 use crate::overlay::Source;
 use crate::planted;
 use crate::reserve::promised_to;
+use crate::snapshot::Snapshots;
 use crate::status::DiskInfo;
 use crate::store::Store;
 use std::sync::Arc;
-use stonefold_format::head::{Base, Commit, Head};
+use stonefold_format::head::{Base, Head};
 use stonefold_format::record::{Change, Record};
+use stonefold_format::snapshots::Commit;
 use stonefold_types::{
     BLOCK_BYTES, DISK_BYTES_MAX, DiskSettings, Error, ExportName, Kind, Name, Result, Size, SnapshotName,
 };
@@ -80,7 +82,8 @@ impl Store {
             reclaimed: 0,
             changes: Vec::new(),
             deaths: Vec::new(),
-            snapshots: Vec::new(),
+            directories: Vec::new(),
+            recent: Vec::new(),
         };
         let (key, bytes) = (head_key(name), head.encode());
         let version = match self.engine.put_new(&key, bytes.clone().into()).await {
@@ -96,7 +99,7 @@ impl Store {
                 _ => return Err(error.context(format!("creating disk '{name}'"))),
             },
         };
-        let disk = Disk::from_head(key, head, version);
+        let disk = Disk::from_head(key, head, version, Snapshots::default());
         let class = disk.state.lock().settings.qos.clone();
         self.qos.assign(&disk.flow, class.as_str());
         self.disks.lock().insert(name.clone(), disk.clone());
@@ -193,6 +196,7 @@ impl Store {
         }
         {
             let mut state = disk.state.lock();
+            self.check_none_locked(&disk, &state)?;
             check_removable(&disk.name, &state)?;
             state.barred = Some(Error::new(Kind::NotFound, format!("disk '{name}' has been removed")));
         }
@@ -229,7 +233,10 @@ impl Store {
         let key = gone_key(disk.id);
         let mut stored = disk.head.lock().await;
         self.settle_doubt(disk, &mut stored).await.map_err(|error| (error, Done::No))?;
-        let head = disk.head(&disk.state.lock());
+        let (head, snapshots) = {
+            let state = disk.state.lock();
+            (disk.head(&state), state.snapshots.of_gone())
+        };
         let bytes = head.encode();
         let version = match self.engine.put_new(&key, bytes.clone().into()).await {
             Ok(version) => version,
@@ -247,7 +254,7 @@ impl Store {
                 _ => return Err((error, Done::Perhaps)),
             }
         }
-        Ok(Disk::from_head(key, head, version))
+        Ok(Disk::from_head(key, head, version, snapshots))
     }
 
     /// Fails unless the disk's domain is open.
@@ -269,9 +276,7 @@ impl Store {
             }
             ExportName::Snapshot(name) => {
                 let id = state.snapshot_named(&name.disk, &name.snapshot)?.id;
-                let snapshot =
-                    state.snapshots.iter_mut().find(|s| s.id == id).expect("found by name just now");
-                snapshot.readers += 1;
+                state.snapshots.add_reader(id);
                 View::Snapshot(id)
             }
         };
@@ -292,7 +297,7 @@ enum Done {
 
 /// Fails with `Busy` while a client is attached to the disk or to one of its snapshots.
 pub(crate) fn check_idle(name: &Name, state: &State) -> Result<()> {
-    let clients = state.clients + state.snapshots.iter().map(|s| s.readers).sum::<usize>();
+    let clients = state.clients + state.snapshots.readers();
     if clients == 0 {
         return Ok(());
     }
@@ -306,13 +311,16 @@ fn check_removable(name: &Name, state: &State) -> Result<()> {
         state.check_not_barred()?;
     }
     check_idle(name, state)?;
-    let snapshots = state.live_snapshots().count();
+    if let Some((_, why)) = state.snapshots.list.lost().next() {
+        return Err(why.clone().context(format!("disk '{name}' has snapshots that cannot be read")));
+    }
+    let snapshots = state.snapshots.live();
     if snapshots > 0 {
         let what = format!("disk '{name}' has {snapshots} snapshots");
         return Err(Error::new(Kind::Busy, what).remedy("remove its snapshots first"));
     }
     // Also of a snapshot that was removed meanwhile: nothing else says yet that the clone will need what it held.
-    let clones = state.snapshots.iter().map(|s| s.held).sum::<usize>();
+    let clones = state.snapshots.held();
     if clones > 0 && !planted::is("clone-under-way-not-asked") {
         let what = format!("{clones} clones of disk '{name}' are being made");
         return Err(Error::new(Kind::Busy, what)

@@ -8,7 +8,7 @@
 use crate::ailing;
 use crate::dedupe::{Dedupe, Fresh};
 use crate::disk::{Disk, State};
-use crate::ledger::{self, Held};
+use crate::ledger::{self, Gaps};
 use crate::map::{Run, Update};
 use crate::overlay::{Layer, Source};
 use crate::pack::{self, Content, Packed, Piece, Seen};
@@ -22,8 +22,9 @@ use std::sync::atomic::Ordering;
 use stonefold_env::Env;
 use stonefold_format::entry::Entry;
 use stonefold_format::fingerprint::{Fingerprint, FingerprintKey};
-use stonefold_format::head::{Commit, Head, SnapshotRecord};
+use stonefold_format::head::Head;
 use stonefold_format::ledger::{Changes, Deaths, LedgerBuilder, LedgerRef};
+use stonefold_format::snapshots::Commit;
 use stonefold_types::{DiskSettings, Error, Result};
 
 /// Data handed to a worker at one time, in bytes: a few milliseconds of compressing.
@@ -396,15 +397,14 @@ async fn map_layer(store: &Store, packer: &Packer, part: &mut Part, layer: usize
     let epoch = part.layers[layer].epoch;
     let (commit, held) = {
         let state = part.disk.state.lock();
-        let snapshots = state.snapshots.iter().map(|s| s.id);
-        (state.commit, Held::new(state.base.map(|base| base.epoch), snapshots))
+        (state.commit, state.held_in(epoch))
     };
     let commit = part.commits.last().copied().unwrap_or(commit);
     part.runs[layer].sort_unstable_by_key(|run| run.blocks.start);
     let (segments, owner) = (&store.segments, part.disk.id);
     let update = Update { segments, packer, owner, epoch, tally: Mutex::default() };
     part.commits.push(update.apply(&commit, &part.runs[layer]).await?);
-    let deaths = held.settle(update.tally.into_inner(), epoch, &mut part.changes);
+    let deaths = ledger::settle(update.tally.into_inner(), held, &mut part.changes);
     if !deaths.is_empty() {
         part.deaths.push((epoch, deaths));
     }
@@ -420,10 +420,8 @@ async fn commit(store: &Store, part: &Part) -> Result<()> {
     let newest = *part.commits.last().expect("a commit for each layer");
     let last_lsn = part.layers.iter().map(|layer| layer.last_lsn).max().unwrap_or(0);
     let last_lsn = if planted::is("folded-too-high") { store.journal.next_lsn() - 1 } else { last_lsn };
-    let marked = || {
-        let ends = part.layers.iter().zip(&part.commits);
-        ends.filter_map(|(layer, commit)| layer.ends_with.map(|id| (id, *commit)))
-    };
+    let gaps = gaps(part);
+    let edit = gaps.marked.into_iter().map(|record| (record.id, Some(record))).collect();
     let adopt = |state: &mut State| {
         for layer in &part.layers {
             let oldest = state.frozen.pop_front().expect("the layers of a round stay until it ends");
@@ -432,22 +430,26 @@ async fn commit(store: &Store, part: &Part) -> Result<()> {
         state.folds += 1;
         (state.ailing, state.damaged) = (None, None);
     };
-    let draft = |head: &mut Head, state: &State| {
+    let draft = |head: &mut Head, _: &State| {
         head.commit = newest;
         head.folded_lsn = head.folded_lsn.max(last_lsn);
         let mut sizes = part.layers.iter().filter_map(|layer| layer.size_bytes);
         let size = if planted::is("resize-first-wins") { sizes.next() } else { sizes.next_back() };
         head.size_bytes = size.unwrap_or(head.size_bytes);
-        for (id, commit) in marked() {
-            let Some(snapshot) = state.snapshot(id) else { continue };
-            // The gap that was open until now ends with it.
-            let deaths = std::mem::take(&mut head.deaths);
-            head.snapshots.push(SnapshotRecord { deaths, ..snapshot.record(commit) });
-        }
         head.changes.extend_from_slice(&part.changes_at);
-        part.deaths_at.iter().for_each(|(epoch, refs)| ledger::add_deaths(head, *epoch, refs));
+        head.deaths = gaps.open;
     };
-    store.change_head(&part.disk, draft, adopt).await?;
+    store.change_snapshots(&part.disk, edit, draft, adopt).await?;
     store.budget.give(part.layers.iter().map(|layer| layer.budget_bytes).sum());
     Ok(())
+}
+
+/// The snapshots that the layers end with, and what died before each.
+fn gaps(part: &Part) -> Gaps {
+    let state = part.disk.state.lock();
+    let ends = part.layers.iter().zip(&part.commits);
+    let marked = ends.filter_map(|(layer, commit)| Some(state.snapshot(layer.ends_with?)?.record(*commit)));
+    let mut gaps = Gaps::new(marked.collect(), state.deaths.clone());
+    part.deaths_at.iter().for_each(|(epoch, refs)| gaps.add(*epoch, refs));
+    gaps
 }

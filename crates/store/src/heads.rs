@@ -4,6 +4,8 @@
 //! what is stored is read back, and while that fails too, nothing more is stored over the doubt.
 
 use crate::disk::{Disk, State, StoredHead};
+use crate::pages::{self, Edit, Next};
+use crate::planted;
 use crate::store::Store;
 use std::sync::Arc;
 use stonefold_engine::Key;
@@ -37,10 +39,46 @@ impl Store {
     }
 
     /// Stores a disk's head as `draft` changes it, then takes it over in memory, with what `adopt` changes beside it.
-    /// On failure nothing is changed. Who drops it leaves the head in doubt, for the next swap to settle.
+    /// On failure nothing is changed. Who drops it leaves the head in doubt, for the next swap to settle. Its snapshots stay
+    /// as they are.
     pub(crate) async fn change_head(
         &self,
         disk: &Arc<Disk>,
+        draft: impl FnOnce(&mut Head, &State),
+        adopt: impl FnOnce(&mut State),
+    ) -> Result<()> {
+        self.swap_head(disk, None, draft, adopt).await
+    }
+
+    /// As [`change_head`](Self::change_head), with some of the disk's snapshots changed by the same swap. The caller holds
+    /// the fold's lock.
+    pub(crate) async fn change_snapshots(
+        &self,
+        disk: &Arc<Disk>,
+        edit: Edit,
+        draft: impl FnOnce(&mut Head, &State),
+        adopt: impl FnOnce(&mut State),
+    ) -> Result<()> {
+        debug_assert!(self.folding.try_lock().is_err(), "a list changes under the fold's lock");
+        let next = pages::put(self, disk, edit).await?;
+        let (fresh, replaced) = (next.fresh.clone(), next.replaced.clone());
+        if planted::is("page-freed-early") {
+            pages::forget(self, &replaced).await;
+        }
+        let swapped = self.swap_head(disk, Some(next), draft, adopt).await;
+        match &swapped {
+            Ok(()) => pages::forget(self, &replaced).await,
+            // Unless the head that names them may be stored all the same.
+            Err(_) if disk.head.lock().await.in_doubt.is_none() => pages::forget(self, &fresh).await,
+            Err(_) => {}
+        }
+        swapped
+    }
+
+    async fn swap_head(
+        &self,
+        disk: &Arc<Disk>,
+        next: Option<Next>,
         draft: impl FnOnce(&mut Head, &State),
         adopt: impl FnOnce(&mut State),
     ) -> Result<()> {
@@ -57,6 +95,10 @@ impl Store {
                 return Err(Error::new(Kind::Busy, what).remedy("remove it again"));
             }
             let mut head = disk.head(&state);
+            if let Some(next) = &next {
+                head.directories = next.list.directories();
+                head.recent.clone_from(&next.recent);
+            }
             draft(&mut head, &state);
             let bytes = head.encode();
             (head, bytes)
@@ -78,6 +120,9 @@ impl Store {
         (stored.in_doubt, stored.ahead) = (None, false);
         let mut state = disk.state.lock();
         state.adopt(&head);
+        if let Some(next) = next {
+            state.snapshots.adopt(next);
+        }
         adopt(&mut state);
         Ok(())
     }

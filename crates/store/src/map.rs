@@ -14,8 +14,8 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use stonefold_format::entry::Entry;
 use stonefold_format::frame;
-use stonefold_format::head::Commit;
 use stonefold_format::node::{NODE_SHIFT, NODE_WAYS, Node};
+use stonefold_format::snapshots::Commit;
 use stonefold_types::{Compression, Error, Kind, Result};
 
 /// The level of the top node; leaves have level 0.

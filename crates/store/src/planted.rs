@@ -51,6 +51,14 @@ pub const BUGS: &[(&str, &str)] = &[
     ("clone-under-way-not-asked", "a disk is removed although a clone of it is being made"),
     ("rollback-not-young", "what a rollback has written so far is taken for leftovers"),
     ("removed-twice", "a second removal takes what it finds under the name"),
+    ("page-put-late", "a head names pages of snapshots that are still being put"),
+    ("page-freed-early", "a page of snapshots is deleted before a head names the one in its place"),
+    ("page-not-renewed", "the removal of a snapshot does not reach its page"),
+    ("gap-not-joined", "what died before a removed snapshot is forgotten with it"),
+    ("wall-clock-believed", "an opening takes the wall clock's word for any time"),
+    ("locks-by-wall-clock", "locks are judged by the wall clock"),
+    ("lock-not-asked", "a locked snapshot can be removed"),
+    ("lock-not-journaled", "a lock is forgotten in a crash"),
     ("resolve-drops-gap", "a read takes the gap between two extents for zeros"),
 ];
 

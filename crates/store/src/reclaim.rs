@@ -377,9 +377,8 @@ pub(crate) async fn swap_shard(store: &Store, number: u64, shard: Shard) -> Resu
     accounts.swap(next).await
 }
 
-/// Whether some clone, or some removed one, began as this snapshot.
-pub(crate) fn has_clones(disks: &[Arc<Disk>], disk: u64, snapshot: u64) -> bool {
-    let began =
-        |other: &Arc<Disk>| other.state.lock().base.is_some_and(|b| b.disk == disk && b.epoch == snapshot);
-    disks.iter().any(began)
+/// The snapshots of a disk that clones, or removed ones, began as.
+pub(crate) fn cloned(disks: &[Arc<Disk>], disk: u64) -> HashSet<u64> {
+    let bases = disks.iter().filter_map(|other| other.state.lock().base);
+    bases.filter(|base| base.disk == disk).map(|base| base.epoch).collect()
 }

@@ -13,18 +13,21 @@ use crate::domains::{Domains, JournalSeed, Keyring};
 use crate::growth::Growth;
 use crate::journal::Journal;
 use crate::overlay::Source;
+use crate::pages;
 use crate::planted;
 use crate::qos::{self, Qos};
 use crate::segments::Segments;
 use crate::store::{Options, Store};
+use crate::time::{self, Clock};
 use std::collections::hash_map::Entry::{Occupied, Vacant};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 use stonefold_engine::{Engine, JournalId, Key, Version};
 use stonefold_env::Env;
 use stonefold_format::chunk::{CHUNK_HEADER, ChunkHeader};
 use stonefold_format::head::Head;
-use stonefold_format::pool::Pool;
+use stonefold_format::pool::{Pool, TrustedTime};
 use stonefold_format::record::{self, Change, EXTENT_HEADER, SealedWrite};
 use stonefold_format::seal::SealKey;
 use stonefold_types::{BLOCK_BYTES, Error, Kind, Name, Result};
@@ -43,7 +46,7 @@ pub(crate) async fn open(env: Env, engine: Arc<dyn Engine>, mut options: Options
     let keys = std::mem::take(&mut options.keys);
     // Before anything is changed: a wrong key shall change nothing.
     let domains = Domains::open(env.clone(), engine.clone(), pool.id, journal_seed, keys).await?;
-    let pool = begin_session(&*engine, pool, &version).await?;
+    let (pool, version) = begin_session(&env, &*engine, pool, &version, options.time_step_max).await?;
     let (disks, gone) = load_heads(&*engine).await?;
     let mut replay = Replay::new(disks.values().cloned(), domains.keyring.clone());
     let mut retired = Vec::new();
@@ -70,9 +73,10 @@ pub(crate) async fn open(env: Env, engine: Arc<dyn Engine>, mut options: Options
         replayed_records = replay.applied,
         "the pool is open"
     );
+    let clock = Clock::new(env.clone(), engine.clone(), pool, version);
     let parts = (domains, segments, dedupe);
     let journal = (journal, journal_id, retired);
-    Ok(Store::new(env, engine, options, parts, journal, (disks, gone), (qos, growth)))
+    Ok(Store::new(env, engine, options, parts, journal, (disks, gone), (qos, growth, clock)))
 }
 
 /// The pool's record, which is made when there is none.
@@ -86,13 +90,22 @@ async fn read_pool(env: &Env, engine: &dyn Engine) -> Result<(Pool, Version)> {
 }
 
 /// Takes the next session number.
-async fn begin_session(engine: &dyn Engine, mut pool: Pool, version: &Version) -> Result<Pool> {
+async fn begin_session(
+    env: &Env,
+    engine: &dyn Engine,
+    mut pool: Pool,
+    version: &Version,
+    time_step_max: Duration,
+) -> Result<(Pool, Version)> {
     pool.sessions += 1;
-    engine
-        .put_if(&Key::new("pool"), pool.encode().into(), version)
-        .await
-        .map_err(|e| e.context("beginning a session"))?;
-    Ok(pool)
+    pool.time = time::at_opening(pool.time, env.wall(), time_step_max);
+    if pool.time.in_doubt {
+        tracing::warn!(
+            "the machine's clock is ahead of the pool's time; no lock ends by it until 'stonefold pool confirm-time'"
+        );
+    }
+    let put = engine.put_if(&Key::new("pool"), pool.encode().into(), version).await;
+    put.map_err(|e| e.context("beginning a session")).map(|version| (pool, version))
 }
 
 async fn make_pool(env: &Env, engine: &dyn Engine, key: &Key) -> Result<(Pool, Version)> {
@@ -102,7 +115,9 @@ async fn make_pool(env: &Env, engine: &dyn Engine, key: &Key) -> Result<(Pool, V
             Error::new(Kind::Invalid, what).remedy("name an empty place, or restore the pool's record")
         );
     }
-    let pool = Pool { id: env.random(), created: env.wall(), sessions: 0 };
+    let created = env.wall();
+    let time = TrustedTime { trusted: created, unproven: 0, in_doubt: false };
+    let pool = Pool { id: env.random(), created, sessions: 0, time };
     let version =
         engine.put_new(key, pool.encode().into()).await.map_err(|e| e.context("making the pool"))?;
     Ok((pool, version))
@@ -140,7 +155,11 @@ async fn load_below(engine: &dyn Engine, prefix: &str) -> Result<Vec<Arc<Disk>>>
 async fn load_head(engine: &dyn Engine, key: &Key) -> Result<Arc<Disk>> {
     let (bytes, version) = engine.get(key).await?;
     let head = Head::decode(&bytes).map_err(|e| e.context(format!("reading '{key}'")))?;
-    Ok(Disk::from_head(key.clone(), head, version))
+    let snapshots = pages::load(engine, &head).await?;
+    // A disk is removed only when all its snapshots are, and its head may say so of none that is in a page.
+    let is_gone = key.as_str().starts_with("gone/");
+    let snapshots = if is_gone { snapshots.of_gone() } else { snapshots };
+    Ok(Disk::from_head(key.clone(), head, version, snapshots))
 }
 
 /// Every journal's valid chunks, in the order in which the journals were written.
@@ -261,6 +280,7 @@ fn apply(disk: &Disk, lsn: u64, change: Change<'_>) {
             state.apply_mark(snapshot, lsn, name, created, size_bytes);
         }
         Change::Unmark { snapshot } => state.apply_unmark(snapshot, lsn),
+        Change::Lock { snapshot, until } => state.apply_lock(snapshot, lsn, until),
         Change::Resize { .. } if planted::is("resize-not-replayed") => state.active.note(lsn, 0),
         Change::Resize { size_bytes } => {
             state.active.note(lsn, 0);

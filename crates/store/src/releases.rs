@@ -7,7 +7,7 @@
 
 use crate::disk::Disk;
 use crate::removed;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use stonefold_format::entry::Entry;
 use stonefold_format::ledger::LedgerRef;
@@ -76,7 +76,7 @@ impl<'a> Future<'a> {
             let state = disk.state.lock();
             let goes = disk.is_gone() || Some(disk.id) == self.without;
             let going = state.snapshots.iter().filter(|s| s.commit.is_some() && (goes || s.removed));
-            let going: Vec<u64> = going.map(|s| s.id).filter(|id| !self.holds(disk, *id)).collect();
+            let going: BTreeSet<u64> = going.map(|s| s.id).filter(|id| !self.holds(disk, *id)).collect();
             for gap in removed::gaps(&state, &going) {
                 releases.deaths.extend(gap.refs.into_iter().map(|at| (at, gap.held_up_to)));
             }

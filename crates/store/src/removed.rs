@@ -15,20 +15,23 @@
 use crate::accounts;
 use crate::disk::{Disk, State};
 use crate::map;
+use crate::pages::Edit;
 use crate::planted;
-use crate::reclaim::{Memory, has_clones};
+use crate::reclaim::{Memory, cloned};
+use crate::snapshot::{SECTIONS_MAX, Snapshot};
 use crate::store::Store;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use stonefold_format::head::{Commit, Head};
+use stonefold_format::head::Head;
 use stonefold_format::ledger::{Changes, Deaths, LedgerBuilder, LedgerRef, SECTION_ADDRESSES_MAX};
+use stonefold_format::snapshots::{Commit, SnapshotRecord};
 use stonefold_types::{Kind, Result};
 
 /// Addresses looked at in one step: some milliseconds, and a few megabytes of memory.
 pub(crate) const STEP_ADDRESSES: usize = if cfg!(test) { 64 } else { 1 << 18 };
 
-/// Sections of deaths in one gap before they are merged.
-const SECTIONS_MAX: usize = 64;
+/// Snapshots that go in one step: as many as a page or two hold.
+const STEP_SNAPSHOTS: usize = 256;
 /// Fewer are not worth it.
 const MERGED_MIN: usize = 8;
 /// What one step reads and writes, about, in bytes: the nodes that name so many addresses, and a ledger of them.
@@ -64,7 +67,10 @@ pub(crate) async fn settle(store: &Store, memory: &mut Memory) -> Result<bool> {
 
 async fn settle_deaths(store: &Store, disk: &Arc<Disk>, memory: &mut Memory) -> Result<()> {
     let mut filtered = Filtered::new();
-    while settle_snapshots(store, disk, memory, &mut filtered).await? {}
+    while settle_snapshots(store, disk, memory, &mut filtered).await? {
+        // A gap that several joined is short again before the next step carries it on.
+        while merge_deaths(store, disk, memory).await? {}
+    }
     while merge_deaths(store, disk, memory).await? {}
     Ok(())
 }
@@ -102,37 +108,43 @@ pub(crate) struct Gap {
     pub(crate) refs: Vec<LedgerRef>,
 }
 
-/// The snapshots that can go, and the gaps behind them.
-fn plan(store: &Store, disk: &Disk) -> (Vec<u64>, Vec<Gap>) {
+/// The snapshots that can go in one step, and the gaps behind them.
+fn plan(store: &Store, disk: &Disk) -> (BTreeSet<u64>, Vec<Gap>) {
     let disks = store.disks_and_gone();
-    let candidates: Vec<u64> = {
-        let state = disk.state.lock();
-        let free =
-            state.snapshots.iter().filter(|s| s.removed && s.commit.is_some() && s.readers + s.held == 0);
-        free.map(|s| s.id).collect()
-    };
-    let cloned = |id: &u64| has_clones(&disks, disk.id, *id) && !planted::is("clones-not-asked");
-    let going: Vec<u64> = candidates.into_iter().filter(|id| !cloned(id)).collect();
+    let cloned = if planted::is("clones-not-asked") { HashSet::new() } else { cloned(&disks, disk.id) };
     let state = disk.state.lock();
-    (going.clone(), gaps(&state, &going))
+    let can_go = |s: &&Snapshot| s.commit.is_some() && s.readers + s.held == 0 && !cloned.contains(&s.id);
+    // Where the gap behind it ends is in a page that cannot be read: there is nowhere to put what it leaves.
+    let known_after =
+        |s: &&Snapshot| !state.snapshots.lost_between(s.id, end_of_gap(&state, s.id).unwrap_or(u64::MAX));
+    let removed = state.snapshots.removed().filter(can_go).filter(known_after);
+    let going: BTreeSet<u64> = removed.map(|s| s.id).take(STEP_SNAPSHOTS).collect();
+    let gaps = gaps(&state, &going);
+    (going, gaps)
 }
 
 /// The gaps behind snapshots that go.
-pub(crate) fn gaps(state: &State, going: &[u64]) -> Vec<Gap> {
-    let mut gaps = Vec::new();
-    let mut held_up_to = state.base.map_or(0, |base| base.epoch);
-    let mut before_goes = false;
-    let ends = state.snapshots.iter().filter(|s| s.commit.is_some()).map(|s| (Some(s.id), &s.deaths));
-    for (end, deaths) in ends.chain([(None, &state.deaths)]) {
-        if before_goes {
-            gaps.push(Gap { end, held_up_to, refs: deaths.clone() });
+pub(crate) fn gaps(state: &State, going: &BTreeSet<u64>) -> Vec<Gap> {
+    going.iter().map(|id| gap_behind(state, *id, going)).collect()
+}
+
+/// The snapshot that ends the gap behind another, or `None` for the present.
+fn end_of_gap(state: &State, id: u64) -> Option<u64> {
+    state.snapshots.within(id + 1..).find(|s| s.commit.is_some()).map(|s| s.id)
+}
+
+fn gap_behind(state: &State, id: u64, going: &BTreeSet<u64>) -> Gap {
+    let mut before = id;
+    let held_up_to = loop {
+        match before.checked_sub(1).and_then(|before| state.snapshots.newest_up_to(before)) {
+            Some(found) if going.contains(&found) => before = found,
+            Some(found) => break found,
+            None => break state.base.map_or(0, |base| base.epoch),
         }
-        before_goes = end.is_some_and(|id| going.contains(&id));
-        if let (Some(id), false) = (end, before_goes) {
-            held_up_to = id;
-        }
-    }
-    gaps
+    };
+    let end = end_of_gap(state, id);
+    let deaths = end.map_or(&state.deaths, |end| &state.snapshots.get(end).expect("found just now").deaths);
+    Gap { end, held_up_to, refs: deaths.clone() }
 }
 
 /// One step for one disk's removed snapshots. `filtered` has what earlier steps found; another snapshot may have been removed since.
@@ -181,20 +193,16 @@ async fn settle_snapshots(
     }
     let changes = builder.changes(Changes { freed, ..Changes::default() });
     accounts::put_ledger(&*store.engine, builder).await?;
+    let left = leave(&disk.state.lock(), &gaps, &replaced, if complete { going } else { BTreeSet::new() });
     let draft = |head: &mut Head, _: &State| {
-        for gap in &gaps {
-            let list = gap_of(head, gap.end);
-            *list = list.iter().flat_map(|at| instead(&replaced, at)).collect();
-        }
         head.changes.extend_from_slice(&changes);
-        if complete {
-            drop_snapshots(head, &going);
-        }
+        head.deaths = left.open;
     };
-    store.change_head(disk, draft, |_| ()).await?;
+    store.change_snapshots(disk, left.edit, draft, |_| ()).await?;
     memory.read_ledgers.extend(replaced.iter().map(|(at, _)| at.id));
     filtered.extend(found);
-    Ok(!complete)
+    // Another step, also for those that this one left.
+    Ok(true)
 }
 
 /// Merges sections of a gap that has many into one, so that heads stay short: each round adds one. `false` when there was
@@ -204,11 +212,12 @@ async fn merge_deaths(store: &Store, disk: &Arc<Disk>, memory: &mut Memory) -> R
     let crowded = {
         let state = disk.state.lock();
         let removed = state.check_not_barred().is_err_and(|why| why.kind() == Kind::NotFound);
-        let gaps = state.snapshots.iter().map(|s| (Some(s.id), &s.deaths)).chain([(None, &state.deaths)]);
-        let crowded = gaps.filter(|(_, refs)| refs.len() > SECTIONS_MAX && !removed);
         let sound = |refs: &[LedgerRef]| -> Vec<LedgerRef> {
             refs.iter().filter(|at| !memory.damaged.contains(at)).copied().collect()
         };
+        let closed = state.snapshots.crowded().filter(|s| s.commit.is_some());
+        let open = (state.deaths.len() > SECTIONS_MAX).then_some((None, &state.deaths));
+        let crowded = closed.map(|s| (Some(s.id), &s.deaths)).chain(open).filter(|_| !removed);
         let mut windows = crowded.map(|(end, refs)| (end, mergeable(&sound(refs))));
         windows.find(|(_, window)| window.len() >= MERGED_MIN)
     };
@@ -224,12 +233,23 @@ async fn merge_deaths(store: &Store, disk: &Arc<Disk>, memory: &mut Memory) -> R
     let mut builder = LedgerBuilder::new(store.segments.next_id().0);
     let merged = builder.deaths(deaths);
     accounts::put_ledger(&*store.engine, builder).await?;
-    let draft = |head: &mut Head, _: &State| {
-        let list = gap_of(head, end);
-        list.retain(|at| !window.contains(at));
-        list.extend_from_slice(&merged);
+    let gone: HashSet<LedgerRef> = window.iter().copied().collect();
+    let rest = |list: &[LedgerRef]| {
+        let rest = list.iter().filter(|at| !gone.contains(at));
+        rest.chain(&merged).copied().collect::<Vec<LedgerRef>>()
     };
-    store.change_head(disk, draft, |_| ()).await?;
+    let (edit, open) = {
+        let state = disk.state.lock();
+        match end.and_then(|id| state.snapshot(id)) {
+            None => (Edit::new(), rest(&state.deaths)),
+            Some(snapshot) => {
+                let commit = snapshot.commit.expect("a gap ends with what is materialised");
+                let record = SnapshotRecord { deaths: rest(&snapshot.deaths), ..snapshot.record(commit) };
+                (Edit::from([(snapshot.id, Some(record))]), state.deaths.clone())
+            }
+        }
+    };
+    store.change_snapshots(disk, edit, |head, _| head.deaths = open, |_| ()).await?;
     memory.read_ledgers.extend(window.iter().map(|at| at.id));
     Ok(true)
 }
@@ -251,32 +271,46 @@ fn mergeable(refs: &[LedgerRef]) -> Vec<LedgerRef> {
     refs[best].to_vec()
 }
 
-fn instead(replaced: &[(LedgerRef, Vec<LedgerRef>)], at: &LedgerRef) -> Vec<LedgerRef> {
-    let found = replaced.iter().find(|(old, _)| old == at);
-    found.map_or_else(|| vec![*at], |(_, kept)| kept.clone())
+/// What a step leaves of snapshots and gaps.
+struct Left {
+    edit: Edit,
+    /// Of the gap behind the newest snapshot.
+    open: Vec<LedgerRef>,
 }
 
-fn gap_of(head: &mut Head, end: Option<u64>) -> &mut Vec<LedgerRef> {
-    let at = end.and_then(|id| head.snapshots.iter().position(|s| s.id == id));
-    match at {
-        Some(at) => &mut head.snapshots[at].deaths,
-        None => &mut head.deaths,
-    }
-}
-
-/// Takes snapshots away; the gap before each joins the gap behind it.
-fn drop_snapshots(head: &mut Head, going: &[u64]) {
+/// Puts what is kept in place of what was looked through, and takes snapshots away: the gap before each joins the gap
+/// behind it.
+fn leave(
+    state: &State,
+    gaps: &[Gap],
+    replaced: &[(LedgerRef, Vec<LedgerRef>)],
+    going: BTreeSet<u64>,
+) -> Left {
+    let replaced: HashMap<LedgerRef, &Vec<LedgerRef>> =
+        replaced.iter().map(|(old, kept)| (*old, kept)).collect();
+    let kept = |refs: &[LedgerRef]| -> Vec<LedgerRef> {
+        refs.iter()
+            .flat_map(|at| replaced.get(at).map_or_else(|| vec![*at], |kept| (*kept).clone()))
+            .collect()
+    };
+    let mut left = Left { edit: Edit::new(), open: kept(&state.deaths) };
+    // Of those that go and those behind which a gap ends, oldest first.
+    let mut touched = going.clone();
+    touched.extend(gaps.iter().filter_map(|gap| gap.end));
     let mut carried: Vec<LedgerRef> = Vec::new();
-    head.snapshots.retain_mut(|snapshot| {
-        carried.append(&mut snapshot.deaths);
-        if going.contains(&snapshot.id) {
-            return false;
+    for id in touched {
+        let snapshot = state.snapshots.get(id).expect("a list changes under the fold's lock alone");
+        let deaths = [std::mem::take(&mut carried), kept(&snapshot.deaths)].concat();
+        if going.contains(&id) {
+            carried = if planted::is("gap-not-joined") { Vec::new() } else { deaths };
+            left.edit.insert(id, None);
+        } else {
+            let commit = snapshot.commit.expect("a gap ends with what is materialised");
+            left.edit.insert(id, Some(SnapshotRecord { deaths, ..snapshot.record(commit) }));
         }
-        snapshot.deaths = std::mem::take(&mut carried);
-        true
-    });
-    carried.append(&mut head.deaths);
-    head.deaths = carried;
+    }
+    left.open = [carried, std::mem::take(&mut left.open)].concat();
+    left
 }
 
 /// One step through the map of a removed disk; tells whether there is more to do.

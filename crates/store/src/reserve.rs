@@ -169,8 +169,8 @@ fn kept_blocks(state: &State, reserved: bool) -> u64 {
         None if reserved => 0,
         _ => state.commit.mapped_blocks.max(newest.and_then(|s| s.commit).unwrap_or_default().mapped_blocks),
     };
-    let gaps = state.snapshots.iter().map(|s| &s.deaths).chain([&state.deaths]);
-    mapped + gaps.flatten().map(|at| u64::from(at.addresses)).sum::<u64>()
+    let open: u64 = state.deaths.iter().map(|at| u64::from(at.addresses)).sum();
+    mapped + state.snapshots.dead() + open
 }
 
 fn refusal(room: &Room, promised: u64) -> Error {

@@ -6,7 +6,7 @@
 
 use crate::accounts;
 use crate::disk::{Disk, State};
-use crate::ledger::{self, Held, Tally};
+use crate::ledger::{self, Tally};
 use crate::map::{self, Run, Update};
 use crate::overlay::Blocks;
 use crate::packer::Packer;
@@ -14,8 +14,9 @@ use crate::snapshots::Materialised;
 use crate::store::Store;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use stonefold_format::head::{Commit, Head};
+use stonefold_format::head::Head;
 use stonefold_format::ledger::{Changes, LedgerBuilder};
+use stonefold_format::snapshots::Commit;
 use stonefold_types::{BLOCK_BYTES, Result};
 
 /// Blocks looked at in one step, 256 MiB: bounds the memory it takes, and how long a stop waits.
@@ -78,18 +79,19 @@ async fn adopt(store: &Store, disk: &Arc<Disk>, target: &Materialised, back: Bac
             state.commit == back.before && state.next_snapshot_id == back.epoch,
             "nobody changes a barred disk"
         );
-        Held::new(state.base.map(|base| base.epoch), state.snapshots.iter().map(|s| s.id))
+        state.held_in(back.epoch)
     };
     let mut changes = Changes::default();
-    let deaths = held.settle(back.tally, back.epoch, &mut changes);
+    let deaths = ledger::settle(back.tally, held, &mut changes);
     let mut builder = LedgerBuilder::new(store.segments.next_id().0);
     let (changes, deaths) = (builder.changes(changes), builder.deaths(deaths));
     accounts::put_ledger(&*store.engine, builder).await?;
-    let (commit, epoch, size_bytes) = (back.commit, back.epoch, target.size_bytes);
+    let (commit, size_bytes) = (back.commit, target.size_bytes);
     let draft = |head: &mut Head, _: &_| {
         (head.commit, head.size_bytes) = (commit, size_bytes);
         head.changes.extend_from_slice(&changes);
-        ledger::add_deaths(head, epoch, &deaths);
+        // The epoch under way: no snapshot has ended it.
+        head.deaths.extend_from_slice(&deaths);
     };
     let adopt = |state: &mut State| {
         state.size_bytes = size_bytes;

@@ -4,29 +4,40 @@
 //! materialises it, as a commit, when it gets there; what needs a commit (a clone, a comparison) has the fold come
 //! now.
 
-use crate::disk::{Disk, Snapshot, State, View};
+use crate::disk::{Disk, State, View};
 use crate::disks::check_idle;
 use crate::map;
 use crate::overlay::Blocks;
 use crate::planted;
 use crate::rollback;
+use crate::snapshot::Snapshot;
 use crate::status::DiskInfo;
 use crate::store::Store;
+use crate::time::TimeStatus;
 use std::sync::Arc;
 use stonefold_env::WallNanos;
-use stonefold_format::head::{Base, Commit};
+use stonefold_format::head::Base;
 use stonefold_format::record::{Change, Record};
+use stonefold_format::snapshots::Commit;
 use stonefold_types::{BLOCK_BYTES, Error, Kind, Name, Result, SnapshotName};
+
+/// Snapshots not folded that a disk has before a round comes by itself: each is a layer that reads go through, some ten
+/// nanoseconds; a round for fewer would show in how long one in a hundred takes.
+const PENDING_MAX: usize = 1024;
 
 /// What is known of a snapshot.
 #[derive(Clone, Debug)]
 pub struct SnapshotInfo {
     /// `disk@name`.
     pub name: SnapshotName,
+    /// Its number: unique within its disk, and growing.
+    pub number: u64,
     /// The disk's size then, in bytes.
     pub size_bytes: u64,
     /// Nanoseconds since 1970.
     pub created: WallNanos,
+    /// Nanoseconds since 1970, by trusted time; `None` when it is not locked or no longer.
+    pub locked_until: Option<WallNanos>,
 }
 
 impl Store {
@@ -56,7 +67,10 @@ impl Store {
     ) -> Result<Vec<SnapshotInfo>> {
         let appended = self.mark(disks, name, created)?;
         self.durably(appended).await?;
-        Ok(disks.iter().filter_map(|disk| info(disk, name)).collect())
+        let found = |disk: &Arc<Disk>| {
+            disk.state.lock().snapshots.named(name).map(|s| info(disk, s, self.clock.now()))
+        };
+        Ok(disks.iter().filter_map(found).collect())
     }
 
     /// Puts the marks into the journal and ends the layers, all under all disks' locks: one instant.
@@ -64,7 +78,7 @@ impl Store {
         let mut states: Vec<_> = disks.iter().map(|disk| disk.state.lock()).collect();
         let mut encoded = Vec::new();
         for (disk, state) in disks.iter().zip(&states) {
-            if state.live_snapshots().any(|s| s.name == *name) {
+            if state.snapshots.named(name).is_some() {
                 return Err(Error::new(
                     Kind::AlreadyExists,
                     format!("snapshot '{}@{name}' exists already", disk.name),
@@ -84,25 +98,61 @@ impl Store {
             let (id, size_bytes) = (state.next_snapshot_id, state.size_bytes);
             state.apply_mark(id, appended.lsn + at as u64, name.clone(), created, size_bytes);
         }
+        if states.iter().any(|state| state.snapshots.pending() >= PENDING_MAX) {
+            self.fold_soon();
+        }
         Ok(appended)
     }
 
-    /// All snapshots of one disk, or of all, oldest first.
+    /// All snapshots of one disk, or of all by the disks' names, oldest first.
     pub fn snapshots(&self, disk: Option<&Name>) -> Result<Vec<SnapshotInfo>> {
+        self.snapshots_after(disk, None, usize::MAX)
+    }
+
+    /// As [`snapshots`](Self::snapshots): at most `limit` of those that follow the one of a disk with a number, whether that one is still
+    /// there or not. With the last one's disk and number the next call goes on.
+    pub fn snapshots_after(
+        &self,
+        disk: Option<&Name>,
+        after: Option<(&Name, u64)>,
+        limit: usize,
+    ) -> Result<Vec<SnapshotInfo>> {
         let disks = match disk {
             Some(name) => vec![self.find(name)?],
             None => self.all_disks(),
         };
-        Ok(disks.iter().flat_map(|disk| infos(disk)).collect())
+        let (mut found, now) = (Vec::new(), self.clock.now());
+        for disk in disks.iter().filter(|disk| after.is_none_or(|(after, _)| disk.name >= *after)) {
+            let from = after.filter(|(after, _)| disk.name == **after).map_or(0, |(_, number)| number + 1);
+            let state = disk.state.lock();
+            let live = state.snapshots.within(from..).filter(|s| !s.removed);
+            found.extend(live.take(limit - found.len()).map(|snapshot| info(disk, snapshot, now)));
+            if found.len() == limit {
+                break;
+            }
+        }
+        Ok(found)
     }
 
-    /// Removes a snapshot. Refused while a client reads it. Clones of it live on.
+    /// One snapshot.
+    pub fn snapshot_info(&self, name: &SnapshotName) -> Result<SnapshotInfo> {
+        let disk = self.find(&name.disk)?;
+        let state = disk.state.lock();
+        state
+            .snapshot_named(&name.disk, &name.snapshot)
+            .map(|snapshot| info(&disk, snapshot, self.clock.now()))
+    }
+
+    /// Removes a snapshot. Refused while it is locked, and while a client reads it. Clones of it live on.
     pub async fn remove_snapshot(&self, name: &SnapshotName) -> Result<()> {
         let disk = self.find(&name.disk)?;
         let appended = {
             let mut state = disk.state.lock();
             state.check_not_barred()?;
             let snapshot = state.snapshot_named(&name.disk, &name.snapshot)?;
+            if !planted::is("lock-not-asked") {
+                self.check_unlocked(&format!("snapshot '{name}'"), snapshot.locked_until)?;
+            }
             if snapshot.readers > 0 {
                 let what = format!("snapshot '{name}' is being read by {} clients", snapshot.readers);
                 return Err(Error::new(Kind::Busy, what).remedy("disconnect them first"));
@@ -120,6 +170,41 @@ impl Store {
         self.durably(appended).await
     }
 
+    /// Locks a snapshot until an instant of trusted time, nanoseconds since 1970: nobody can remove it before, by whatever command. A
+    /// lock is never shortened: fails with `Invalid` unless it ends later than now and than the one there is.
+    pub async fn lock_snapshot(&self, name: &SnapshotName, until: WallNanos) -> Result<SnapshotInfo> {
+        let disk = self.find(&name.disk)?;
+        let appended = {
+            let mut state = disk.state.lock();
+            state.check_not_barred()?;
+            let snapshot = state.snapshot_named(&name.disk, &name.snapshot)?;
+            check_lock(name, snapshot.locked_until, until, self.clock.status())?;
+            let id = snapshot.id;
+            let mut encoded = Vec::new();
+            Record { disk: disk.id, change: Change::Lock { snapshot: id, until } }.encode(&mut encoded);
+            let appended = match planted::is("lock-not-journaled") {
+                true => self.journal.append_records(&[], 0)?,
+                false => self.journal.append_records(&encoded, 1)?,
+            };
+            state.apply_lock(id, appended.lsn, until);
+            appended
+        };
+        self.durably(appended).await?;
+        self.snapshot_info(name)
+    }
+
+    /// Fails with `Locked` while any snapshot of the disk is.
+    pub fn check_no_locks(&self, disk: &Name) -> Result<()> {
+        let disk = self.find(disk)?;
+        let state = disk.state.lock();
+        self.check_none_locked(&disk, &state)
+    }
+
+    pub(crate) fn check_none_locked(&self, disk: &Disk, state: &State) -> Result<()> {
+        let Some(longest) = state.snapshots.longest_locked() else { return Ok(()) };
+        self.check_unlocked(&format!("snapshot '{}@{}'", disk.name, longest.name), longest.locked_until)
+    }
+
     /// Makes a disk that begins as a snapshot and shares all it has not overwritten.
     pub async fn clone_snapshot(&self, from: &SnapshotName, new: &Name) -> Result<DiskInfo> {
         let disk = self.find(&from.disk)?;
@@ -128,10 +213,10 @@ impl Store {
         let (snapshot, settings) = {
             let mut state = disk.state.lock();
             let settings = state.settings.clone();
-            let live = state.snapshots.iter_mut().find(|s| s.id == found.id && !s.removed);
+            let live = state.snapshot(found.id).filter(|s| !s.removed).cloned();
             let snapshot = live.ok_or_else(|| removed_meanwhile(&from.disk, &from.snapshot))?;
-            snapshot.held += 1;
-            (snapshot.clone(), settings)
+            state.snapshots.hold(snapshot.id);
+            (snapshot, settings)
         };
         let commit = found.commit;
         let commit = if planted::is("clone-of-now") { disk.state.lock().commit } else { commit };
@@ -141,9 +226,8 @@ impl Store {
             .await;
         // When it may have been made although an error says otherwise, the snapshot is held until a restart tells.
         let sure = made.as_ref().map_or_else(|error| error.kind() == Kind::AlreadyExists, |_| true);
-        let mut state = disk.state.lock();
-        if let Some(snapshot) = state.snapshots.iter_mut().find(|s| s.id == snapshot.id).filter(|_| sure) {
-            snapshot.held -= 1;
+        if sure {
+            disk.state.lock().snapshots.release(snapshot.id);
         }
         made
     }
@@ -258,11 +342,12 @@ impl State {
         self.active.note(lsn, 0);
         self.freeze(Some(id));
         self.next_snapshot_id = self.next_snapshot_id.max(id + 1);
-        self.snapshots.push(Snapshot {
+        self.snapshots.insert(Snapshot {
             id,
             name,
             created,
             size_bytes,
+            locked_until: 0,
             commit: None,
             deaths: Vec::new(),
             removed: false,
@@ -271,33 +356,60 @@ impl State {
         });
     }
 
+    /// The effect of a lock, also in a replay.
+    pub(crate) fn apply_lock(&mut self, id: u64, lsn: u64, until: WallNanos) {
+        self.active.note(lsn, 0);
+        self.snapshots.lock(id, until);
+    }
+
     /// The effect of a removal, also in a replay.
     pub(crate) fn apply_unmark(&mut self, id: u64, lsn: u64) {
         self.active.note(lsn, 0);
-        if let Some(snapshot) = self.snapshots.iter_mut().find(|s| s.id == id) {
-            snapshot.removed = true;
-        }
+        self.snapshots.remove(id);
     }
 }
 
-fn infos(disk: &Disk) -> Vec<SnapshotInfo> {
-    let state = disk.state.lock();
-    let describe = |s: &Snapshot| SnapshotInfo {
-        name: SnapshotName { disk: disk.name.clone(), snapshot: s.name.clone() },
-        size_bytes: s.size_bytes,
-        created: s.created,
-    };
-    state.live_snapshots().map(describe).collect()
+fn info(disk: &Disk, snapshot: &Snapshot, now: WallNanos) -> SnapshotInfo {
+    SnapshotInfo {
+        locked_until: Some(snapshot.locked_until).filter(|until| *until > now),
+        name: SnapshotName { disk: disk.name.clone(), snapshot: snapshot.name.clone() },
+        number: snapshot.id,
+        size_bytes: snapshot.size_bytes,
+        created: snapshot.created,
+    }
 }
 
-fn info(disk: &Disk, name: &Name) -> Option<SnapshotInfo> {
-    infos(disk).into_iter().find(|info| info.name.snapshot == *name)
+/// A lock may end so long from now at most, in nanoseconds, a hundred years: one that was mistyped cannot be taken back.
+const LOCK_MAX: u64 = 36_525 * 86_400 * 1_000_000_000;
+
+fn check_lock(name: &SnapshotName, is: WallNanos, wanted: WallNanos, time: TimeStatus) -> Result<()> {
+    let refused = |why: String, remedy: &str| {
+        let what = format!("snapshot '{name}' cannot be locked until {}: {why}", text_of(wanted));
+        Err(Error::new(Kind::Invalid, what).remedy(remedy.to_owned()))
+    };
+    if wanted < is {
+        return refused(format!("it is locked until {}", text_of(is)), "a lock can only be extended");
+    }
+    if wanted <= time.trusted || wanted <= time.wall && !time.in_doubt {
+        return refused("that is past".into(), "name a later time");
+    }
+    if wanted > time.trusted.max(time.wall).saturating_add(LOCK_MAX) {
+        return refused("that is more than a hundred years from now".into(), "name an earlier time");
+    }
+    Ok(())
+}
+
+/// For people: `2026-11-21 20:45:00 UTC`.
+pub(crate) fn text_of(nanos: WallNanos) -> String {
+    let seconds = nanos / 1_000_000_000;
+    let (year, month, day) = date_of(seconds / 86_400);
+    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
 }
 
 /// A name made from the time, or from as little later as makes it new to all the disks.
 fn fresh_name(disks: &[Arc<Disk>], now: WallNanos) -> Name {
-    let taken =
-        |name: &Name| disks.iter().any(|disk| disk.state.lock().live_snapshots().any(|s| s.name == *name));
+    let taken = |name: &Name| disks.iter().any(|disk| disk.state.lock().snapshots.named(name).is_some());
     let names = (0..).map(|later| name_from_time(now + later * 1_000_000));
     names.into_iter().find(|name| !taken(name)).expect("time goes on")
 }

@@ -5,6 +5,7 @@ use crate::growth::Trend;
 use crate::latency::Latencies;
 use crate::qos::Background;
 use crate::store::Store;
+use crate::time::TimeStatus;
 use crate::usage::Usage;
 use std::sync::atomic::{AtomicU64, Ordering};
 use stonefold_env::WallNanos;
@@ -106,6 +107,8 @@ pub struct PoolStatus {
     pub live_bytes: u64,
     /// Bytes of dead blocks, before compression, that still lie in segments with others.
     pub dead_bytes: u64,
+    /// What locks are judged by.
+    pub time: TimeStatus,
     /// Long work under way.
     pub work: Vec<Work>,
     /// Counters since the start, for metrics: name, help, value.
@@ -179,6 +182,7 @@ impl Store {
             cache_bytes_max,
             live_bytes: accounts.live_blocks * BLOCK_BYTES as u64,
             dead_bytes: (accounts.present_blocks - accounts.live_blocks) * BLOCK_BYTES as u64,
+            time: self.time(),
             work: self.work.lock().clone(),
             counters: self.read_counters(),
         })
@@ -265,7 +269,7 @@ impl Store {
             created: disk.created,
             clients: state.clients,
             origin: disk.origin.clone(),
-            snapshots: state.live_snapshots().count(),
+            snapshots: state.snapshots.live(),
             mapped_bytes: state.commit.mapped_blocks * BLOCK_BYTES as u64,
             traffic: traffic.map(|counter| counter.load(Ordering::Relaxed)),
             latencies: Latencies {

@@ -14,6 +14,7 @@ use crate::recovery;
 use crate::rewrite;
 use crate::segments::Segments;
 use crate::status::Work;
+use crate::time::{self, Clock};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,11 +34,23 @@ pub struct Options {
     pub journal_bytes_max: u64,
     /// What opens sealed domains.
     pub keys: Keys,
+    /// How far an opening believes the wall clock against the time that was recorded, and in all since as much was lived
+    /// through or confirmed.
+    pub time_step_max: Duration,
+    /// Snapshots in a page of a disk's list, and pages in a directory. Large enough that the head stays short, small
+    /// enough that a change of one writes some 30 KiB.
+    pub snapshot_page_records: usize,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { cache_bytes: 1 << 30, journal_bytes_max: 192 << 20, keys: Keys::default() }
+        Options {
+            cache_bytes: 1 << 30,
+            journal_bytes_max: 192 << 20,
+            keys: Keys::default(),
+            time_step_max: Duration::from_secs(7 * 86_400),
+            snapshot_page_records: 256,
+        }
     }
 }
 
@@ -69,6 +82,7 @@ pub struct Store {
     pub(crate) journal_id: JournalId,
     pub(crate) budget: Budget,
     pub(crate) qos: Qos,
+    pub(crate) clock: Clock,
     pub(crate) counters: Counters,
     pub(crate) growth: Growth,
     pub(crate) disks: Mutex<BTreeMap<Name, Arc<Disk>>>,
@@ -111,6 +125,7 @@ impl Store {
         let store = recovery::open(env, engine, options).await?;
         store.env.spawn("fold", store.clone().fold_rounds());
         store.env.spawn("reclaim", store.clone().reclaim_passes());
+        store.env.spawn("trusted time", time::keep(store.env.clone(), Arc::downgrade(&store)));
         let dedupe = store.dedupe.clone();
         store.env.spawn("dedupe index", async move {
             if let Err(error) = dedupe.read_samples().await {
@@ -127,7 +142,7 @@ impl Store {
         (domains, segments, dedupe): (Domains, Arc<Segments>, Arc<Dedupe>),
         journal: (Arc<Journal>, JournalId, Vec<(JournalId, u64)>),
         (disks, gone): (BTreeMap<Name, Arc<Disk>>, Vec<Arc<Disk>>),
-        (qos, growth): (Qos, Growth),
+        (qos, growth, clock): (Qos, Growth, Clock),
     ) -> Arc<Self> {
         let budget = Budget::new(options.journal_bytes_max);
         for disk in disks.values() {
@@ -146,6 +161,7 @@ impl Store {
             journal_id: journal.1,
             budget,
             qos,
+            clock,
             options,
             counters: Counters::default(),
             growth,
@@ -234,7 +250,7 @@ impl Store {
         if empty {
             self.engine.journal_remove(self.journal_id).await?;
         }
-        Ok(())
+        self.record_time().await
     }
 
     pub(crate) async fn flush(&self) -> Result<()> {
@@ -275,6 +291,11 @@ impl Store {
         if self.budget.used() >= self.options.journal_bytes_max / FOLD_PART {
             self.fold_wake.notify_one();
         }
+    }
+
+    /// Has a round come now, without waiting for it.
+    pub(crate) fn fold_soon(&self) {
+        self.fold_wake.notify_one();
     }
 
     async fn fold_rounds(self: Arc<Self>) {

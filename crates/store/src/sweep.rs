@@ -4,10 +4,12 @@
 //! over. Called by a pass of [`crate::reclaim`], with nobody else changing the accounts.
 
 use crate::accounts;
+use crate::pages;
 use crate::reclaim::{Memory, Reclaimed};
 use crate::segments;
 use crate::store::Store;
 use std::collections::BTreeSet;
+use stonefold_engine::Key;
 use stonefold_format::account::shard_of;
 use stonefold_format::entry::SegmentId;
 use stonefold_types::Result;
@@ -41,41 +43,79 @@ pub(crate) async fn sweep(store: &Store, below: SegmentId, done: &mut Reclaimed)
             }
         }
     }
-    sweep_ledgers(store, below).await
+    sweep_ledgers(store, below).await?;
+    sweep_pages(store, below).await
 }
 
 async fn sweep_ledgers(store: &Store, below: SegmentId) -> Result<()> {
+    let number = |key: &Key| u64::from_str_radix(key.as_str().strip_prefix("ledger/")?, 16).ok();
+    let mut left = leftovers(store, "ledger/", below, number).await?;
+    leave_named(store, &mut left);
+    for id in left {
+        store.engine.delete(&accounts::ledger_key(id)).await?;
+    }
+    Ok(())
+}
+
+async fn sweep_pages(store: &Store, below: SegmentId) -> Result<()> {
+    let mut left = leftovers(store, "snapshots/", below, pages::number_of).await?;
+    if is_something_lost(store) {
+        return Ok(());
+    }
+    for disk in store.disks_and_gone() {
+        let state = disk.state.lock();
+        for number in state.snapshots.list.numbers() {
+            left.remove(&number);
+        }
+    }
+    let left: Vec<u64> = left.into_iter().collect();
+    pages::forget(store, &left).await;
+    Ok(())
+}
+
+/// The numbers of all objects of a kind that are older than the newest batch.
+async fn leftovers(
+    store: &Store,
+    prefix: &str,
+    below: SegmentId,
+    number: impl Fn(&Key) -> Option<u64>,
+) -> Result<BTreeSet<u64>> {
+    let mut found = BTreeSet::new();
     let mut after = None;
     loop {
-        let listed = store.engine.list("ledger/", after.as_ref(), LIST_LIMIT).await?;
-        let Some(last) = listed.last() else { return Ok(()) };
+        let listed = store.engine.list(prefix, after.as_ref(), LIST_LIMIT).await?;
+        let Some(last) = listed.last() else { return Ok(found) };
         after = Some(last.key.clone());
-        let named = named_ledgers(store);
-        for one in &listed {
-            let id = one.key.as_str().strip_prefix("ledger/").and_then(|id| u64::from_str_radix(id, 16).ok());
-            if id.is_some_and(|id| id < below.0 && !named.contains(&id)) {
-                store.engine.delete(&one.key).await?;
-            }
+        found.extend(listed.iter().filter_map(|one| number(&one.key)).filter(|id| *id < below.0));
+    }
+}
+
+/// Whether some head or page cannot be read: then nobody knows all that is named.
+pub(crate) fn is_something_lost(store: &Store) -> bool {
+    store.disks_and_gone().iter().any(|disk| disk.state.lock().snapshots.list.lost().next().is_some())
+}
+
+/// Takes from the numbers those of ledger objects that some head or page names, or may name.
+fn leave_named(store: &Store, numbers: &mut BTreeSet<u64>) {
+    if is_something_lost(store) {
+        numbers.clear();
+    }
+    for disk in store.disks_and_gone() {
+        if numbers.is_empty() {
+            return;
+        }
+        let state = disk.state.lock();
+        let gaps = state.snapshots.iter().map(|snapshot| &snapshot.deaths);
+        for at in gaps.chain([&state.changes, &state.deaths]).flatten() {
+            numbers.remove(&at.id);
         }
     }
 }
 
-/// Ledger objects that some head names.
-fn named_ledgers(store: &Store) -> BTreeSet<u64> {
-    let mut named = BTreeSet::new();
-    for disk in store.disks_and_gone() {
-        let state = disk.state.lock();
-        let gaps = state.snapshots.iter().map(|snapshot| &snapshot.deaths);
-        let lists = gaps.chain([&state.changes, &state.deaths]);
-        named.extend(lists.flatten().map(|at| at.id));
-    }
-    named
-}
-
 /// Deletes ledger objects that no head names any more.
 pub(crate) async fn forget_ledgers(store: &Store, memory: &mut Memory) -> Result<()> {
-    let named = named_ledgers(store);
-    let gone: Vec<u64> = memory.read_ledgers.iter().filter(|id| !named.contains(id)).copied().collect();
+    let mut gone = memory.read_ledgers.clone();
+    leave_named(store, &mut gone);
     for id in gone {
         store.engine.delete(&accounts::ledger_key(id)).await?;
         memory.read_ledgers.remove(&id);

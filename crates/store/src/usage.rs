@@ -221,8 +221,8 @@ impl Sources {
     /// What the disk refers to, by its map and by its snapshots.
     fn add_own(&mut self, disk: &Disk, state: &State, without: &Future<'_>) {
         let base = state.base.map_or(0, |base| base.epoch);
-        let snapshots = state.snapshots.iter().filter(|s| s.commit.is_some());
-        let held = snapshots.clone().map(|s| s.id).filter(|id| without.holds(disk, *id)).max();
+        let snapshots = || state.snapshots.iter().filter(|s| s.commit.is_some());
+        let held = snapshots().map(|s| s.id).filter(|id| without.holds(disk, *id)).max();
         let own = Own { root: state.commit.root, after: base, from: state.reclaimed };
         // The map is walked whole, for what it has from another disk.
         let released = self.maps.iter().position(|(known, _)| *known == own).map(|at| self.maps.remove(at));
@@ -233,7 +233,7 @@ impl Sources {
         };
         self.maps.push((Own { after: 0, ..own }, marks));
         let mut newest = None;
-        let ends = snapshots.map(|s| (Some(s).filter(|s| !s.removed), &s.deaths));
+        let ends = snapshots().map(|s| (Some(s).filter(|s| !s.removed), &s.deaths));
         for (end, deaths) in ends.chain([(None, &state.deaths)]) {
             for at in deaths.iter().filter(|_| newest.is_some()) {
                 self.sections.entry(*at).or_default().referred = newest;

@@ -23,7 +23,12 @@ fn run<T>(work: impl Future<Output = T>) -> T {
 
 async fn open(engine: &Arc<MemoryEngine>) -> Arc<Store> {
     let env = Env::new(SystemWorld::new(tokio::runtime::Handle::current(), 1).unwrap());
-    let options = Options { cache_bytes: 1 << 20, journal_bytes_max: 1 << 20, ..Options::default() };
+    let options = Options {
+        cache_bytes: 1 << 20,
+        journal_bytes_max: 1 << 20,
+        snapshot_page_records: 3,
+        ..Options::default()
+    };
     Store::open(env, engine.clone() as Arc<dyn Engine>, options).await.unwrap()
 }
 

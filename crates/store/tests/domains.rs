@@ -33,7 +33,7 @@ fn passphrase(text: &str) -> MasterKey {
 
 async fn try_open(engine: &Arc<MemoryEngine>, keys: Keys) -> Result<Arc<Store>> {
     let env = Env::new(SystemWorld::new(tokio::runtime::Handle::current(), 1).unwrap());
-    let options = Options { cache_bytes: 8 << 20, journal_bytes_max: 64 << 20, keys };
+    let options = Options { cache_bytes: 8 << 20, journal_bytes_max: 64 << 20, keys, ..Options::default() };
     Store::open(env, engine.clone() as Arc<dyn Engine>, options).await
 }
 

@@ -30,7 +30,12 @@ fn env() -> Env {
 }
 
 async fn open(engine: &Arc<dyn Engine>) -> Arc<Store> {
-    let options = Options { cache_bytes: 8 << 20, journal_bytes_max: 64 << 20, ..Options::default() };
+    let options = Options {
+        cache_bytes: 8 << 20,
+        journal_bytes_max: 64 << 20,
+        snapshot_page_records: 4,
+        ..Options::default()
+    };
     Store::open(env(), engine.clone(), options).await.unwrap()
 }
 

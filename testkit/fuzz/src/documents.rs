@@ -5,10 +5,13 @@ use stonefold_format::account::Accounts;
 use stonefold_format::document::{self, DocumentKind};
 use stonefold_format::domains::Domains;
 use stonefold_format::entry::{Entry, Hint, SegmentId};
-use stonefold_format::head::{Base, Commit, Head, SnapshotRecord};
+use stonefold_format::head::{Base, Head};
 use stonefold_format::ledger::LedgerRef;
-use stonefold_format::pool::Pool;
+use stonefold_format::pool::{Pool, TrustedTime};
 use stonefold_format::qos::QosClasses;
+use stonefold_format::snapshots::{
+    Commit, PageRef, SnapshotRecord, decode_directory, decode_page, encode_directory, encode_page,
+};
 use stonefold_format::tokens::{SecretHash, Token, Tokens};
 use stonefold_types::{DiskSettings, Name, Role};
 
@@ -25,6 +28,15 @@ pub fn targets() -> Vec<Target> {
             |bytes| {
                 read(bytes, DocumentKind::Head, Head::decode, Head::encode);
             },
+        ),
+        target("snapshot page", || vec![body(&encode_page(77, 9, &[snapshot(2), snapshot(5)]))], read_page),
+        target(
+            "snapshot directory",
+            || {
+                let of = |number, id| PageRef { number, first: id, last: id, records: 1 };
+                vec![body(&encode_directory(77, 9, &[of(3, 2), of(4, 5)]))]
+            },
+            read_directory,
         ),
         target(
             "pool",
@@ -88,19 +100,47 @@ fn name(text: &str) -> Name {
     Name::new(text).expect("letters make a name")
 }
 
-fn head() -> Head {
-    let at = |id| LedgerRef { id, offset: 8, length: 40, addresses: 12 };
+fn section(id: u64) -> LedgerRef {
+    LedgerRef { id, offset: 8, length: 40, addresses: 12 }
+}
+
+fn commit() -> Commit {
     let root = Entry::new(SegmentId::new(1, 5), 6, Hint::new(64, 900, 0)).born(3);
-    let commit = Commit { root, mapped_blocks: 17 };
-    let snapshot = |id| SnapshotRecord {
+    Commit { root, mapped_blocks: 17 }
+}
+
+fn snapshot(id: u64) -> SnapshotRecord {
+    SnapshotRecord {
         id,
         removed: id == 2,
         name: name(&format!("s{id}")),
         created: 1 << 60,
         size_bytes: 1 << 30,
-        commit,
-        deaths: vec![at(id)],
-    };
+        locked_until: id,
+        commit: commit(),
+        deaths: vec![section(id)],
+    }
+}
+
+/// Bytes are read for the disk, the number and the range of this page, which those of the seed are of.
+const PAGE: PageRef = PageRef { number: 9, first: 2, last: 5, records: 2 };
+
+fn read_page(bytes: &[u8]) {
+    let sealed = document::seal(DocumentKind::SnapshotPage, 1, bytes);
+    if let Ok(found) = decode_page(&sealed, 77, &PAGE) {
+        assert_eq!(decode_page(&encode_page(77, 9, &found), 77, &PAGE).expect("accepted again"), found);
+    }
+}
+
+fn read_directory(bytes: &[u8]) {
+    let sealed = document::seal(DocumentKind::SnapshotDirectory, 1, bytes);
+    if let Ok(found) = decode_directory(&sealed, 77, &PAGE) {
+        let again = decode_directory(&encode_directory(77, 9, &found), 77, &PAGE);
+        assert_eq!(again.expect("accepted again"), found);
+    }
+}
+
+fn head() -> Head {
     Head {
         id: 77,
         domain: 1,
@@ -111,17 +151,19 @@ fn head() -> Head {
         origin: Some("other@monday".parse().expect("a snapshot's name")),
         base: Some(Base { disk: 12, epoch: 3 }),
         folded_lsn: 99,
-        commit,
+        commit: commit(),
         next_snapshot_id: 8,
         reclaimed: 0,
-        changes: vec![at(1), at(2)],
-        deaths: vec![at(3)],
-        snapshots: vec![snapshot(2), snapshot(5)],
+        changes: vec![section(1), section(2)],
+        deaths: vec![section(3)],
+        directories: vec![PageRef { number: 9, first: 1, last: 1, records: 1 }],
+        recent: vec![snapshot(2), snapshot(5)],
     }
 }
 
 fn pool() -> Pool {
-    Pool { id: [7; 16], created: 1 << 60, sessions: 3 }
+    let time = TrustedTime { trusted: 1 << 60, unproven: 5, in_doubt: true };
+    Pool { id: [7; 16], created: 1 << 60, sessions: 3, time }
 }
 
 fn accounts() -> Accounts {

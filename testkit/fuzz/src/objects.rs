@@ -79,6 +79,7 @@ fn payloads() -> Vec<Vec<u8>> {
         Change::Zero { block: 4, blocks: 1 << 20 },
         Change::Mark { snapshot: 1, created: 2, size_bytes: 1 << 30, name },
         Change::Unmark { snapshot: 1 },
+        Change::Lock { snapshot: 1, until: 1 << 60 },
         Change::Resize { size_bytes: 8192 },
     ];
     let mut payload = record::payload_header(41, &[6; 32]).to_vec();
@@ -103,7 +104,9 @@ fn read_payload(bytes: &[u8]) {
             Change::Write { block, data } => (*block, (data.len() / BLOCK_BYTES) as u64),
             Change::Zero { block, blocks } => (*block, *blocks),
             Change::Sealed(write) => (write.block, write.blocks),
-            Change::Mark { snapshot, .. } | Change::Unmark { snapshot } => (*snapshot, 1),
+            Change::Mark { snapshot, .. } | Change::Unmark { snapshot } | Change::Lock { snapshot, .. } => {
+                (*snapshot, 1)
+            }
             Change::Resize { size_bytes } => (*size_bytes, 1),
         };
         assert!(blocks > 0 && block.checked_add(blocks).is_some(), "{block}+{blocks}");

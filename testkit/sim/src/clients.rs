@@ -1,6 +1,7 @@
 //! The actors: each does one thing after another on its own region, and checks what it sees.
 
 use crate::dice::Dice;
+use crate::life::LOCKED_FOR;
 use crate::story::{Story, Taken};
 use crate::weather::Weather;
 use crate::world::World;
@@ -74,7 +75,7 @@ impl Client {
         let attachment = self.attach(disk.as_str())?;
         for _ in 0..acts {
             let bytes = if resizes { self.size() } else { bytes };
-            match self.throw(|dice| dice.below(44)) {
+            match self.throw(|dice| dice.below(47)) {
                 5..=9 if resizes => self.resize(&disk, &attachment).await?,
                 0..=15 => self.write(&attachment, base, bytes).await?,
                 16..=20 => self.zero(&attachment, base, bytes).await?,
@@ -88,6 +89,9 @@ impl Client {
                 39 => self.reclaim().await?,
                 41 => self.reclaim_under_a_read(&attachment, base, bytes).await?,
                 40 => self.family(&disk).await?,
+                44 => self.lock(&disk).await?,
+                45 => self.break_a_lock(&disk).await?,
+                46 => self.set_clock().await?,
                 43 => crate::service::shuffle(&self.world, &self.store, self.stormy).await?,
                 _ => self.weather.set_full(self.stormy && self.throw(|dice| dice.one_in(3))),
             }
@@ -218,7 +222,7 @@ impl Client {
             let mut story = self.story.lock();
             for disk in &disks {
                 let bounds = story.snapshot_begins(disk.as_str());
-                let taken = Taken { acked: false, leaving: false, bounds, seen: None };
+                let taken = Taken { acked: false, leaving: false, locked: false, bounds, seen: None };
                 story.snapshots.insert(format!("{disk}@{name}"), taken);
             }
         }
@@ -271,8 +275,17 @@ impl Client {
         }
         let parsed: SnapshotName = name.parse().expect("it is a snapshot's name");
         match self.store.remove_snapshot(&parsed).await {
+            Err(error) if error.kind() == Kind::Locked => {
+                if let Some(taken) = self.story.lock().snapshots.get_mut(&name) {
+                    taken.leaving = false;
+                }
+                Ok(())
+            }
             Ok(()) => {
-                self.story.lock().snapshots.remove(&name);
+                let gone = self.story.lock().snapshots.remove(&name);
+                if gone.is_some_and(|taken| taken.locked) {
+                    return Err(wrong(format!("{name} was locked, and could be removed")));
+                }
                 Ok(())
             }
             Err(error) if error.kind() == Kind::Busy => {
@@ -283,6 +296,55 @@ impl Client {
             }
             Err(error) => Err(self.sort("removes a snapshot", error)),
         }
+    }
+
+    /// Locks a snapshot for longer than the world lasts.
+    async fn lock(&self, disk: &Name) -> Done {
+        let Some(name) = self.choose_snapshot(disk) else { return Ok(()) };
+        let time = self.store.time();
+        let until = time.trusted.max(time.wall) + LOCKED_FOR.as_nanos() as u64;
+        match self.store.lock_snapshot(&name.parse().expect("it is a snapshot's name"), until).await {
+            Ok(_) => {
+                if let Some(taken) = self.story.lock().snapshots.get_mut(&name) {
+                    // Another client may be about to remove it, or to confirm a time that ends the lock.
+                    taken.locked = !taken.leaving && self.store.time().trusted < until - 1;
+                }
+                Ok(())
+            }
+            // Another client removed it, or has confirmed a time in between.
+            Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Invalid) => Ok(()),
+            Err(error) => Err(self.sort("locks a snapshot", error)),
+        }
+    }
+
+    /// A locked snapshot stays, whatever the wall clock says, and so does its disk.
+    async fn break_a_lock(&self, disk: &Name) -> Done {
+        let locked = {
+            let story = self.story.lock();
+            let of_disk = |name: &&String| name.starts_with(&format!("{disk}@"));
+            let mut locked = story.snapshots.iter().filter(|(_, taken)| taken.locked && !taken.leaving);
+            locked.find(|(name, _)| of_disk(name)).map(|(name, _)| name.clone())
+        };
+        let Some(name) = locked else { return Ok(()) };
+        match self.store.remove_snapshot(&name.parse().expect("it is a snapshot's name")).await {
+            Err(error) if error.kind() == Kind::Locked => Ok(()),
+            other => Err(wrong(format!("{name} is locked, and its removal: {other:?}"))),
+        }
+    }
+
+    /// The wall clock jumps while the store runs; sometimes it is confirmed, which may end every lock.
+    async fn set_clock(&self) -> Done {
+        self.world.set_wall_ahead(LOCKED_FOR * 2);
+        if self.throw(|dice| dice.below(4)) > 0 {
+            return Ok(());
+        }
+        self.story.lock().snapshots.values_mut().for_each(|taken| taken.locked = false);
+        match self.store.confirm_time().await {
+            Err(error) if self.stormy && error.kind() == Kind::Io => {}
+            other => drop(other.map_err(|e| self.sort("confirms the time", e))?),
+        }
+        self.story.lock().snapshots.values_mut().for_each(|taken| taken.locked = false);
+        Ok(())
     }
 
     /// Clones a snapshot, checks that the clone is the same, writes to it, checks that nothing else changed.

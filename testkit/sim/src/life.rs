@@ -17,6 +17,10 @@ use stonefold_types::{DiskSettings, Durability, ExportName, Kind, Name};
 
 /// The disks' size: sparse, so that a map of every level is used.
 const DISK_BYTES: u64 = 1 << 40;
+/// Locks last for so long: longer than any life. The wall clock is set forward by more than that, and by less.
+pub(crate) const LOCKED_FOR: Duration = Duration::from_secs(365 * 86_400);
+/// What openings believe of the wall clock, all together: less than a lock lasts.
+const TIME_STEP_MAX: Duration = Duration::from_secs(7 * 86_400);
 /// A life that has not ended by itself after so many polls hangs.
 const POLLS_MAX: u64 = 3_000_000;
 
@@ -91,6 +95,7 @@ impl Pool {
             let lost_power = self.world.with_dice(|dice| dice.one_in(2));
             self.story.lock().tell(|| format!("a crash; power lost: {lost_power}"));
             self.crash(lost_power);
+            self.set_clock();
         }
         let fair = Plan { forecast: Forecast::default(), polls: POLLS_MAX, acts: 3, end: End::Close };
         self.live(fair).map_err(|what| format!("the last life: {what}"))?;
@@ -108,7 +113,7 @@ impl Pool {
             Weather::new(self.world.clone(), self.engine.clone(), Forecast::default(), self.copies.clone());
         let (tell, world, story) = (outcome.clone(), self.world.clone(), self.story.clone());
         let ended = self.world.run(POLLS_MAX, async move {
-            *tell.lock() = decay::rot_and_look(&world, weather, &story, options()).await;
+            *tell.lock() = decay::rot_and_look(&world, weather, &story, options(&world)).await;
         });
         let result = outcome.lock().clone();
         if ended == Ended::Finished { result } else { Err(format!("it ended as {ended:?}")) }
@@ -156,6 +161,16 @@ impl Pool {
         }
     }
 
+    /// Somebody sets the clock forward now and then: by less than is believed, or by more than a lock lasts.
+    fn set_clock(&self) {
+        let by = self.world.with_dice(|dice| match dice.below(6) {
+            0 => Duration::from_secs(dice.below(6 * 86_400)),
+            1 => LOCKED_FOR * 2,
+            _ => Duration::ZERO,
+        });
+        self.world.set_wall_ahead(by);
+    }
+
     /// What is on the medium when the next life begins.
     fn crash(&mut self, lost_power: bool) {
         let dice = self.world.with_dice(|dice| Dice::new(dice.number()));
@@ -176,7 +191,7 @@ async fn one_life(
     plan: Plan,
     stormy: bool,
 ) -> Result<(), Stop> {
-    let opened = Store::open(world.env(), Arc::new(weather.clone()), options()).await;
+    let opened = Store::open(world.env(), Arc::new(weather.clone()), options(&world)).await;
     let store = opened.map_err(|error| match error.kind() {
         Kind::Io if stormy => Stop::Weather(error),
         _ => Stop::Wrong(format!("opening: {error:?}")),
@@ -224,8 +239,16 @@ async fn one_life(
     Ok(())
 }
 
-fn options() -> Options {
-    Options { cache_bytes: 1 << 18, journal_bytes_max: 1 << 18, keys: keys() }
+fn options(world: &World) -> Options {
+    Options {
+        cache_bytes: 1 << 18,
+        journal_bytes_max: 1 << 18,
+        keys: keys(),
+        time_step_max: TIME_STEP_MAX,
+        // So short that a few snapshots fill pages and directories; another from life to life.
+        snapshot_page_records: 1 + world.with_dice(|dice| dice.below(4)) as usize,
+        ..Options::default()
+    }
 }
 
 /// Everything that is referred to is there, sound and counted, and nothing is counted that nothing refers to.

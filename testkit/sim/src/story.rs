@@ -36,6 +36,8 @@ pub struct Taken {
     pub acked: bool,
     /// Its removal was asked for.
     pub leaving: bool,
+    /// It was locked for longer than the world lasts, and nobody has confirmed a later time since.
+    pub locked: bool,
     /// Per region of the disk: index, and the fewest and the most steps it may hold.
     pub bounds: Vec<(usize, usize, usize)>,
     /// What it was seen to hold, per region; it must never hold anything else.

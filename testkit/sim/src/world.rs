@@ -23,6 +23,8 @@ struct Shared {
 
 struct State {
     now: Duration,
+    /// How far the wall clock was set forward.
+    wall_ahead: Duration,
     dice: Dice,
     tasks: Vec<Option<BoxFuture<'static, ()>>>,
     /// What each task is called, and how often it was polled.
@@ -67,6 +69,7 @@ impl World {
         World(Arc::new(Shared {
             state: Mutex::new(State {
                 now: Duration::from_secs(1),
+                wall_ahead: Duration::ZERO,
                 dice: Dice::new(seed),
                 tasks: Vec::new(),
                 polled: Vec::new(),
@@ -87,6 +90,11 @@ impl World {
     /// Throws the world's dice.
     pub fn with_dice<T>(&self, throw: impl FnOnce(&mut Dice) -> T) -> T {
         throw(&mut self.0.state.lock().dice)
+    }
+
+    /// Sets the wall clock forward.
+    pub fn set_wall_ahead(&self, by: Duration) {
+        self.0.state.lock().wall_ahead += by;
     }
 
     /// Mixes a number into the digest.
@@ -207,7 +215,8 @@ impl stonefold_env::World for World {
     }
 
     fn wall(&self) -> WallNanos {
-        WALL_START + self.0.state.lock().now.as_nanos() as u64
+        let state = self.0.state.lock();
+        WALL_START + (state.now + state.wall_ahead).as_nanos() as u64
     }
 
     fn random(&self, bytes: &mut [u8]) {

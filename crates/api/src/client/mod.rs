@@ -8,8 +8,8 @@ pub use access::Access;
 use crate::{
     Cache, CacheResize, CacheWarm, CacheWarmed, Checked, CloneCreate, Diff, Disk, DiskCreate, DiskResize,
     DiskSet, DiskUsage, Domain, DomainCreate, DomainKey, DomainSet, DomainShred, ErrorBody, MasterKeyChange,
-    Pool, QosClass, QosCreate, QosSet, Reclaimed, Rollback, Server, Snapshot, SnapshotCreate, Token,
-    TokenCreate, TokenCreated, paths,
+    Pool, PoolTime, QosClass, QosCreate, QosSet, Reclaimed, Rollback, Server, Snapshot, SnapshotCreate,
+    SnapshotLock, Token, TokenCreate, TokenCreated, paths,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -19,6 +19,8 @@ use ureq::{Agent, Body, RequestBuilder, http};
 
 /// How long a server that is there may take to accept: one that is not there should be told of soon.
 const CONNECT_SECONDS_MAX: Duration = Duration::from_secs(5);
+/// Snapshots asked for at one time: an answer of a megabyte or two.
+const SNAPSHOTS_ABREAST: usize = 5000;
 /// The longest answer, in bytes: a list of 100,000 snapshots takes some 30 MB.
 const ANSWER_BYTES_MAX: u64 = 1 << 30;
 
@@ -105,6 +107,11 @@ impl Client {
         self.command(paths::POOL_SCRUB)
     }
 
+    /// Takes the server's clock for right.
+    pub fn confirm_time(&self) -> Result<PoolTime> {
+        self.command(paths::POOL_CONFIRM_TIME)
+    }
+
     /// The OpenAPI document.
     pub fn openapi(&self) -> Result<serde_json::Value> {
         self.get(paths::OPENAPI)
@@ -171,11 +178,19 @@ impl Client {
         self.delete(&if with_snapshots { format!("{path}?snapshots=true") } else { path })
     }
 
-    /// All snapshots, or those of one disk.
+    /// All snapshots, or those of one disk, asked for in parts.
     pub fn snapshots(&self, disk: Option<&Name>) -> Result<Vec<Snapshot>> {
-        match disk {
-            None => self.get(paths::SNAPSHOTS),
-            Some(disk) => self.get(&format!("{}?disk={disk}", paths::SNAPSHOTS)),
+        let of_disk = disk.map(|disk| format!("&disk={disk}")).unwrap_or_default();
+        let mut all: Vec<Snapshot> = Vec::new();
+        loop {
+            let after = all.last().map(|s| format!("&after={}@{}", s.disk, s.number)).unwrap_or_default();
+            let path = format!("{}?limit={SNAPSHOTS_ABREAST}{of_disk}{after}", paths::SNAPSHOTS);
+            let part: Vec<Snapshot> = self.get(&path)?;
+            let is_last = part.len() < SNAPSHOTS_ABREAST;
+            all.extend(part);
+            if is_last {
+                return Ok(all);
+            }
         }
     }
 
@@ -207,6 +222,11 @@ impl Client {
     pub fn clone_snapshot(&self, from: &SnapshotName, new: &Name) -> Result<Disk> {
         let path = paths::of_snapshot(paths::SNAPSHOT_CLONE, from);
         self.post(&path, &CloneCreate { name: new.clone() })
+    }
+
+    /// Locks a snapshot until a date.
+    pub fn lock_snapshot(&self, name: &SnapshotName, lock: &SnapshotLock) -> Result<Snapshot> {
+        self.post(&paths::of_snapshot(paths::SNAPSHOT_LOCK, name), lock)
     }
 
     /// Brings a disk back to a snapshot.

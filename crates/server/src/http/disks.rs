@@ -101,6 +101,7 @@ pub(super) async fn remove(
     let removed = app.gate.run(move |store| async move {
         if removal.snapshots {
             refuse_while_in_use(&store.disk(&disk.0)?)?;
+            store.check_no_locks(&disk.0)?;
             for snapshot in store.snapshots(Some(&disk.0))? {
                 store.remove_snapshot(&snapshot.name).await?;
             }

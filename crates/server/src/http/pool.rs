@@ -5,7 +5,7 @@ use super::answer::Answer;
 use crate::{convert, metrics};
 use axum::Json;
 use axum::http::header::{CONTENT_TYPE, HeaderName};
-use stonefold_api::{Checked, Pool, Reclaimed, Server};
+use stonefold_api::{Checked, Pool, PoolTime, Reclaimed, Server};
 
 pub(super) async fn status(app: Shared) -> Answer<Json<Pool>> {
     let status = app.gate.run(|store| async move { store.status().await }).await?;
@@ -25,6 +25,11 @@ pub(super) async fn check(app: Shared) -> Answer<Json<Checked>> {
 pub(super) async fn scrub(app: Shared) -> Answer<Json<Checked>> {
     let found = app.gate.run(|store| async move { store.scrub().await }).await?;
     Ok(Json(convert::checked(found)))
+}
+
+pub(super) async fn confirm_time(app: Shared) -> Answer<Json<PoolTime>> {
+    let time = app.gate.run(|store| async move { store.confirm_time().await }).await?;
+    Ok(Json(convert::time(&time)))
 }
 
 pub(super) async fn server(app: Shared) -> Json<Server> {

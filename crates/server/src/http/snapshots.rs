@@ -6,12 +6,17 @@ use crate::convert;
 use axum::Json;
 use axum::http::StatusCode;
 use serde::Deserialize;
-use stonefold_api::{CloneCreate, Diff, DiffRange, Disk, Rollback, Snapshot, SnapshotCreate};
-use stonefold_types::{Error, ExportName, Kind, Name};
+use stonefold_api::{CloneCreate, Diff, DiffRange, Disk, Rollback, Snapshot, SnapshotCreate, SnapshotLock};
+use stonefold_types::{Error, ExportName, Kind, Name, Result};
+
+/// Snapshots listed at one time, so that the store's threads are not kept from their work for long.
+const LIST_ABREAST: usize = 1000;
 
 #[derive(Deserialize)]
-pub(super) struct OfDisk {
+pub(super) struct Part {
     disk: Option<Name>,
+    limit: Option<usize>,
+    after: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -19,22 +24,41 @@ pub(super) struct UpTo {
     to: Option<Name>,
 }
 
-pub(super) async fn list(app: Shared, Asked(asked): Asked<OfDisk>) -> Answer<Json<Vec<Snapshot>>> {
-    let listed = app.gate.store().snapshots(asked.disk.as_ref());
-    let mut snapshots = match &asked.disk {
-        Some(disk) => app.hint(&ExportName::Disk(disk.clone()), listed)?,
-        None => listed?,
-    };
-    snapshots.sort_by(|a, b| (&a.name.disk, a.created).cmp(&(&b.name.disk, b.created)));
-    Ok(Json(snapshots.into_iter().map(|info| convert::snapshot(info, &app.doors)).collect()))
+pub(super) async fn list(app: Shared, Asked(asked): Asked<Part>) -> Answer<Json<Vec<Snapshot>>> {
+    let limit = asked.limit.unwrap_or(usize::MAX);
+    let mut after = asked.after.as_deref().map(cursor).transpose()?;
+    let mut snapshots = Vec::new();
+    while snapshots.len() < limit {
+        let wanted = LIST_ABREAST.min(limit - snapshots.len());
+        let from = after.as_ref().map(|(disk, number)| (disk, *number));
+        let listed = app.gate.store().snapshots_after(asked.disk.as_ref(), from, wanted);
+        let listed = match &asked.disk {
+            Some(disk) => app.hint(&ExportName::Disk(disk.clone()), listed)?,
+            None => listed?,
+        };
+        after = listed.last().map(|last| (last.name.disk.clone(), last.number));
+        let is_last = listed.len() < wanted;
+        snapshots.extend(listed.into_iter().map(|info| convert::snapshot(info, &app.doors)));
+        if is_last {
+            break;
+        }
+    }
+    Ok(Json(snapshots))
+}
+
+/// A place in the list: `DISK@NUMBER`.
+fn cursor(text: &str) -> Result<(Name, u64)> {
+    let parsed = text.split_once('@').and_then(|(disk, number)| {
+        Some((Name::new(disk).ok()?, number.parse().ok().filter(|number| *number < u64::MAX)?))
+    });
+    parsed.ok_or_else(|| {
+        Error::new(Kind::Invalid, format!("'{}' is no place in a list of snapshots", text.escape_debug()))
+            .remedy("give the last snapshot's disk and number, as in after=web@17")
+    })
 }
 
 pub(super) async fn show(app: Shared, asked: SnapshotPath) -> Answer<Json<Snapshot>> {
-    let found = app.gate.store().snapshots(Some(&asked.0.disk)).and_then(|all| {
-        all.into_iter()
-            .find(|info| info.name == asked.0)
-            .ok_or_else(|| Error::new(Kind::NotFound, format!("snapshot '{}' does not exist", asked.0)))
-    });
+    let found = app.gate.store().snapshot_info(&asked.0);
     let info = app.hint(&asked.export(), found)?;
     Ok(Json(convert::snapshot(info, &app.doors)))
 }
@@ -59,6 +83,30 @@ pub(super) async fn remove(app: Shared, asked: SnapshotPath) -> Answer<StatusCod
     let removed = app.gate.run(move |store| async move { store.remove_snapshot(&asked.0).await });
     app.hint(&export, removed.await)?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+pub(super) async fn lock(
+    app: Shared,
+    asked: SnapshotPath,
+    Body(lock): Body<SnapshotLock>,
+) -> Answer<Json<Snapshot>> {
+    let export = asked.export();
+    let time = app.gate.store().time();
+    let until = match (lock.until, lock.for_seconds) {
+        (Some(until), None) => until.0.saturating_mul(1_000_000),
+        // Whichever clock is right, it holds at least so long.
+        (None, Some(seconds)) => {
+            time.trusted.max(time.wall).saturating_add(seconds.saturating_mul(1_000_000_000))
+        }
+        _ => {
+            return Err(Error::new(Kind::Invalid, "a lock ends at an instant or after a time")
+                .remedy("give one of 'until' and 'for_seconds'")
+                .into());
+        }
+    };
+    let locked = app.gate.run(move |store| async move { store.lock_snapshot(&asked.0, until).await });
+    let info = app.hint(&export, locked.await)?;
+    Ok(Json(convert::snapshot(info, &app.doors)))
 }
 
 pub(super) async fn diff(app: Shared, asked: SnapshotPath, Asked(up_to): Asked<UpTo>) -> Answer<Json<Diff>> {

@@ -11,6 +11,7 @@ use crate::reclaim;
 use crate::releases::Releases;
 use crate::removed::STEP_ADDRESSES;
 use crate::store::Store;
+use crate::sweep;
 use std::collections::{BTreeMap, BTreeSet};
 use stonefold_format::account::{Account, SHARD_SHIFT, Shard, Slot, shard_of};
 use stonefold_format::entry::SegmentId;
@@ -88,6 +89,10 @@ impl Store {
                 let account = shard.get(&segment).unwrap_or(&none);
                 compare(segment, account, walk.reached.get(&segment), going.get(&segment), checked);
             }
+        }
+        if sweep::is_something_lost(self) {
+            // What cannot be read may well refer to them.
+            checked.lost_blocks = 0;
         }
         Ok(())
     }

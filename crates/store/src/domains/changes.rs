@@ -272,7 +272,9 @@ impl Store {
 
     async fn shred(&self, domain: &Domain) -> Result<()> {
         for disk in self.all_disks().iter().filter(|disk| disk.domain == domain.id) {
-            check_idle(&disk.name, &disk.state.lock())?;
+            let state = disk.state.lock();
+            self.check_none_locked(disk, &state)?;
+            check_idle(&disk.name, &state)?;
         }
         // While it can still be sealed: what memory holds must not be left over.
         self.fold(None).await?;

@@ -63,7 +63,7 @@ fn a_snapshot_removed_between_two_steps_leaves_nothing_behind() {
         assert!(more && !filtered.is_empty(), "one step has found something to be held, and there are more");
         remove(&store, "s1").await;
         while settle_snapshots(&store, &disk, &mut memory, &mut filtered).await.unwrap() {}
-        assert_eq!(disk.state.lock().snapshots.len(), 1, "only the first is left");
+        assert_eq!(disk.state.lock().snapshots.iter().count(), 1, "only the first is left");
         drop(memory);
         store.reclaim().await.unwrap();
         let checked = store.check().await.unwrap();

@@ -167,7 +167,7 @@ async fn reached(store: &Store, without: Option<u64>, forgotten: bool) -> BTreeS
     for disk in &disks {
         let (head, snapshots) = {
             let state = disk.state.lock();
-            (state.commit.root, state.snapshots.clone())
+            (state.commit.root, state.snapshots.iter().cloned().collect::<Vec<_>>())
         };
         let there = !disk.is_gone() && Some(disk.id) != without;
         if stays(&disks, disk, without) && !(forgotten && Some(disk.id) == without) {
@@ -187,7 +187,7 @@ async fn reached(store: &Store, without: Option<u64>, forgotten: bool) -> BTreeS
 async fn referred(store: &Store, disk: &Disk) -> BTreeSet<u64> {
     let (head, snapshots) = {
         let state = disk.state.lock();
-        (state.commit.root, state.live_snapshots().cloned().collect::<Vec<_>>())
+        (state.commit.root, state.snapshots.iter().filter(|s| !s.removed).cloned().collect::<Vec<_>>())
     };
     let mut all = tree(store, head).await;
     for snapshot in snapshots {
