@@ -210,7 +210,7 @@ fn a_disk_that_cannot_be_folded_costs_the_others_nothing() {
         }
         assert_eq!(segments().await, before, "nothing is stored for nothing");
         // More than the budget: the fold goes on with the others.
-        for at in 0..3 * BUDGET_BYTES >> 20 {
+        for at in 0..(3 * BUDGET_BYTES) >> 20 {
             sound.write(at << 20, &vec![4; 1 << 20], false).await.unwrap();
         }
         script.clear();
