@@ -98,7 +98,7 @@ fn scripted(memory: &Arc<MemoryEngine>) -> (Arc<dyn Engine>, Script) {
 async fn open(engine: &Arc<dyn Engine>) -> Arc<Store> {
     let master = Some(MasterKey::Key(Secret::new(&[7; 32])));
     let keys = Keys { master, ..Keys::default() };
-    let options = Options { cache_bytes: 8 << 20, journal_bytes_max: 16 << 20, keys };
+    let options = Options { cache_bytes: 8 << 20, journal_bytes_max: 16 << 20, keys, ..Options::default() };
     let store = Store::open(env(), engine.clone(), options).await.unwrap();
     // The first round and the first pass are over before anything is made slow.
     store.reclaim().await.unwrap();

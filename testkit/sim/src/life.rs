@@ -247,7 +247,6 @@ fn options(world: &World) -> Options {
         time_step_max: TIME_STEP_MAX,
         // So short that a few snapshots fill pages and directories; another from life to life.
         snapshot_page_records: 1 + world.with_dice(|dice| dice.below(4)) as usize,
-        ..Options::default()
     }
 }
 
