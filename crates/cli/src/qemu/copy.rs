@@ -72,7 +72,7 @@ impl Qemu {
         command.args(["-O", format.of_qemu()]);
         from.read_by(&mut command, Some("raw"));
         command.arg(file_argument(to));
-        copy.run(command).map(Saved::of)
+        copy.run(command).map(Saved::of).map_err(unreadable)
     }
 
     /// Copies an export over a block device, zeros too: what the device held must not show through.
@@ -88,7 +88,7 @@ impl Qemu {
         command.args(salvage.then_some("--salvage")).args(["-O", "raw"]);
         from.read_by(&mut command, Some("raw"));
         command.arg(format!("host_device:{}", to.display()));
-        copy.run(command).map(Saved::of)
+        copy.run(command).map(Saved::of).map_err(unreadable)
     }
 }
 
@@ -184,18 +184,25 @@ fn percents(pipe: impl Read) -> impl Iterator<Item = f64> {
 
 /// What qemu-img's last words mean for whoever reads them.
 fn failed(words: &str) -> Error {
-    let remedy = match words {
-        w if w.contains("error while reading") => {
-            "see the log of the server that was read; 'stonefold pool check' says what is damaged, and \
-             'stonefold disk export --salvage' saves the rest"
+    let remedy = match words.contains("No space left") {
+        true => {
+            "no space is left where it was written to: remove something there and, if that is a pool, run \
+             'stonefold pool reclaim', or enlarge it; then try again"
         }
-        w if w.contains("No space left") => {
-            "no space is left where it was written to: remove something there and, if that is a pool, \
-             'stonefold pool reclaim' or enlarge it; then try again"
-        }
-        _ => "see the server's log for its side, then try again",
+        false => "see the server's log for its side, then try again",
     };
     Error::new(Kind::Io, format!("qemu-img failed: {words}")).remedy(remedy)
+}
+
+/// Of an export that cannot be read in places, the rest can be had.
+fn unreadable(error: Error) -> Error {
+    if !error.what().contains("error while reading") {
+        return error;
+    }
+    error.remedy(
+        "'stonefold pool check' says what is damaged, the server's log in which segment; 'stonefold disk export \
+         --salvage' saves the rest",
+    )
 }
 
 #[cfg(test)]
