@@ -88,6 +88,41 @@ fn what_is_not_there_or_cannot_be_is_refused_by_name() {
     });
 }
 
+/// *Past bug*: `disk rm a nope b` removed a, and told only of nope.
+#[test]
+fn of_several_none_is_removed_when_one_cannot_be() {
+    in_a_place(|place| {
+        let gateway = place.start(&[])?;
+        for disk in ["a", "b", "c"] {
+            place.ok(&format!("disk create {disk} --size 8M"))?;
+            place.ok(&format!("snapshot create {disk} --name s"))?;
+        }
+        let used = place.connect("c")?;
+        let before = (place.json("disk ls")?, place.json("snapshot ls")?);
+        for (line, word) in [
+            ("disk rm a nope b --snapshots", "nope"),
+            ("disk rm a b", "--snapshots"),
+            ("disk rm a c --snapshots", "in use by 1 client"),
+            ("snapshot rm a@s a@nope", "a@nope"),
+        ] {
+            says(&place.fails(line, 1)?, &[word]).context(line)?;
+            ensure!(
+                before == (place.json("disk ls")?, place.json("snapshot ls")?),
+                "{line} removed something"
+            );
+        }
+        drop(used);
+        // Named twice, the second cannot be: what is gone is told all the same.
+        let done = place.run("snapshot rm a@s a@s --json")?;
+        ensure!(done.status.code() == Some(1) && done.stderr.contains("a@s"), "{}", done.stderr);
+        let told: serde_json::Value = serde_json::from_str(&done.stdout)?;
+        ensure!(told["removed"] == serde_json::json!(["a@s"]), "{told}");
+        let told = place.json("disk rm a b --snapshots")?;
+        ensure!(told["removed"] == serde_json::json!(["a", "b"]), "{told}");
+        gateway.stop()
+    });
+}
+
 #[test]
 fn a_pool_or_an_address_in_use_is_left_to_who_has_it() {
     in_a_place(|place| {

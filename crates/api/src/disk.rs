@@ -1,6 +1,6 @@
 //! Disks.
 
-use crate::{Latencies, Time};
+use crate::{DomainState, Latencies, Time};
 use serde::{Deserialize, Serialize};
 use stonefold_types::{Compression, Durability, Name};
 use utoipa::ToSchema;
@@ -14,10 +14,15 @@ pub struct Disk {
     /// The domain it was made in.
     #[schema(value_type = String, examples("default"))]
     pub domain: Name,
+    /// Whether that is open: the disks of one that is locked or shredded are refused to clients.
+    pub domain_state: DomainState,
     /// Its size as a guest sees it, in bytes.
     pub size_bytes: u64,
     /// Bytes that hold data: written and neither trimmed nor zeroed since; shared ones count in full.
     pub mapped_bytes: u64,
+    /// Bytes written and not yet folded, on top of those: at most so much more holds data.
+    #[serde(default)]
+    pub unfolded_bytes: u64,
     /// When its writes are acknowledged: `flush` (at once; durable after a flush) or `ack` (only when durable).
     #[schema(value_type = String, examples("flush"))]
     pub durability: Durability,
@@ -70,6 +75,13 @@ pub struct DiskUsage {
     pub reclaimable_bytes: u64,
     /// The instant.
     pub as_of: Time,
+}
+
+impl Disk {
+    /// Bytes that hold data, those not yet folded counted as if they were all new.
+    pub fn data_bytes(&self) -> u64 {
+        self.mapped_bytes.saturating_add(self.unfolded_bytes).min(self.size_bytes)
+    }
 }
 
 /// What clients did since the server started: counters that only grow.

@@ -10,6 +10,12 @@ pub struct Pool {
     /// Its URL and how the engine reaches it, for people.
     #[schema(examples("file:///srv/pool, direct I/O through io_uring"))]
     pub engine: String,
+    /// Directories of the pool that are not used, because they failed or are not there: what is kept has fewer copies.
+    #[serde(default)]
+    pub missing: Vec<String>,
+    /// Whether writes are refused because there is too little room left.
+    #[serde(default)]
+    pub full: bool,
     /// How many disks it holds.
     pub disks: u64,
     /// How many snapshots it holds.
@@ -114,11 +120,17 @@ pub struct Checked {
     pub segments: u64,
     /// Bytes of segments read.
     pub bytes: u64,
-    /// Damaged copies that were replaced by a sound one; only a scrub does that.
+    /// Damaged copies that were replaced by a sound one; a check does that only where it meets one first.
     pub healed: u64,
     /// Bytes that reclaim takes to be in use, although nothing refers to them, and nothing that was removed is about to give them
     /// back: space that does not come back by itself. Exact on a busy pool, too.
     pub lost_bytes: u64,
+    /// Bytes acknowledged that could not be folded, and were not looked at.
+    #[serde(default)]
+    pub unfolded_bytes: u64,
+    /// What should be known although it is no damage, in words: data that nobody has the key of.
+    #[serde(default)]
+    pub notes: Vec<String>,
     /// What is wrong, in words; empty when all is sound.
     pub problems: Vec<String>,
 }

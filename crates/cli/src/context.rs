@@ -3,8 +3,10 @@
 use crate::failure::Failure;
 use clap::Args;
 use serde::Serialize;
+use std::cell::Cell;
 use std::io::Write;
 use std::path::PathBuf;
+use std::rc::Rc;
 use stonefold_api::{Access, Client};
 use stonefold_types::{Error, Kind, Result};
 
@@ -44,17 +46,20 @@ pub(crate) struct Context {
     pub(crate) json: bool,
     token_file: Option<PathBuf>,
     api_ca: Option<PathBuf>,
+    /// Shared by those made of this one.
+    answered: Rc<Cell<bool>>,
 }
 
 impl Context {
     pub(crate) fn new(global: Global) -> Self {
         let Global { api, json, token_file, api_ca } = global;
-        Context { api, json, token_file, api_ca }
+        Context { api, json, token_file, api_ca, answered: Rc::default() }
     }
 
     /// The same, but asking the server at `url`, which wants no token.
     pub(crate) fn asking(&self, url: String) -> Context {
-        Context { api: vec![url], json: self.json, token_file: None, api_ca: None }
+        let answered = self.answered.clone();
+        Context { api: vec![url], json: self.json, token_file: None, api_ca: None, answered }
     }
 
     /// A client of the server that flags or environment name.
@@ -95,7 +100,13 @@ impl Context {
         text: impl FnOnce() -> String,
     ) -> std::result::Result<(), Failure> {
         let text = if self.json { as_json(value)? } else { text() };
+        self.answered.set(true);
         print(&text)
+    }
+
+    /// Whether it has answered, so that with `--json` there is a document on stdout.
+    pub(crate) fn has_answered(&self) -> bool {
+        self.answered.get()
     }
 }
 

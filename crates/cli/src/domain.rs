@@ -99,10 +99,14 @@ impl Domain {
                 let made = client.create_domain(&DomainCreate { name, encrypt, compression, dedupe })?;
                 context.answer(&made, || made_text(&made))
             }
-            Domain::Ls => list(context, &client.domains()?),
+            Domain::Ls => {
+                let domains = client.domains()?;
+                context.answer(&domains, || table_of(&domains))
+            }
             Domain::Set { name, change } => {
                 let set = DomainSet { compression: change.compression, dedupe: change.dedupe };
-                list(context, std::slice::from_ref(&client.set_domain(&name, &set)?))
+                let domain = client.set_domain(&name, &set)?;
+                context.answer(&domain, || table_of(std::slice::from_ref(&domain)))
             }
             Domain::Rotate { name } => {
                 let rotated = client.rotate_domain(&name)?;
@@ -154,27 +158,25 @@ fn made_text(domain: &Info) -> String {
     }
 }
 
-fn list(context: &Context, domains: &[Info]) -> Result<(), Failure> {
-    context.answer(domains, || {
-        let mut table =
-            Table::new(&["NAME", "DISKS>", "COMPRESSION", "DEDUPE", "ENCRYPTED", "KEY>", "KEY MADE (UTC)"]);
-        for domain in domains {
-            let encrypted = match domain.state {
-                DomainState::Plain => "no",
-                DomainState::Open => "yes",
-                DomainState::Locked => "yes, locked",
-                DomainState::Shredded => "shredded",
-            };
-            table.row([
-                domain.name.to_string(),
-                domain.disks.to_string(),
-                domain.compression.to_string(),
-                if domain.dedupe { "on" } else { "off" }.to_owned(),
-                encrypted.to_owned(),
-                domain.key_version.map(|version| version.to_string()).unwrap_or_default(),
-                domain.key_created.map(|time| time.to_seconds_text()).unwrap_or_default(),
-            ]);
-        }
-        table.text()
-    })
+fn table_of(domains: &[Info]) -> String {
+    let mut table =
+        Table::new(&["NAME", "DISKS>", "COMPRESSION", "DEDUPE", "ENCRYPTED", "KEY>", "KEY MADE (UTC)"]);
+    for domain in domains {
+        let encrypted = match domain.state {
+            DomainState::Plain => "no",
+            DomainState::Open => "yes",
+            DomainState::Locked => "yes, locked",
+            DomainState::Shredded => "shredded",
+        };
+        table.row([
+            domain.name.to_string(),
+            domain.disks.to_string(),
+            domain.compression.to_string(),
+            if domain.dedupe { "on" } else { "off" }.to_owned(),
+            encrypted.to_owned(),
+            domain.key_version.map(|version| version.to_string()).unwrap_or_default(),
+            domain.key_created.map(|time| time.to_seconds_text()).unwrap_or_default(),
+        ]);
+    }
+    table.text()
 }

@@ -22,8 +22,12 @@ impl From<Error> for Failure {
 }
 
 impl Failure {
-    /// Says it on stderr, in the words and the form that misuse of flags is told in.
-    pub(crate) fn tell(&self) -> ExitCode {
+    /// Says it on stderr, in the words and the form that misuse of flags is told in; with `as_json` also as a document on
+    /// stdout, `{"error": {"what": …, "remedy": …}}`.
+    pub(crate) fn tell(&self, as_json: bool) -> ExitCode {
+        if let (true, Failure::Misuse(error) | Failure::Failed(error)) = (as_json, self) {
+            tell_json(&error.what(), error.remedy_text());
+        }
         match self {
             Failure::Misuse(error) => {
                 say(error);
@@ -36,6 +40,23 @@ impl Failure {
             Failure::Unread => ExitCode::SUCCESS,
         }
     }
+}
+
+/// Ends the program for flags that cannot be read; whoever reads JSON gets a document then, too.
+pub(crate) fn tell_misread(error: &clap::Error) -> ! {
+    let asked = std::env::args_os().take_while(|word| word != "--").any(|word| word == "--json");
+    if asked && error.use_stderr() {
+        let text = error.to_string();
+        let what = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
+        tell_json(what, Some("see 'stonefold --help'"));
+    }
+    error.exit()
+}
+
+fn tell_json(what: &str, remedy: Option<&str>) {
+    let document = serde_json::json!({ "error": { "what": what, "remedy": remedy } });
+    // Whoever does not read stdout any more has stderr and the status.
+    let _ = crate::context::print(&format!("{document:#}\n"));
 }
 
 fn say(error: &Error) {

@@ -5,6 +5,27 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::SeqCst};
 use stonefold_types::{Error, Kind, Result};
 use tokio::signal::unix::{SignalKind, signal};
 
+/// Does something at each SIGINT, SIGTERM and SIGHUP from now on, instead of ending the process.
+pub(crate) fn on_stop(mut act: impl FnMut() + Send + 'static) -> Result<()> {
+    let failed = |e| Error::io("listening for signals", e);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    let listen = || {
+        Ok((
+            signal(SignalKind::interrupt())?,
+            signal(SignalKind::terminate())?,
+            signal(SignalKind::hangup())?,
+        ))
+    };
+    let (mut int, mut term, mut hangup) = runtime.block_on(async { listen() }).map_err(failed)?;
+    let wait = move || loop {
+        runtime.block_on(async {
+            tokio::select! { _ = int.recv() => {} _ = term.recv() => {} _ = hangup.recv() => {} }
+        });
+        act();
+    };
+    std::thread::Builder::new().name("signals".to_owned()).spawn(wait).map(drop).map_err(failed)
+}
+
 /// Catches SIGINT, SIGTERM and SIGHUP from now to the end of the process; a program started meanwhile is told, too.
 #[derive(Clone)]
 pub(crate) struct Interrupt {
@@ -17,24 +38,10 @@ impl Interrupt {
     pub(crate) fn catch() -> Result<Self> {
         let this = Interrupt { happened: Arc::default(), child: Arc::default() };
         let of_thread = this.clone();
-        let failed = |e| Error::io("listening for signals", e);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
-        let listen = || {
-            Ok((
-                signal(SignalKind::interrupt())?,
-                signal(SignalKind::terminate())?,
-                signal(SignalKind::hangup())?,
-            ))
-        };
-        let (mut int, mut term, mut hangup) = runtime.block_on(async { listen() }).map_err(failed)?;
-        let wait = move || loop {
-            runtime.block_on(async {
-                tokio::select! { _ = int.recv() => {} _ = term.recv() => {} _ = hangup.recv() => {} }
-            });
+        on_stop(move || {
             of_thread.happened.store(true, SeqCst);
             of_thread.stop_child();
-        };
-        std::thread::Builder::new().name("signals".to_owned()).spawn(wait).map_err(failed)?;
+        })?;
         Ok(this)
     }
 

@@ -1,8 +1,8 @@
 //! The command line.
 //!
 //! *Promises*: what it prints to stdout is the answer and nothing else, and with `--json` exactly one JSON
-//! document; errors go to stderr as text (what failed, on what, what to do), and stdout then stays empty; exit
-//! status 0 done, 1 failed, 2 misuse. *Never*: touches a pool itself: it asks a server through the API, except for
+//! document, which of a command that failed before it had an answer is the error; errors go to stderr as text (what
+//! failed, on what, what to do); exit status 0 done, 1 failed, 2 misuse. *Never*: touches a pool itself: it asks a server through the API, except for
 //! `serve`, which is the server. *Owns*: words, tables, progress bars. *May be used by*: people and scripts.
 
 mod cache;
@@ -80,29 +80,30 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    match run(cli) {
+    let cli = Cli::try_parse().unwrap_or_else(|error| failure::tell_misread(&error));
+    let context = Context::new(cli.global);
+    match run(cli.command, &context) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.tell(),
+        // One document: a command that answered and then failed has said what it has to say.
+        Err(failure) => failure.tell(context.json && !context.has_answered()),
     }
 }
 
-fn run(cli: Cli) -> Result<(), Failure> {
-    let context = Context::new(cli.global);
-    match cli.command {
-        Command::Serve(serve) => serve.run(&context),
-        Command::Disk(disk) => disk.run(&context),
-        Command::Snapshot(snapshot) => snapshot.run(&context),
-        Command::Clone(clone) => clone.run(&context),
-        Command::Rollback(rollback) => rollback.run(&context),
-        Command::Cache(cache) => cache.run(&context),
-        Command::Pool(pool) => pool.run(&context),
-        Command::Domain(domain) => domain.run(&context),
-        Command::Qos(qos) => qos.run(&context),
-        Command::Token(token) => token.run(&context),
-        Command::Top(top) => top.run(&context),
-        Command::Completions(completions) => completions.run(&context),
-        Command::Version => version::run(&context),
+fn run(command: Command, context: &Context) -> Result<(), Failure> {
+    match command {
+        Command::Serve(serve) => serve.run(context),
+        Command::Disk(disk) => disk.run(context),
+        Command::Snapshot(snapshot) => snapshot.run(context),
+        Command::Clone(clone) => clone.run(context),
+        Command::Rollback(rollback) => rollback.run(context),
+        Command::Cache(cache) => cache.run(context),
+        Command::Pool(pool) => pool.run(context),
+        Command::Domain(domain) => domain.run(context),
+        Command::Qos(qos) => qos.run(context),
+        Command::Token(token) => token.run(context),
+        Command::Top(top) => top.run(context),
+        Command::Completions(completions) => completions.run(context),
+        Command::Version => version::run(context),
     }
 }
 

@@ -4,6 +4,8 @@
 //! when the command is done.
 
 use crate::context::Context;
+use crate::failure::Failure;
+use crate::interrupt::on_stop;
 use crate::keys::KeyFlags;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
@@ -18,20 +20,22 @@ pub(crate) struct Offline {
 
 impl Offline {
     /// Opens the pool at `url`, which must exist already.
-    pub(crate) fn open(url: &str, keys: KeyFlags) -> Result<Offline> {
-        let folder = std::env::temp_dir().join(format!("stonefold-{}", std::process::id()));
-        std::fs::DirBuilder::new()
-            .mode(0o700)
-            .create(&folder)
-            .map_err(|e| Error::io(format!("making the folder '{}'", folder.display()), e))?;
-        let mut offline = Offline { running: None, folder };
+    pub(crate) fn open(url: &str, keys: KeyFlags) -> std::result::Result<Offline, Failure> {
+        let mut offline = Offline { running: None, folder: make_folder()? };
+        let folder = offline.folder.clone();
+        // Whatever is durable stays; what is in the journal is replayed when the pool is opened next.
+        on_stop(move || {
+            let _ = std::fs::remove_dir_all(&folder);
+            eprintln!("stopped; nothing of the pool is lost");
+            std::process::exit(1);
+        })?;
         let address = |name: &str| format!("unix://{}", offline.folder.join(name).display());
-        let wrong = |why: String| Error::new(Kind::Invalid, why);
+        let wrong = |why: String| Failure::from(Error::new(Kind::Invalid, why));
         let keys = keys.source();
         let settings = Settings {
             pool: Some(url.to_owned()),
             own: true,
-            nbd: vec![address("nbd").parse()?],
+            nbd: vec![address("nbd").parse().map_err(Failure::Failed)?],
             api: vec![address("api").parse().map_err(wrong)?],
             key_file: keys.key_file,
             passphrase_file: keys.passphrase_file,
@@ -40,7 +44,8 @@ impl Offline {
             ..Settings::default()
         };
         stonefold_server::start_log(Some("warn"))?;
-        offline.running = Some(stonefold_server::start(settings.resolve()?)?);
+        let config = settings.resolve().map_err(Failure::Misuse)?;
+        offline.running = Some(stonefold_server::start(config)?);
         Ok(offline)
     }
 
@@ -52,6 +57,23 @@ impl Offline {
     /// Closes the pool.
     pub(crate) fn close(mut self) -> Result<()> {
         self.running.take().map_or(Ok(()), Running::stop)
+    }
+}
+
+/// A folder that only this user can enter. One that an earlier process of this number left behind is none of ours.
+fn make_folder() -> Result<PathBuf> {
+    const TRIES: u32 = 100;
+    let mut tries = 0;
+    loop {
+        let folder = std::env::temp_dir().join(format!("stonefold-{}-{tries}", std::process::id()));
+        match std::fs::DirBuilder::new().mode(0o700).create(&folder) {
+            Ok(()) => return Ok(folder),
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists && tries < TRIES => tries += 1,
+            Err(e) => {
+                return Err(Error::io(format!("making the folder '{}'", folder.display()), e)
+                    .remedy("set TMPDIR to a folder that you may write to"));
+            }
+        }
     }
 }
 

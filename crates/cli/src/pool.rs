@@ -17,7 +17,9 @@ pub(crate) enum Pool {
     Status(Place),
     /// Read everything in use, verify every reference and every checksum, and say what is affected
     ///
-    /// Changes nothing; clients go on meanwhile. Exit status 1 when something is wrong.
+    /// What is not folded yet is folded first, and a damaged copy that is met is healed from a sound one, as by any
+    /// read; nothing else changes. Clients go on meanwhile. Exit status 1 when something is wrong, a missing directory
+    /// of the pool too.
     Check(Place),
     /// As check, of every copy: what is damaged is healed from a sound copy
     Scrub(Place),
@@ -75,6 +77,7 @@ fn status(context: &Context) -> Result<(), Failure> {
     context.answer(&pool, || {
         facts([
             ("pool", pool.engine.clone()),
+            ("state", state(&pool)),
             ("raw", Size(pool.raw_bytes).to_string()),
             (
                 "usable",
@@ -150,6 +153,19 @@ fn confirm_time(context: &Context) -> Result<(), Failure> {
     context.answer(&time, || format!("the pool's time is {} UTC\n", time.trusted.to_seconds_text()))
 }
 
+/// What needs somebody to act.
+fn state(pool: &Info) -> String {
+    let mut wrong: Vec<String> =
+        pool.missing.iter().map(|dir| format!("DEGRADED: without '{dir}', see the log for why")).collect();
+    if pool.full {
+        wrong.push(
+            "FULL: writes are refused; remove disks or snapshots and run 'stonefold pool reclaim', or enlarge the place"
+                .to_owned(),
+        );
+    }
+    if wrong.is_empty() { "sound, takes writes".to_owned() } else { wrong.join("\n") }
+}
+
 fn reclaim(context: &Context) -> Result<(), Failure> {
     let client = context.client()?;
     let done = wait_for(&client, "reclaim", |client| client.reclaim())?;
@@ -189,6 +205,7 @@ fn told(found: &Checked) -> String {
         ("in use", format!("{} blocks, {} map nodes", found.blocks, found.nodes)),
         ("read", format!("{} in {} segments", Size(found.bytes), found.segments)),
         ("healed copies", found.healed.to_string()),
+        ("not folded, not read", Size(found.unfolded_bytes).to_string()),
         ("space lost to nothing", Size(found.lost_bytes).to_string()),
         (
             "wrong",
@@ -196,5 +213,6 @@ fn told(found: &Checked) -> String {
         ),
     ]);
     found.problems.iter().for_each(|problem| text.push_str(&format!("  {problem}\n")));
+    found.notes.iter().for_each(|note| text.push_str(&format!("note: {note}\n")));
     text
 }

@@ -1,9 +1,10 @@
 //! `stonefold completions`.
 
-use crate::context::{Context, print};
+use crate::context::Context;
 use crate::failure::Failure;
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
+use serde_json::json;
 
 /// Print what makes a shell complete these commands
 #[derive(Args)]
@@ -17,9 +18,10 @@ pub(crate) struct Completions {
 }
 
 impl Completions {
-    pub(crate) fn run(self, _: &Context) -> Result<(), Failure> {
+    pub(crate) fn run(self, context: &Context) -> Result<(), Failure> {
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut crate::Cli::command(), "stonefold", &mut script);
-        print(&String::from_utf8_lossy(&script))
+        let script = String::from_utf8_lossy(&script);
+        context.answer(&json!({ "shell": self.shell.to_string(), "script": script }), || script.to_string())
     }
 }

@@ -1,10 +1,10 @@
 //! `stonefold snapshot …`.
 
 use crate::context::Context;
+use crate::disk::remove_all;
 use crate::failure::Failure;
 use crate::table::{Table, count};
 use clap::Subcommand;
-use serde_json::json;
 use stonefold_api::{Diff, SnapshotCreate, SnapshotLock};
 use stonefold_types::{Error, Kind, Name, Size, SnapshotName};
 
@@ -132,11 +132,12 @@ fn lock(context: &Context, name: &SnapshotName, lock: &SnapshotLock) -> Result<(
 
 fn remove(context: &Context, snapshots: &[SnapshotName]) -> Result<(), Failure> {
     let client = context.client()?;
-    for name in snapshots {
+    // All of them are looked for first: one wrong name, and none is removed.
+    snapshots.iter().try_for_each(|name| client.snapshot(name).map(drop))?;
+    remove_all(context, snapshots, SnapshotName::to_string, |name| {
         client.remove_snapshot(name)?;
-    }
-    let removed: Vec<String> = snapshots.iter().map(SnapshotName::to_string).collect();
-    context.answer(&json!({ "removed": removed }), || format!("removed {}\n", removed.join(", ")))
+        Ok(format!("removed {name}\n"))
+    })
 }
 
 fn diff(context: &Context, from: &SnapshotName, to: Option<SnapshotName>) -> Result<(), Failure> {

@@ -25,6 +25,7 @@ mod object;
 mod opening;
 mod options;
 mod placement;
+mod private;
 mod refill;
 mod replay;
 mod replica;
@@ -68,8 +69,7 @@ impl Engine for FileEngine {
         let view = self.members.view();
         let dirs: Vec<_> = view.roster.members.iter().map(|entry| entry.dir.display().to_string()).collect();
         let copies = if dirs.len() > 1 { format!(", copies={}", view.copies()) } else { String::new() };
-        let dropped: Vec<_> =
-            view.roster.dropped().map(|entry| format!("'{}'", entry.dir.display())).collect();
+        let dropped: Vec<_> = self.missing().iter().map(|dir| format!("'{dir}'")).collect();
         let degraded = match dropped.is_empty() {
             true => String::new(),
             false => format!(", DEGRADED: without {}", dropped.join(" and ")),
@@ -78,6 +78,10 @@ impl Engine for FileEngine {
         access.dedup();
         let by = if uring::installed() { "io_uring" } else { "threads (no ring on this thread)" };
         format!("file://{}{copies}{degraded}, {} by {by}", dirs.join(" and "), access.join(" and "))
+    }
+
+    fn missing(&self) -> Vec<String> {
+        self.members.view().roster.dropped().map(|entry| entry.dir.display().to_string()).collect()
     }
 
     async fn put_new(&self, key: &Key, bytes: Bytes) -> Result<Version> {

@@ -106,6 +106,12 @@ pub trait Engine: Send + Sync + 'static {
     /// The pool's URL and how the engine reaches it ("file:///srv/pool, direct I/O through io_uring"), for people.
     fn describe(&self) -> String;
 
+    /// Parts of the place that belong to it and are not used, by their names, so that what is kept has fewer copies
+    /// than was asked for. Empty where all is well, and where the engine has no parts.
+    fn missing(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Puts an object that must not exist. `NoSpace` leaves nothing behind.
     /// A page-aligned buffer ([`AlignedBuf`](stonefold_types::AlignedBuf)) is written without a copy.
     async fn put_new(&self, key: &Key, bytes: Bytes) -> Result<Version>;

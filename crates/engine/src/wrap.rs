@@ -250,6 +250,10 @@ impl<H: Hook> Engine for Wrapped<H> {
         self.hook.describe(self.inner.describe())
     }
 
+    fn missing(&self) -> Vec<String> {
+        self.inner.missing()
+    }
+
     async fn put_new(&self, key: &Key, bytes: Bytes) -> Result<Version> {
         let len = bytes.len();
         self.ask(Ask::PutNew, Subject::Object(key), len, self.inner.put_new(key, bytes)).await

@@ -1,6 +1,7 @@
 //! How a server is run: flags over the configuration file over defaults.
 
 use crate::keys::KeySource;
+use crate::{bounds, engines};
 use serde::{Deserialize, Deserializer};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -133,7 +134,10 @@ impl Settings {
                 Kind::Invalid,
                 format!("configuration file '{}', line {line}: {}", path.display(), e.message().trim()),
             )
-            .remedy("correct that line; 'stonefold serve --help' shows the names")
+            .remedy(
+                "correct that line: text stands in quotes, as in pool = \"file:///srv/pool\"; 'stonefold serve --help' \
+                 shows the names",
+            )
         })
     }
 
@@ -169,12 +173,18 @@ impl Settings {
         }
     }
 
-    /// Fills in the defaults. A server without a pool makes no sense.
+    /// Fills in the defaults. Fails where what is said makes no sense: without a pool, with a URL that names none, with
+    /// memory that is too little or is not there.
     pub fn resolve(self) -> Result<Config> {
         let tls = self.tls()?;
         let pool = self.pool.ok_or_else(|| {
             Error::new(Kind::Invalid, "no pool is named").remedy("name one, as in --pool file:///srv/pool")
         })?;
+        engines::check(&pool)?;
+        let cache_bytes = self.cache.unwrap_or(CACHE_DEFAULT).0;
+        bounds::check_cache(cache_bytes).map_err(|e| e.context("--cache"))?;
+        let journal_bytes_max = self.journal.unwrap_or(JOURNAL_DEFAULT).0;
+        bounds::check_journal(journal_bytes_max).map_err(|e| e.context("--journal"))?;
         let nbd = if self.nbd.is_empty() { vec![parsed(NBD_DEFAULT)] } else { self.nbd };
         Ok(Config {
             pool,
@@ -192,8 +202,8 @@ impl Settings {
                 key_command: self.key_command,
                 recovery_keys: self.recovery_keys,
             },
-            cache_bytes: self.cache.unwrap_or(CACHE_DEFAULT).0,
-            journal_bytes_max: self.journal.unwrap_or(JOURNAL_DEFAULT).0,
+            cache_bytes,
+            journal_bytes_max,
         })
     }
 
@@ -323,11 +333,12 @@ mod tests {
 
     #[test]
     fn flags_win_over_the_file_and_the_file_over_defaults() {
-        let file = settings("pool = 'file:///a'\ncache = '2G'\njournal = 4096\ndurability = 'ack'").unwrap();
+        let file =
+            settings("pool = 'file:///a'\ncache = '2G'\njournal = 8388608\ndurability = 'ack'").unwrap();
         let flags = Settings { pool: Some("file:///b".into()), ..Settings::default() };
         let config = flags.over(file).resolve().unwrap();
         assert_eq!((config.pool.as_str(), config.cache_bytes), ("file:///b", 2 << 30));
-        assert_eq!((config.journal_bytes_max, config.durability), (4096, Durability::Ack));
+        assert_eq!((config.journal_bytes_max, config.durability), (8 << 20, Durability::Ack));
         assert_eq!(config.api, [ApiAddress::Tcp("127.0.0.1:7770".parse().unwrap())]);
     }
 

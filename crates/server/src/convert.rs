@@ -2,8 +2,8 @@
 
 use crate::doors::{Door, export_uri};
 use stonefold_api::{
-    Cache, Checked, Disk, DiskIo, DiskUsage, Latencies, Latency, Pool, PoolTime, Reclaimed, Snapshot, Time,
-    Work,
+    Cache, Checked, Disk, DiskIo, DiskUsage, DomainState, Latencies, Latency, Pool, PoolTime, Reclaimed,
+    Snapshot, Time, Work,
 };
 use stonefold_store::{DiskInfo, PoolStatus, SnapshotInfo, Usage};
 use stonefold_types::{BLOCK_BYTES, ExportName};
@@ -15,7 +15,9 @@ pub(crate) fn disk(info: DiskInfo, doors: &[Door]) -> Disk {
         name: info.name,
         domain: info.domain,
         size_bytes: info.size_bytes,
+        domain_state: domain_state(info.domain_state),
         mapped_bytes: info.mapped_bytes,
+        unfolded_bytes: info.unfolded_bytes,
         durability: info.settings.durability,
         compression: info.settings.compression,
         dedupe: info.settings.dedupe,
@@ -58,6 +60,15 @@ pub(crate) fn usage(usage: Usage) -> DiskUsage {
     }
 }
 
+pub(crate) fn domain_state(state: stonefold_store::DomainState) -> DomainState {
+    match state {
+        stonefold_store::DomainState::Plain => DomainState::Plain,
+        stonefold_store::DomainState::Open => DomainState::Open,
+        stonefold_store::DomainState::Locked => DomainState::Locked,
+        stonefold_store::DomainState::Shredded => DomainState::Shredded,
+    }
+}
+
 pub(crate) fn snapshot(info: SnapshotInfo, doors: &[Door]) -> Snapshot {
     Snapshot {
         uris: uris(doors, &ExportName::Snapshot(info.name.clone())),
@@ -78,6 +89,8 @@ pub(crate) fn time(time: &stonefold_store::TimeStatus) -> PoolTime {
 pub(crate) fn pool(status: &PoolStatus) -> Pool {
     Pool {
         engine: status.engine.clone(),
+        missing: status.missing.clone(),
+        full: status.full,
         disks: status.disks as u64,
         snapshots: status.snapshots as u64,
         provisioned_bytes: status.provisioned_bytes,
@@ -132,6 +145,8 @@ pub(crate) fn checked(found: stonefold_store::Checked) -> Checked {
         bytes: found.bytes,
         healed: found.healed,
         lost_bytes: found.lost_blocks * BLOCK_BYTES as u64,
+        unfolded_bytes: found.unfolded_bytes,
+        notes: found.notes,
         problems: found.problems,
     }
 }

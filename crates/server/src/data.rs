@@ -99,6 +99,11 @@ async fn open(config: &Config) -> Result<(Doors, Server<Arc<Store>>, Opened)> {
     }
     tracing::info!("opening the pool {}", config.pool);
     let keys = config.keys.read()?;
+    let networked = config.api.iter().any(ApiAddress::is_networked);
+    if networked && !config.own && !engines::is_made(&config.pool) {
+        // A pool that is yet to be made has no token. Refused now, because afterwards it would be there.
+        Access::new(stonefold_store::Tokens::default(), networked)?;
+    }
     let engine = engines::open(&config.pool, config.degraded, config.own, &env).await?;
     tracing::info!("the pool is {}", engine.describe());
     let store = Store::open(env.clone(), engine, options(config, keys)).await?;

@@ -20,6 +20,20 @@ pub(crate) async fn open(url: &str, degraded: bool, own: bool, env: &Env) -> Res
     }
 }
 
+/// Refuses a URL that names no place, before anything is opened.
+pub(crate) fn check(url: &str) -> Result<()> {
+    match url.split_once(':').map_or("", |(scheme, _)| scheme) {
+        "memory" => Ok(()),
+        "file" => FileOptions::parse(url).map(drop),
+        _ => Err(not_a_pool(url)),
+    }
+}
+
+/// Whether a pool, or anything but room for one, is there already.
+pub(crate) fn is_made(url: &str) -> bool {
+    FileOptions::parse(url).is_ok_and(|options| options.is_made())
+}
+
 fn not_a_pool(url: &str) -> Error {
     let error =
         Error::new(Kind::Invalid, format!("'{url}' is not the URL of a pool that this version serves"));

@@ -1,6 +1,6 @@
 //! The server: engine, store, doors and API put together; the only place that knows them all.
 //!
-//! *Promises*: addresses are taken before the pool is touched, so a misuse changes nothing; `ready` is printed
+//! *Promises*: settings are checked and addresses taken before the pool is touched, so a misuse changes nothing; `ready` is printed
 //! when every door is open, and never otherwise; a stop loses nothing and answers what was asked before it; the
 //! API runs on a thread of its own, so that a slow call there never keeps an I/O waiting. *Never*: decides how
 //! data is kept (the store does), or speaks a block protocol (doors do). *Owns*: the process: threads, signals,
@@ -10,6 +10,7 @@
 //! that does I/O over to `data` ([`gate`]); `fold-N` compress and hash; the main thread waits for a signal.
 
 mod access;
+mod bounds;
 mod config;
 mod convert;
 mod data;
@@ -22,6 +23,7 @@ mod http;
 mod keys;
 mod log;
 mod metrics;
+mod notify;
 mod ready;
 mod run;
 mod suggest;

@@ -53,6 +53,16 @@ fn counter(name: &'static str, help: &'static str, value: u64) -> Metric {
 
 fn of_pool(pool: PoolStatus) -> Vec<Metric> {
     let mut metrics = vec![
+        gauge(
+            "members_missing",
+            "Directories of the pool that are not used, so that what is kept has fewer copies",
+            pool.missing.len() as u64,
+        ),
+        gauge(
+            "pool_full",
+            "Whether writes are refused because there is too little room left",
+            pool.full.into(),
+        ),
         gauge("pool_disks", "Disks in the pool", pool.disks as u64),
         gauge("pool_snapshots", "Snapshots in the pool", pool.snapshots as u64),
         gauge("pool_provisioned_bytes", "Sizes of all disks together", pool.provisioned_bytes),

@@ -4,7 +4,7 @@ use crate::data::{self, Opened};
 use crate::doors::door_uri;
 use crate::gate::Gate;
 use crate::http::{self, ApiListener, App};
-use crate::{Config, Ready};
+use crate::{Config, Ready, notify};
 use std::io::Write;
 use std::thread::JoinHandle;
 use stonefold_types::{Error, Kind, Result};
@@ -115,6 +115,7 @@ pub fn serve(config: Config, json: bool) -> Result<()> {
     let (ended, has_ended) = oneshot::channel();
     let running = start_told(config, Some(ended))?;
     announce(running.ready(), json)?;
+    notify::tell(notify::READY);
     let stopped_by_signal = runtime.block_on(async {
         tokio::select! {
             name = signals.next() => {
@@ -124,6 +125,7 @@ pub fn serve(config: Config, json: bool) -> Result<()> {
             _ = has_ended => false,
         }
     });
+    notify::tell(notify::STOPPING);
     if stopped_by_signal {
         exit_on_the_next(signals, runtime)?;
     }

@@ -162,6 +162,7 @@ fn the_network_is_served_with_tokens_only_and_with_tls_where_there_is_a_certific
     let refused = start(networked()).err().unwrap();
     assert_eq!(refused.kind(), Kind::Invalid);
     assert!(refused.to_string().contains("token create --role admin"), "{refused}");
+    assert!(!folder.path().join("pool").exists(), "a refused start left a pool behind");
     let running = start(config(folder.path())).unwrap();
     let secret = token(&client(&running, None), Role::Admin, "boss");
     running.stop().unwrap();

@@ -119,10 +119,17 @@ impl Budget {
         self.state.lock().used
     }
 
-    /// While refusing, every request fails with `error`, whatever room there is; `None` ends that.
-    pub(crate) fn refuse(&self, error: Option<Error>) {
-        self.state.lock().refused = error;
+    /// While refusing, every request fails with `error`, whatever room there is; `None` ends that. Whether it was
+    /// refusing before.
+    pub(crate) fn refuse(&self, error: Option<Error>) -> bool {
+        let before = std::mem::replace(&mut self.state.lock().refused, error);
         self.changed.notify_waiters();
+        before.is_some()
+    }
+
+    /// Whether every request fails now.
+    pub(crate) fn is_refusing(&self) -> bool {
+        self.state.lock().refused.is_some()
     }
 
     /// While blocked, requests without room fail with `error`; `None` ends that.

@@ -2,7 +2,9 @@
 //!
 //! Sealed frames are opened where their domain is open; of a locked one the checksum alone is verified.
 //!
-//! *Promises*: a check reads one copy, and another where that one is damaged, which mends it as any read does; a scrub reads every copy. What it says is sound was read and verified, every byte that something refers to. Clients go on
+//! *Promises*: first everything is folded, and what cannot be is counted, so that nothing is passed over in silence; then a
+//! check reads one copy, and another where that one is damaged, which mends it as any read does; a scrub reads every copy. What it
+//! says is sound was read and verified, every byte that something refers to. Clients go on
 //! meanwhile; only reclaim waits. Trees shared by many snapshots are walked once. Memory: a number for each map node, two bits for each
 //! block, and the references that changed since the last batch of reclaim.
 //!
@@ -11,6 +13,7 @@
 
 mod counted;
 
+use crate::domains::DomainState;
 use crate::pages;
 use crate::planted;
 use crate::reclaim;
@@ -19,7 +22,7 @@ use crate::segments;
 use crate::store::Store;
 use bytes::Bytes;
 use counted::{Bits, Untold};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::atomic::Ordering;
 use stonefold_engine::Key;
 use stonefold_format::account::shard_of;
@@ -32,6 +35,9 @@ use stonefold_types::{BLOCK_BYTES, Kind, Result};
 
 /// The level of a map's top node.
 const TOP: u32 = 3;
+
+/// How many of those that damage affects are named.
+const NAMES_MAX: usize = 8;
 
 /// Keys asked for at one time; large, because an engine may look at every name for every page.
 const LIST_LIMIT: usize = 100_000;
@@ -51,11 +57,15 @@ pub struct Checked {
     pub segments: u64,
     /// Bytes of segments read.
     pub bytes: u64,
-    /// Copies that were damaged and are not any more; only a scrub heals.
+    /// Copies that were damaged and are not any more.
     pub healed: u64,
     /// Blocks with references in the accounts although nothing refers to them, and nothing that was removed is about to give them
     /// back: space that does not come back by itself. Nothing, in a sound pool.
     pub lost_blocks: u64,
+    /// Bytes acknowledged before it began that could not be folded, and so were not looked at.
+    pub unfolded_bytes: u64,
+    /// What should be known of it although it is no damage, in words.
+    pub notes: Vec<String>,
     /// What is wrong, in words: what is affected and where. Empty when all is sound.
     pub problems: Vec<String>,
 }
@@ -94,7 +104,15 @@ impl Store {
         // Nothing may be deleted or moved while it is looked at.
         let _no_pass = self.reclaiming.lock().await;
         let telling = self.tell(if heal { "scrub" } else { "check" });
+        // A full place, or a disk that cannot be folded, does not keep the rest from being looked at.
+        let folded = self.fold(None).await;
         let (trees, untold, mut checked) = self.trees().await;
+        if let Err(error) = folded {
+            self.check_open()?;
+            checked.unfolded_bytes = self.budget.used();
+            checked.notes.push(format!("what is not folded was not looked at: {error}"));
+        }
+        self.tell_missing(&mut checked);
         let mut walk = Walk::default();
         for tree in &trees {
             self.check_open()?;
@@ -118,6 +136,26 @@ impl Store {
             self.tell_affected(&trees, &walk, &mut checked).await?;
         }
         Ok(checked)
+    }
+
+    /// What no reading of frames shows: copies that are not there, and data that nobody can open.
+    fn tell_missing(&self, checked: &mut Checked) {
+        checked.problems.extend(self.engine.missing().iter().map(|part| {
+            format!("the pool is without '{part}': what is kept has fewer copies than it should; see the log for why")
+        }));
+        let domains: BTreeSet<u16> = self.all_disks().iter().map(|disk| disk.domain).collect();
+        for domain in domains {
+            let keyring = &self.domains.keyring;
+            let state = match keyring.public_state(domain) {
+                DomainState::Locked => "locked",
+                DomainState::Shredded => "shredded",
+                DomainState::Plain | DomainState::Open => continue,
+            };
+            checked.notes.push(format!(
+                "domain '{}' is {state}: the checksums of its data were verified, and nothing of it was decrypted",
+                keyring.name(domain)
+            ));
+        }
     }
 
     /// The lengths of all segments that are reached, in bytes, together and each.
@@ -162,18 +200,26 @@ impl Store {
 
     /// Says which blocks of which disks and snapshots cannot be read.
     async fn tell_affected(&self, trees: &[Tree], walk: &Walk, checked: &mut Checked) -> Result<()> {
+        // A disk, its snapshots and its clones share most of what they hold: damage is told once, with all it affects.
+        let mut places: BTreeMap<(u64, u64, String), Vec<&str>> = BTreeMap::new();
         for tree in trees {
             let mut ranges: Vec<(u64, u64, String)> = Vec::new();
             affected_below(self, tree.root, TOP, 0, walk, &mut ranges).await?;
-            for (start, blocks, why) in ranges {
-                let bytes = BLOCK_BYTES as u64;
-                checked.problems.push(format!(
-                    "'{}' cannot be read from {} for {} bytes: {why}",
-                    tree.name,
-                    start * bytes,
-                    blocks * bytes
-                ));
-            }
+            ranges.into_iter().for_each(|range| places.entry(range).or_default().push(&tree.name));
+        }
+        for ((start, blocks, why), names) in places {
+            let shown: Vec<_> = names.iter().take(NAMES_MAX).map(|name| format!("'{name}'")).collect();
+            let more = match names.len().saturating_sub(NAMES_MAX) {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            let bytes = BLOCK_BYTES as u64;
+            checked.problems.push(format!(
+                "{}{more} cannot be read from {} for {} bytes: {why}",
+                shown.join(", "),
+                start * bytes,
+                blocks * bytes
+            ));
         }
         Ok(())
     }

@@ -224,6 +224,11 @@ impl State {
         Ok(())
     }
 
+    /// Bytes written and not folded, as the budget counts them.
+    pub(crate) fn unfolded_bytes(&self) -> u64 {
+        self.frozen.iter().map(|layer| layer.budget_bytes).sum::<u64>() + self.active.budget_bytes
+    }
+
     /// The oldest journal record that is not folded.
     pub(crate) fn first_unfolded_lsn(&self) -> Option<u64> {
         let layers = self.frozen.iter().map(|layer| layer.first_lsn);

@@ -1,6 +1,7 @@
 //! What is told of a pool and its disks.
 
 use crate::disk::Disk;
+use crate::domains::DomainState;
 use crate::growth::Trend;
 use crate::latency::Latencies;
 use crate::qos::Background;
@@ -30,8 +31,12 @@ pub struct DiskInfo {
     pub origin: Option<SnapshotName>,
     /// How many it has.
     pub snapshots: usize,
+    /// Whether what it holds can be read.
+    pub domain_state: DomainState,
     /// Bytes of blocks mapped, unfolded writes left out.
     pub mapped_bytes: u64,
+    /// Bytes written and not yet folded: at most so much more is mapped when they are.
+    pub unfolded_bytes: u64,
     /// Since the start: reads, bytes read, writes, bytes written, flushes.
     pub traffic: [u64; 5],
     /// How long requests took since the start, and how long QoS let them wait.
@@ -77,6 +82,10 @@ impl Drop for Telling<'_> {
 pub struct PoolStatus {
     /// The URL and how it is reached.
     pub engine: String,
+    /// Parts of the place that are not used although they belong to it: what is kept has fewer copies.
+    pub missing: Vec<String>,
+    /// Whether writes are refused because there is too little room left.
+    pub full: bool,
     /// How many.
     pub disks: usize,
     /// How many, on all disks.
@@ -163,6 +172,8 @@ impl Store {
         let (cache_bytes, cache_bytes_max) = self.segments.cache_bytes();
         Ok(PoolStatus {
             engine: self.engine.describe(),
+            missing: self.engine.missing(),
+            full: self.budget.is_refusing(),
             disks: disks.len(),
             snapshots: disks.iter().map(|disk| disk.snapshots).sum(),
             reserved_bytes: disks
@@ -270,7 +281,9 @@ impl Store {
             clients: state.clients,
             origin: disk.origin.clone(),
             snapshots: state.snapshots.live(),
+            domain_state: self.domains.keyring.public_state(disk.domain),
             mapped_bytes: state.commit.mapped_blocks * BLOCK_BYTES as u64,
+            unfolded_bytes: state.unfolded_bytes(),
             traffic: traffic.map(|counter| counter.load(Ordering::Relaxed)),
             latencies: Latencies {
                 reads: counters.read_latency.read(),

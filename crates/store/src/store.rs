@@ -358,18 +358,35 @@ impl Store {
         if room.free_bytes >= needed {
             return Ok(());
         }
+        if room.total_bytes < needed {
+            let (total, needed) = (Size(room.total_bytes), Size(needed));
+            let what =
+                format!("the pool's place is too small to write to: it has {total}, and {needed} are kept");
+            return Err(
+                Error::new(Kind::NoSpace, what).remedy("enlarge it, or serve it with a smaller --journal")
+            );
+        }
         let (free, needed) = (Size(room.free_bytes), Size(needed));
         let what =
             format!("the pool is full: {free} are free, and {needed} are kept to fold what was acknowledged");
-        Err(Error::new(Kind::NoSpace, what).remedy("give it more room; reads go on, and nothing is lost"))
+        Err(Error::new(Kind::NoSpace, what).remedy(
+            "remove disks or snapshots and run 'stonefold pool reclaim', or enlarge its place; reads go on, and \
+             nothing is lost",
+        ))
     }
 
     /// Looks at the room left, and lets write who may from now on; `false` when nobody may. Also called by whoever has made room or a
     /// promise, so that it counts at once and not from the next round.
     pub(crate) async fn look_at_room(&self) -> bool {
         let room = self.check_room().await;
-        self.budget.refuse(room.as_ref().err().cloned());
-        room.inspect_err(|error| tracing::warn!("{error}")).is_ok()
+        let was_full = self.budget.refuse(room.as_ref().err().cloned());
+        // Told when it changes: it is looked at every second.
+        match &room {
+            Err(error) if !was_full => tracing::warn!("{error}"),
+            Ok(()) if was_full => tracing::info!("the pool has room again; writes are let in"),
+            _ => {}
+        }
+        room.is_ok()
     }
 
     pub(crate) fn hurry_reclaim(&self) {

@@ -192,7 +192,10 @@ fn a_replay_needs_the_key_and_a_wrong_one_changes_nothing() {
         let error = refused(store.attach(&"vault".parse().unwrap()));
         assert_eq!(error.kind(), Kind::WrongKey, "{error}");
         assert!(error.remedy_text().unwrap().contains("--key-file"));
-        assert_eq!(store.check().await.unwrap().problems, Vec::<String>::new(), "checksums need no key");
+        let checked = store.check().await.unwrap();
+        assert_eq!(checked.problems, Vec::<String>::new(), "checksums need no key");
+        assert!(checked.notes.iter().any(|note| note.contains("'bank' is locked")), "{checked:?}");
+        assert_eq!(store.disk(&name("vault")).unwrap().domain_state, DomainState::Locked);
         assert!(store.create_domain(&name("other"), DomainPolicy::default(), true).await.is_err());
         create(&store, "default", "open").await;
         store.remove_disk(&name("vault")).await.unwrap();

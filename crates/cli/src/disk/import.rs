@@ -78,7 +78,7 @@ impl Import {
         let uri = reachable(&made.uris, client.url(), self.tls_certificates.as_deref())?;
         let message = format!("importing {} into '{}'", Size(image.virtual_bytes), self.name);
         let copy = Copy { message, data_bytes: image.data_bytes, interrupt };
-        let seconds = qemu.fill(&self.source, &image.format, &uri, &copy)?;
+        let seconds = qemu.fill(&self.source, image, &uri, &copy)?;
         interrupt.check()?;
         // The copying client flushed, too; this is the answer that counts, from the server itself.
         client.flush_disk(&self.name)?;

@@ -9,7 +9,7 @@ use crate::table::{Table, count, facts, micros};
 use crate::waiting::wait_for;
 use clap::{Args, Subcommand};
 use serde_json::json;
-use stonefold_api::{Disk as Info, DiskCreate, DiskResize, DiskSet, DiskUsage};
+use stonefold_api::{Disk as Info, DiskCreate, DiskResize, DiskSet, DiskUsage, DomainState};
 use stonefold_types::{Compression, Durability, Error, Kind, Name, Size};
 
 /// Make, list, change, remove, import and export disks
@@ -177,7 +177,7 @@ fn list(context: &Context) -> Result<(), Failure> {
             table.row([
                 disk.name.to_string(),
                 Size(disk.size_bytes).to_string(),
-                Size(disk.mapped_bytes).to_string(),
+                Size(disk.data_bytes()).to_string(),
                 disk.snapshots.to_string(),
                 disk.clients.to_string(),
                 disk.created.to_seconds_text(),
@@ -201,9 +201,9 @@ fn show(context: &Context, name: &Name, exact: bool) -> Result<(), Failure> {
 fn show_text(disk: &Info) -> String {
     facts([
         ("name", disk.name.to_string()),
-        ("domain", disk.domain.to_string()),
+        ("domain", format!("{}{}", disk.domain, closed(disk).0)),
         ("size", Size(disk.size_bytes).to_string()),
-        ("logical", Size(disk.mapped_bytes).to_string()),
+        ("logical", data(disk)),
         ("unique", used(disk, |usage| usage.unique_bytes)),
         ("shared", used(disk, |usage| usage.shared_bytes)),
         ("reclaimable", used(disk, |usage| usage.reclaimable_bytes)),
@@ -219,7 +219,7 @@ fn show_text(disk: &Info) -> String {
         ("clone of", disk.origin.clone().unwrap_or_default()),
         ("snapshots", disk.snapshots.to_string()),
         ("clients", disk.clients.to_string()),
-        ("reached at", disk.uris.join("\n")),
+        ("reached at", format!("{}{}", closed(disk).1, disk.uris.join("\n"))),
     ])
 }
 
@@ -227,6 +227,25 @@ fn used(disk: &Info, of: fn(&DiskUsage) -> u64) -> String {
     disk.usage
         .as_ref()
         .map_or_else(|| "not counted; --exact counts".into(), |usage| Size(of(usage)).to_string())
+}
+
+/// What is said of a disk whose domain is not open: beside the domain, and before the URIs that do not work then.
+fn closed(disk: &Info) -> (&'static str, &'static str) {
+    match disk.domain_state {
+        DomainState::Plain | DomainState::Open => ("", ""),
+        DomainState::Locked => {
+            (" (locked)", "nobody, until the server is started with the domain's key; then\n")
+        }
+        DomainState::Shredded => (" (shredded)", "nobody: its data is gone for good; it was\n"),
+    }
+}
+
+/// How much data it holds, as far as that is known.
+fn data(disk: &Info) -> String {
+    match disk.unfolded_bytes {
+        0 => Size(disk.mapped_bytes).to_string(),
+        some => format!("{}, of which up to {} not yet folded", Size(disk.data_bytes()), Size(some)),
+    }
 }
 
 /// How often and how long QoS let requests wait; nothing where it did not.
@@ -276,20 +295,55 @@ fn resize(context: &Context, name: &Name, size: Size, shrink: bool) -> Result<()
 
 fn remove(context: &Context, names: &[Name], with_snapshots: bool) -> Result<(), Failure> {
     let client = context.client()?;
-    let mut gone = Vec::new();
-    for name in names {
-        let snapshots = client.disk(name)?.snapshots;
-        if snapshots > 0 && !with_snapshots {
-            let what = format!("disk '{name}' has {}", count(snapshots, "snapshot"));
+    let disks = names.iter().map(|name| client.disk(name)).collect::<stonefold_types::Result<Vec<_>>>()?;
+    for disk in &disks {
+        if disk.snapshots > 0 && !with_snapshots {
+            let what = format!("disk '{}' has {}", disk.name, count(disk.snapshots, "snapshot"));
             let error = Error::new(Kind::Busy, what);
             return Err(error.remedy("add --snapshots to remove them, too").into());
         }
-        client.remove_disk(name, with_snapshots)?;
-        gone.push(match snapshots {
-            0 => format!("removed disk '{name}'\n"),
-            _ => format!("removed disk '{name}' and its {}\n", count(snapshots, "snapshot")),
-        });
+        if disk.clients > 0 {
+            let what = format!("disk '{}' is in use by {}", disk.name, count(disk.clients, "client"));
+            return Err(Error::new(Kind::Busy, what)
+                .remedy("disconnect them first; nothing was removed")
+                .into());
+        }
     }
-    let removed: Vec<&str> = names.iter().map(Name::as_str).collect();
-    context.answer(&json!({ "removed": removed }), || gone.concat())
+    remove_all(
+        context,
+        &disks,
+        |disk| disk.name.to_string(),
+        |disk| {
+            client.remove_disk(&disk.name, with_snapshots)?;
+            Ok(match disk.snapshots {
+                0 => format!("removed disk '{}'\n", disk.name),
+                some => format!("removed disk '{}' and its {}\n", disk.name, count(some, "snapshot")),
+            })
+        },
+    )
+}
+
+/// Removes one after the other, and answers with what is gone, also when one of them fails.
+pub(crate) fn remove_all<T>(
+    context: &Context,
+    all: &[T],
+    name: impl Fn(&T) -> String,
+    mut remove: impl FnMut(&T) -> stonefold_types::Result<String>,
+) -> Result<(), Failure> {
+    let (mut removed, mut text) = (Vec::new(), String::new());
+    let mut outcome = Ok(());
+    for one in all {
+        match remove(one) {
+            Ok(line) => text.push_str(&line),
+            Err(error) => {
+                outcome = Err(error);
+                break;
+            }
+        }
+        removed.push(name(one));
+    }
+    if outcome.is_ok() || !removed.is_empty() {
+        context.answer(&json!({ "removed": removed }), || text)?;
+    }
+    outcome.map_err(Failure::from)
 }

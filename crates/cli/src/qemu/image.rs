@@ -3,7 +3,8 @@
 use super::source::file_argument;
 use super::{Qemu, Source, last_words};
 use serde::Deserialize;
-use std::io::Read;
+use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::process::Command;
 use stonefold_types::{Error, Kind, Result};
@@ -58,6 +59,7 @@ impl Qemu {
                 refuse_what_is_packed(path)?;
             }
         }
+        let format = format.or_else(|| fixed_vhd(source));
         let info = info(source, format)?;
         if info.encrypted {
             let what = format!("'{source}' is encrypted");
@@ -67,6 +69,7 @@ impl Qemu {
             refuse_what_is_no_image(source, &info)?;
         }
         if let Some(base) = &info.full_backing_filename {
+            refuse_a_missing_base(source, base)?;
             // The user should know what is read: an image from a stranger can name any file of this machine.
             eprintln!("note: '{source}' is built on '{base}', whose content is imported with it");
         }
@@ -111,7 +114,37 @@ fn refuse_what_is_no_file(path: &Path) -> Result<()> {
         let what = format!("'{shown}' is a folder");
         return Err(Error::new(Kind::Invalid, what).remedy("name the image file in it"));
     }
+    // Reading a pipe would wait for a writer, and reading a character device might never end.
+    if !meta.is_file() && !meta.file_type().is_block_device() {
+        let what = format!("'{shown}' is neither a file nor a block device");
+        return Err(Error::new(Kind::Invalid, what).remedy("name an image file, or an nbd:// URI"));
+    }
     Ok(())
+}
+
+/// A VHD of fixed size is the disk's bytes and a footer behind them, which QEMU takes for part of a raw image.
+fn fixed_vhd(source: &Source) -> Option<&'static str> {
+    let Source::File(path) = source else { return None };
+    let mut file = std::fs::File::open(path).ok()?;
+    let mut footer = [0; VHD_COOKIE.len()];
+    file.seek(SeekFrom::End(-(SECTOR_BYTES as i64))).ok()?;
+    file.read_exact(&mut footer).ok()?;
+    (&footer == VHD_COOKIE).then_some("vpc")
+}
+
+/// How the footer of a VHD begins, which is its last sector.
+const VHD_COOKIE: &[u8; 8] = b"conectix";
+
+/// The image that another was built on must be there, too.
+fn refuse_a_missing_base(source: &Source, base: &str) -> Result<()> {
+    let is_path = base.starts_with('/') || !base.contains(':');
+    if !is_path || Path::new(base).exists() {
+        return Ok(());
+    }
+    let what = format!("'{source}' is built on '{base}', which is not there");
+    Err(Error::new(Kind::NotFound, what).remedy(
+        "put that file there, or tell the image where it is now: qemu-img rebase -u -b BASE -F FORMAT FILE",
+    ))
 }
 
 fn refuse_what_is_packed(path: &Path) -> Result<()> {
@@ -194,6 +227,27 @@ mod tests {
         let mut ova = vec![0; 512];
         ova[257..262].copy_from_slice(b"ustar");
         assert!(refused("a.ova", &ova).contains("tar -xf"));
+    }
+
+    #[test]
+    fn a_vhd_of_fixed_size_is_known_by_its_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("fixed.vhd");
+        let known = |bytes: &[u8]| {
+            std::fs::write(&path, bytes).unwrap();
+            fixed_vhd(&Source::File(path.clone()))
+        };
+        let mut image = vec![0; 4096 + 512];
+        assert_eq!(known(&image), None);
+        image[4096..4104].copy_from_slice(VHD_COOKIE);
+        assert_eq!(known(&image), Some("vpc"));
+        assert_eq!(known(b"short"), None);
+    }
+
+    #[test]
+    fn what_would_never_end_is_no_image() {
+        let error = refuse_what_is_no_file(Path::new("/dev/zero")).unwrap_err();
+        assert!(error.to_string().contains("neither a file nor a block device"), "{error}");
     }
 
     #[test]

@@ -5,11 +5,13 @@
 
 mod copy;
 mod door;
+mod format;
 mod image;
 mod source;
 
-pub(crate) use copy::Copy;
+pub(crate) use copy::{Copy, Hole, Saved};
 pub(crate) use door::Door;
+pub(crate) use format::Format;
 pub(crate) use image::Image;
 pub(crate) use source::{Source, reachable};
 

@@ -1,6 +1,7 @@
 //! What is imported: a file or an NBD URI; and which of a server's URIs can be used from here.
 
 use super::Door;
+use rustix::fs::{Access, AtFlags, CWD};
 use std::convert::Infallible;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -60,6 +61,9 @@ impl Source {
     /// knows better.
     pub(super) fn read_by(&self, command: &mut Command, format: Option<&str>) {
         match self {
+            Source::File(path) if format == Some("vpc") => {
+                Door::Clear(vhd_argument(path)).read_by(command, format)
+            }
             Source::File(path) => Door::Clear(file_argument(path)).read_by(command, format),
             Source::Nbd(uri) => Door::Clear(uri.clone()).read_by(command, format),
             Source::Tls(_, door) => door.read_by(command, format),
@@ -70,6 +74,13 @@ impl Source {
 /// A path as qemu-img takes it.
 pub(super) fn file_argument(path: &Path) -> String {
     format!("file:{}", path.display())
+}
+
+/// A VHD. Left alone, QEMU believes the geometry in its footer rather than the size, and drops what lies beyond.
+fn vhd_argument(path: &Path) -> String {
+    let file = serde_json::json!({ "driver": "file", "filename": path.to_string_lossy() });
+    let image = serde_json::json!({ "driver": "vpc", "force_size_calc": "current_size", "file": file });
+    format!("json:{image}")
 }
 
 fn no_folder(uri: &str) -> Error {
@@ -84,7 +95,7 @@ pub(crate) fn reachable(uris: &[String], api: &str, folder: Option<&Path>) -> Re
     let is_here =
         matches!(host, "localhost" | "[::1]") || host.starts_with("127.") || api.starts_with("unix:");
     let by_socket =
-        uris.iter().filter(|_| is_here).find(|uri| socket_of(uri).is_some_and(|path| path.exists()));
+        uris.iter().filter(|_| is_here).find(|uri| socket_of(uri).is_some_and(|path| may_connect(&path)));
     if let Some(uri) = by_socket {
         return Ok(Door::Clear(uri.clone()));
     }
@@ -95,12 +106,24 @@ pub(crate) fn reachable(uris: &[String], api: &str, folder: Option<&Path>) -> Re
         (Some(uri), _, Some(folder)) | (None, Some(uri), Some(folder)) => Door::tls(&uri, folder),
         (_, Some(uri), None) => Ok(Door::Clear(uri)),
         (Some(uri), None, None) => Err(no_folder(&uri)),
+        (None, None, _) if uris.iter().filter(|_| is_here).any(|uri| socket_of(uri).is_some()) => {
+            let what =
+                format!("the server at {api} has only an NBD socket, which this user may not connect to");
+            Err(Error::new(Kind::Io, what).remedy(
+                "run this command as the server's user, or with sudo; or start the server with --nbd tcp://HOST:PORT, too",
+            ))
+        }
         (None, None, _) => {
             let what = format!("the server at {api} has no NBD door that can be reached from here");
             Err(Error::new(Kind::Io, what)
                 .remedy("start it with --nbd tcp://HOST:PORT, or run this command on the server's machine"))
         }
     }
+}
+
+/// Connecting to a socket takes the right to write to it.
+fn may_connect(socket: &Path) -> bool {
+    rustix::fs::accessat(CWD, socket, Access::WRITE_OK, AtFlags::EACCESS).is_ok()
 }
 
 fn host_of(api: &str) -> &str {

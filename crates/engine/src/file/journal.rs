@@ -16,6 +16,7 @@
 
 use super::member::{Member, file_error};
 use super::members::{Members, View};
+use super::private;
 use super::replica::{JournalFile, recycle};
 use super::spares::Spares;
 use crate::chunks;
@@ -82,7 +83,7 @@ async fn make_folders(members: &Arc<Members>, id: JournalId) -> Result<Vec<Arc<M
         let folder = member.layout.journal(id);
         let path = folder.clone();
         let error = match member.check_sound() {
-            Ok(()) => match member.io.blocking(move || fs::create_dir(&path)).await {
+            Ok(()) => match member.io.blocking(move || private::make_folder(&path)).await {
                 Ok(()) => {
                     made.push(member.clone());
                     continue;

@@ -13,6 +13,7 @@
 //! chosen by a hash of REST: a folder of some thousand names is quick to search, list and sync on every file system,
 //! and 128k segments make 64 folders of 2k. A key of one part alone lies in KIND `+`.
 
+use super::private;
 use crate::{JournalId, Key};
 use std::fs;
 use std::io::ErrorKind;
@@ -111,7 +112,14 @@ impl Layout {
             }
             Ok(_) => return Err(self.stranger("its file 'pool' is not ours")),
             Err(e) if e.kind() == ErrorKind::NotFound => {}
-            Err(e) => return Err(Error::io(format!("reading '{}'", path.display()), e)),
+            Err(e) if e.kind() == ErrorKind::NotADirectory => {
+                let what = format!("'{}' is not a directory, or lies below a file", self.root.display());
+                return Err(Error::new(Kind::Invalid, what).remedy("name a directory"));
+            }
+            Err(e) => {
+                let remedy = "run this as the user whose pool it is, or with sudo";
+                return Err(Error::io(format!("reading '{}'", path.display()), e).remedy(remedy));
+            }
         }
         if !create {
             let why = format!("'{}' holds no pool", self.root.display());
@@ -139,13 +147,12 @@ impl Layout {
     pub(super) fn make(&self) -> Result<()> {
         let failed = |path: &Path, e| Error::io(format!("making a pool at '{}'", path.display()), e);
         for path in [self.objects(), self.journals(), self.spares(), self.temporary()] {
-            fs::create_dir_all(&path).map_err(|e| failed(&path, e))?;
+            private::make_folders(&path).map_err(|e| failed(&path, e))?;
         }
         // The mark comes last and whole, so that a directory without it is still to be made.
         let fresh = self.temporary().join("pool");
         let write = || {
-            fs::write(&fresh, POOL_MARK)?;
-            fs::File::open(&fresh)?.sync_all()?;
+            private::write(&fresh, POOL_MARK.as_ref())?;
             fs::rename(&fresh, self.pool())?;
             fs::File::open(&self.root)?.sync_all()?;
             match self.root.parent() {

@@ -1,7 +1,8 @@
 //! One process at a time: the lock on a pool's directory.
 
+use super::private;
 use rustix::fs::{FlockOperation, flock};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{Read, Seek, Write};
 use std::path::Path;
 use stonefold_types::{Error, Kind, Result};
@@ -12,8 +13,17 @@ pub(super) struct Lock(#[expect(dead_code, reason = "held, not read")] File);
 /// Takes the lock, or says which process has it.
 pub(super) fn take(path: &Path, pool: &Path) -> Result<Lock> {
     let failed = |e| Error::io(format!("locking pool '{}'", pool.display()), e);
-    let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
-    let mut file = open.map_err(failed)?;
+    let open = private::options().read(true).write(true).create(true).truncate(false).open(path);
+    let mut file = open.map_err(|e| {
+        let remedy = match e.kind() {
+            std::io::ErrorKind::ReadOnlyFilesystem => {
+                "mount its file system writable: even a check takes the lock and replays the journal"
+            }
+            std::io::ErrorKind::PermissionDenied => "run this as the user whose pool it is, or with sudo",
+            _ => "make sure that the directory can be written to",
+        };
+        failed(e).remedy(remedy)
+    })?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
         Err(rustix::io::Errno::WOULDBLOCK) => return Err(busy(file, pool)),

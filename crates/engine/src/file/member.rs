@@ -5,6 +5,7 @@ use super::handles::{self, Handles};
 use super::layout::Layout;
 use super::lock::{self, Lock};
 use super::options::{Direct, Options};
+use super::private;
 use super::spares::Spares;
 use crate::io::Io;
 use crate::{JournalId, Key, Room};
@@ -58,8 +59,11 @@ impl Member {
     fn open_now(env: Env, io: Io, layout: Layout, options: &Options) -> Result<Member> {
         // Looked at before anything is made in it, and again under the lock.
         if !layout.inspect(options.create)? {
-            let made = fs::create_dir_all(&layout.root);
-            made.map_err(|e| Error::io(format!("making '{}'", layout.root.display()), e))?;
+            let made = private::make_folders(&layout.root);
+            made.map_err(|e| {
+                Error::io(format!("making the directory '{}'", layout.root.display()), e)
+                    .remedy("name a directory whose place exists and that this user may make or write to")
+            })?;
         }
         let lock = lock::take(&layout.lock(), &layout.root)?;
         if !layout.inspect(options.create)? {
@@ -132,7 +136,7 @@ impl Member {
 
     /// Opens a file around the page cache where that works.
     pub(super) fn open_options(&self) -> OpenOptions {
-        let mut options = OpenOptions::new();
+        let mut options = private::options();
         if self.is_direct() {
             options.custom_flags(libc::O_DIRECT);
         }
@@ -257,7 +261,7 @@ const SECTOR_BYTES: usize = 512;
 /// Tries direct I/O where the pool lies, and tells how reads must be aligned.
 fn probe(path: &Path) -> std::result::Result<usize, String> {
     let try_it = || {
-        let mut options = OpenOptions::new();
+        let mut options = private::options();
         options.read(true).write(true).create(true).truncate(true).custom_flags(libc::O_DIRECT);
         let file = options.open(path)?;
         let mut page = AlignedBuf::zeroed(AlignedBuf::ALIGN);

@@ -9,6 +9,7 @@ use super::handles::Handle;
 use super::header::{HEADER_BYTES, Header, SUMMED_BYTES_MAX};
 use super::layout::Place;
 use super::member::{Member, SharedFile, Temporary, file_error, occupied_by, opening_error};
+use super::private;
 use crate::Key;
 use bytes::Bytes;
 use std::fs::{self, File};
@@ -123,7 +124,7 @@ impl Member {
         }
         let (member, kind, folder) = (self.clone(), place.kind.clone(), place.folder.clone());
         let made = self.io.blocking(move || -> Result<()> {
-            fs::create_dir_all(&folder).map_err(|e| file_error("making folder", &folder, e))?;
+            private::make_folders(&folder).map_err(|e| file_error("making folder", &folder, e))?;
             member.sync_folder_now(&kind)?;
             member.sync_folder_now(&member.layout.objects())
         });
@@ -275,7 +276,7 @@ fn create(member: &Member, temporary: Temporary, len: usize) -> Result<(Temporar
 }
 
 fn write_through_cache(temporary: Temporary, page: &[u8], payload: &[u8]) -> Result<Temporary> {
-    let opened = File::create_new(&temporary.path);
+    let opened = private::options().write(true).create_new(true).open(&temporary.path);
     let file = opened.map_err(|e| opening_error("writing", &temporary.path, e))?;
     let write = || {
         file.write_all_at(page, 0)?;

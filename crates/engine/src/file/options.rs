@@ -1,5 +1,6 @@
 //! What a pool of files is opened with, and the URL that says it.
 
+use super::layout::Layout;
 use std::path::PathBuf;
 use stonefold_types::{Error, Kind, Result};
 
@@ -89,6 +90,12 @@ impl Options {
         }
         options.check().map_err(|e| e.context(format!("pool URL '{url}'")))?;
         Ok(options)
+    }
+
+    /// Whether any of the directories is a pool's already; touches nothing, and promises nothing of the pool.
+    pub fn is_made(&self) -> bool {
+        let is_made = |dir: &PathBuf| !matches!(Layout { root: dir.clone() }.inspect(true), Ok(false));
+        self.dirs.iter().any(is_made)
     }
 
     /// Refuses what makes no sense.

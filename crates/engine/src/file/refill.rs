@@ -10,6 +10,7 @@ use super::heal::{copy, fetch, is_put, newest};
 use super::journal;
 use super::member::{Member, Temporary, file_error};
 use super::members::View;
+use super::private;
 use super::replay::files_of;
 use super::replica::file_name;
 use crate::{JournalId, Key};
@@ -181,7 +182,7 @@ async fn make_folder(member: &Arc<Member>, id: JournalId) -> Result<()> {
     let by = member.clone();
     let made = member.io.blocking(move || {
         let folder = by.layout.journal(id);
-        match fs::create_dir(&folder) {
+        match private::make_folder(&folder) {
             Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
             Err(e) => Err(file_error("making journal", &folder, e)),
             Ok(()) => by.sync_folder_now(&by.layout.journals()),

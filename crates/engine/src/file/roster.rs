@@ -23,6 +23,7 @@
 
 use super::durable::sync_folder;
 use super::member::{Member, file_error};
+use super::private;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
@@ -178,8 +179,7 @@ impl Member {
         let temporary = self.temporary_path();
         let written = self.io.blocking(move || {
             for path in paths {
-                fs::write(&temporary, &bytes)?;
-                File::open(&temporary)?.sync_all()?;
+                private::write(&temporary, &bytes)?;
                 fs::rename(&temporary, &path)?;
                 sync_folder(&root)?;
             }

@@ -6,10 +6,8 @@ use crate::convert;
 use axum::Json;
 use stonefold_api::{Cache, CacheResize, CacheWarm, CacheWarmed};
 use stonefold_store::{Attachment, PoolStatus, Store};
-use stonefold_types::{Error, ExportName, Kind, Result, Size};
+use stonefold_types::{ExportName, Result};
 
-/// The smallest cache that still serves: below it every map lookup would be an engine read.
-const CACHE_BYTES_MIN: u64 = 16 << 20;
 /// The most that one call warms, in bytes: it bounds what a call that nobody waits for any more still does.
 const WARM_BYTES_MAX: u64 = 256 << 20;
 /// Bytes asked of the store at once, so that foreground reads come in between.
@@ -20,11 +18,7 @@ pub(super) async fn status(app: Shared) -> Answer<Json<Cache>> {
 }
 
 pub(super) async fn resize(app: Shared, Body(asked): Body<CacheResize>) -> Answer<Json<Cache>> {
-    if asked.max_bytes < CACHE_BYTES_MIN {
-        let what = format!("a cache of {} is too small", Size(asked.max_bytes));
-        let remedy = format!("choose at least {}", Size(CACHE_BYTES_MIN));
-        return Err(Error::new(Kind::Invalid, what).remedy(remedy).into());
-    }
+    crate::bounds::check_cache(asked.max_bytes)?;
     cache_after(&app, move |store| store.resize_cache(asked.max_bytes)).await
 }
 

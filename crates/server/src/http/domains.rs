@@ -6,9 +6,7 @@ use crate::keys::key_of;
 use axum::Json;
 use axum::http::StatusCode;
 use std::sync::Arc;
-use stonefold_api::{
-    Domain, DomainCreate, DomainKey, DomainSet, DomainShred, DomainState, MasterKeyChange, Time,
-};
+use stonefold_api::{Domain, DomainCreate, DomainKey, DomainSet, DomainShred, MasterKeyChange, Time};
 use stonefold_store::{DomainInfo, DomainPolicy, MasterKey};
 use stonefold_types::{Error, Kind, Result};
 use zeroize::Zeroizing;
@@ -104,12 +102,7 @@ fn new_master(asked: MasterKeyChange) -> Result<MasterKey> {
 fn shown(info: DomainInfo) -> Domain {
     Domain {
         name: info.name,
-        state: match info.state {
-            stonefold_store::DomainState::Plain => DomainState::Plain,
-            stonefold_store::DomainState::Open => DomainState::Open,
-            stonefold_store::DomainState::Locked => DomainState::Locked,
-            stonefold_store::DomainState::Shredded => DomainState::Shredded,
-        },
+        state: crate::convert::domain_state(info.state),
         compression: info.policy.compression,
         dedupe: info.policy.dedupe,
         created: (info.created > 0).then(|| Time::from_nanos(info.created)),

@@ -2,7 +2,7 @@
 //!
 //! *Owns*: the data keys of every domain that is open, in memory only. Errors say what whoever runs the server can do.
 
-use super::KEY_REMEDY;
+use super::{DomainState, KEY_REMEDY};
 use parking_lot::RwLock;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -88,6 +88,16 @@ impl Keyring {
     /// Fails unless what disks of the domain hold can be read and written.
     pub(crate) fn check(&self, domain: u16) -> Result<()> {
         self.with(domain, |_, _| Ok(()))
+    }
+
+    /// A domain's state as people are told it; nobody gets at one that is about to be shredded.
+    pub(crate) fn public_state(&self, domain: u16) -> DomainState {
+        match self.domains.read().get(&domain).map(|entry| &entry.state) {
+            Some(State::Plain) => DomainState::Plain,
+            Some(State::Open(..)) => DomainState::Open,
+            Some(State::Shredded) => DomainState::Shredded,
+            Some(State::Locked(_) | State::Closing(_)) | None => DomainState::Locked,
+        }
     }
 
     /// Whether the keys are gone for good.

@@ -53,6 +53,7 @@ async fn a_member_that_fails_is_dropped_and_filled_again() {
 
         let engine = open(&options).await.unwrap();
         assert!(!engine.describe().contains("DEGRADED"), "{}", engine.describe());
+        assert!(engine.missing().is_empty());
         for n in 0..39 {
             let copies = files(&options, &key(n));
             assert_eq!(copies.len(), 2, "object {n} has its copies again, and no more");
