@@ -147,7 +147,7 @@ impl Postgres {
         Ok(Session { child, asks, answers: BufReader::new(answers) })
     }
 
-    /// SIGKILL to all of it that does not go by itself when its first process is gone.
+    /// SIGKILL to all of it.
     pub fn kill(self) {}
 
     /// In good order, with a checkpoint.

@@ -52,6 +52,17 @@ pub fn run(program: &str, arguments: &[&str]) -> Result<String> {
     Ok(said)
 }
 
+/// All processes that a process has started, and those that they have.
+fn started_by(process: i32) -> Vec<i32> {
+    let children = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children"));
+    let mut all: Vec<i32> =
+        children.unwrap_or_default().split_whitespace().filter_map(|pid| pid.parse().ok()).collect();
+    for at in 0..all.len() {
+        all.extend(started_by(all[at]));
+    }
+    all
+}
+
 /// A program that runs beside the test and ends with it.
 pub struct Beside {
     child: Child,
@@ -108,11 +119,24 @@ impl Beside {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// SIGKILL.
+    /// SIGKILL, to it and to all that it has started: a backend of a database waits for ever for a lock that another took with it,
+    /// and the jobs of fio are sessions of their own.
     pub fn kill(self) {}
 
     /// The same, of what is still needed: for its own end.
     pub(crate) fn end(&mut self) {
+        // So that it starts nothing more while we look.
+        let _ = rustix::process::kill_process(
+            rustix::process::Pid::from_child(&self.child),
+            rustix::process::Signal::STOP,
+        );
+        let ours = rustix::process::Pid::from_child(&self.child).as_raw_nonzero().get();
+        for started in started_by(ours) {
+            if let Some(pid) = rustix::process::Pid::from_raw(started) {
+                // It may have ended by itself.
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            }
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
