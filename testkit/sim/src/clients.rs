@@ -114,9 +114,17 @@ impl Client {
     fn range(&self, bytes: u64) -> (u64, u64) {
         self.throw(|dice| {
             let grains = bytes / 512;
-            let offset = dice.below(grains);
-            let most = if dice.one_in(4) { grains } else { 24 };
-            let len = 1 + dice.below(most.min(grains - offset));
+            // Now and then at an end of the region, where a neighbour may be writing to the same block.
+            let short = 1 + dice.below(grains.min(8));
+            let (offset, len) = match dice.below(6) {
+                0 => (0, short),
+                1 => (grains - short, short),
+                other => {
+                    let offset = dice.below(grains);
+                    let most = if other == 2 { grains } else { 24 };
+                    (offset, 1 + dice.below(most.min(grains - offset)))
+                }
+            };
             (offset * 512, len * 512)
         })
     }
