@@ -4,6 +4,7 @@
 //! Body, version 1, in order:
 //! ```text
 //! disk id 8 · domain id 2 · name text · created 8 · size 8 · durability 1 · compression 1+1 · flags 1 · qos class text
+//! lease: owner 16 · epoch 8
 //! origin: 1, then name text · snapshot text when 1
 //! base: 1, then disk id 8 · epoch 8 when 1
 //! folded lsn 8 · root entry 16 · mapped blocks 8 · next snapshot id 8 · reclaimed 8
@@ -20,6 +21,9 @@
 //! and number) a clone began as; what was born in that epoch or before belongs to the other disk. *Changes*: sections of the
 //! [ledger](crate::ledger) that reclaim has not taken over. *Deaths*: sections about what died in the epochs after the snapshot before, up to this
 //! one, or up to now. *Reclaimed*: of a removed disk, blocks before this one were given back.
+//!
+//! *Lease*: who may write the disk, and how many have been that, this one included. Journal records carry the epoch; those of
+//! another than the head's are void. While a pool has one gateway, the lock of the pool says who that is, and the owner is zeros.
 //!
 //! *Directories* name the pages that hold all but the *recent* snapshots, oldest first, so that a head is as short behind
 //! 100,000 snapshots as behind one. Every recent snapshot is younger than all that a directory names.
@@ -52,6 +56,8 @@ pub struct Head {
     pub size_bytes: u64,
     /// As chosen by the user.
     pub settings: DiskSettings,
+    /// Who may write it.
+    pub lease: Lease,
     /// The snapshot it began as.
     pub origin: Option<SnapshotName>,
     /// Of a clone: the snapshot it began as.
@@ -74,6 +80,21 @@ pub struct Head {
     pub recent: Vec<SnapshotRecord>,
 }
 
+/// Who may write a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// The gateway; zeros: whoever holds the pool's lock.
+    pub owner: [u8; 16],
+    /// One higher with each new owner; from 1.
+    pub epoch: u64,
+}
+
+impl Default for Lease {
+    fn default() -> Self {
+        Lease { owner: [0; 16], epoch: 1 }
+    }
+}
+
 /// The snapshot that a clone began as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Base {
@@ -93,6 +114,8 @@ impl Head {
         body.u64(self.created);
         body.u64(self.size_bytes);
         put_settings(&mut body, &self.settings);
+        body.put(&self.lease.owner);
+        body.u64(self.lease.epoch);
         body.u8(self.origin.is_some().into());
         if let Some(origin) = &self.origin {
             body.text(origin.disk.as_str());
@@ -124,6 +147,7 @@ impl Head {
             created: reader.u64()?,
             size_bytes: disk_size(&mut reader)?,
             settings: settings(&mut reader)?,
+            lease: lease(&mut reader)?,
             origin: origin(&mut reader)?,
             base: base(&mut reader)?,
             folded_lsn: lsn(&mut reader)?,
@@ -168,6 +192,11 @@ fn settings(reader: &mut Reader<'_>) -> Result<DiskSettings> {
     Ok(DiskSettings { durability, compression, dedupe, qos, reserve })
 }
 
+fn lease(reader: &mut Reader<'_>) -> Result<Lease> {
+    let lease = Lease { owner: reader.id()?, epoch: reader.u64()? };
+    if lease.epoch == 0 { Err(reader.malformed("a lease of no epoch")) } else { Ok(lease) }
+}
+
 fn origin(reader: &mut Reader<'_>) -> Result<Option<SnapshotName>> {
     match reader.u8()? {
         0 => Ok(None),
@@ -208,6 +237,7 @@ mod tests {
                 qos: name("critical"),
                 reserve: true,
             },
+            lease: Lease { owner: [6; 16], epoch: 4 },
             origin: Some(SnapshotName { disk: name("golden"), snapshot: name("v1") }),
             base: Some(Base { disk: 12, epoch: 3 }),
             folded_lsn: 99,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! payload = first lsn 8 · seed 32 · record …          records are numbered from first lsn on
-//! record  = kind 1 · 0 (1) · domain 2 · key version 4 · disk id 8 · then by kind:
+//! record  = kind 1 · 0 (1) · domain 2 · key version 4 · disk id 8 · lease epoch 8 · then by kind:
 //!   1 write     block 8 · blocks 8 · data (blocks × 4 KiB)
 //!   2 zero      block 8 · blocks 8
 //!   3 mark      snapshot id 8 · created 8 · size 8 · name text
@@ -12,12 +12,14 @@
 //!   7 lock      snapshot id 8 · until 8
 //! ```
 //! A *lsn* numbers every record of a pool's gateway in the order in which they took effect, across journals.
+//! *Lease epoch*: that of the disk's [lease](crate::head::Lease) when the record was made. A replay skips records of another
+//! epoch than the head's: who was fenced off can append, and changes nothing by it.
 //! A mark of several disks is several records in one chunk, which is whole or absent: one instant.
 //! A write's data is taken by reference, so that a group commit copies it once.
 //!
 //! *Domain* and *key version* are 0 but for a sealed write. Its key is derived from that version of the domain's key and from
 //! `seed`, randomness that all chunks of a journal share and no other journal has ([`crate::seal`]); the position is the record's
-//! lsn, and bound to it are the 32 bytes before the data.
+//! lsn, and bound to it are the 40 bytes before the data.
 
 use crate::bounds::{disk_size, epoch, extent, lsn};
 use crate::seal::{SealKey, TAG_BYTES};
@@ -25,15 +27,24 @@ use crate::wire::{Reader, Writer};
 use stonefold_types::{BLOCK_BYTES, Name, Result};
 
 /// Bytes of a write or a zero record before its data.
-pub const EXTENT_HEADER: usize = 32;
+pub const EXTENT_HEADER: usize = 40;
 /// Bytes of the payload before the first record.
 pub const PAYLOAD_HEADER: usize = 40;
+
+/// A disk in the hands of one owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Leased {
+    /// Its id.
+    pub disk: u64,
+    /// The epoch of its lease.
+    pub epoch: u64,
+}
 
 /// One change to one disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// The disk's id.
-    pub disk: u64,
+    /// Which disk, and whose.
+    pub of: Leased,
     /// What happened to it.
     pub change: Change<'a>,
 }
@@ -104,18 +115,18 @@ pub struct SealedWrite<'a> {
 
 impl SealedWrite<'_> {
     /// The data; `None` unless it is what was sealed for this disk under this number.
-    pub fn open(&self, disk: u64, lsn: u64, key: &SealKey) -> Option<Vec<u8>> {
-        key.open(lsn, &self.header(disk), self.sealed)
+    pub fn open(&self, of: Leased, lsn: u64, key: &SealKey) -> Option<Vec<u8>> {
+        key.open(lsn, &self.header(of), self.sealed)
     }
 
-    fn header(&self, disk: u64) -> [u8; EXTENT_HEADER] {
-        sealed_header(disk, self.block, self.blocks, (self.domain, self.key_version))
+    fn header(&self, of: Leased) -> [u8; EXTENT_HEADER] {
+        sealed_header(of, self.block, self.blocks, (self.domain, self.key_version))
     }
 }
 
 /// The header of a sealed write by a domain's key of a version; its data follows, then its tag.
-pub fn sealed_header(disk: u64, block: u64, blocks: u64, key: (u16, u32)) -> [u8; EXTENT_HEADER] {
-    let mut header = extent_header(disk, true, block, blocks);
+pub fn sealed_header(of: Leased, block: u64, blocks: u64, key: (u16, u32)) -> [u8; EXTENT_HEADER] {
+    let mut header = extent_header(of, true, block, blocks);
     header[0] = 6;
     header[2..4].copy_from_slice(&key.0.to_le_bytes());
     header[4..8].copy_from_slice(&key.1.to_le_bytes());
@@ -138,12 +149,13 @@ pub fn payload_header(first_lsn: u64, seed: &[u8; 32]) -> [u8; PAYLOAD_HEADER] {
 }
 
 /// The header of a write or zero record; a write's data follows it.
-pub fn extent_header(disk: u64, write: bool, block: u64, blocks: u64) -> [u8; EXTENT_HEADER] {
+pub fn extent_header(of: Leased, write: bool, block: u64, blocks: u64) -> [u8; EXTENT_HEADER] {
     let mut header = [0; EXTENT_HEADER];
     header[0] = if write { 1 } else { 2 };
-    header[8..16].copy_from_slice(&disk.to_le_bytes());
-    header[16..24].copy_from_slice(&block.to_le_bytes());
-    header[24..32].copy_from_slice(&blocks.to_le_bytes());
+    header[8..16].copy_from_slice(&of.disk.to_le_bytes());
+    header[16..24].copy_from_slice(&of.epoch.to_le_bytes());
+    header[24..32].copy_from_slice(&block.to_le_bytes());
+    header[32..40].copy_from_slice(&blocks.to_le_bytes());
     header
 }
 
@@ -153,15 +165,15 @@ impl Record<'_> {
         match &self.change {
             Change::Write { block, data } => {
                 let blocks = (data.len() / BLOCK_BYTES) as u64;
-                out.extend_from_slice(&extent_header(self.disk, true, *block, blocks));
+                out.extend_from_slice(&extent_header(self.of, true, *block, blocks));
                 out.extend_from_slice(data);
             }
             Change::Sealed(write) => {
-                out.extend_from_slice(&write.header(self.disk));
+                out.extend_from_slice(&write.header(self.of));
                 out.extend_from_slice(write.sealed);
             }
             Change::Zero { block, blocks } => {
-                out.extend_from_slice(&extent_header(self.disk, false, *block, *blocks));
+                out.extend_from_slice(&extent_header(self.of, false, *block, *blocks));
             }
             Change::Mark { snapshot, created, size_bytes, name } => {
                 self.begin(3, out);
@@ -188,7 +200,8 @@ impl Record<'_> {
 
     fn begin(&self, kind: u8, out: &mut Vec<u8>) {
         out.put(&[kind, 0, 0, 0, 0, 0, 0, 0]);
-        out.u64(self.disk);
+        out.u64(self.of.disk);
+        out.u64(self.of.epoch);
     }
 }
 
@@ -220,7 +233,8 @@ impl<'a> Records<'a> {
     fn read(&mut self) -> Result<Record<'a>> {
         let reader = &mut self.reader;
         let kind = reader.bytes(2)?[0];
-        let (domain, key_version, disk) = (reader.u16()?, reader.u32()?, reader.u64()?);
+        let (domain, key_version) = (reader.u16()?, reader.u32()?);
+        let of = Leased { disk: reader.u64()?, epoch: reader.u64()? };
         let change = match kind {
             1 => {
                 let (block, blocks) = extent(reader)?;
@@ -246,7 +260,7 @@ impl<'a> Records<'a> {
             7 => Change::Lock { snapshot: epoch(reader)?, until: reader.u64()? },
             other => return Err(reader.malformed(&format!("record kind {other}"))),
         };
-        Ok(Record { disk, change })
+        Ok(Record { of, change })
     }
 }
 
@@ -270,6 +284,8 @@ mod tests {
     use crate::seal::Secret;
     use proptest::prelude::*;
 
+    const OF: Leased = Leased { disk: 77, epoch: 6 };
+
     #[test]
     fn every_kind_comes_back() {
         let data = vec![5; 2 * BLOCK_BYTES];
@@ -282,7 +298,7 @@ mod tests {
             Change::Lock { snapshot: 1, until: 9 },
             Change::Resize { size_bytes: 8192 },
         ]
-        .map(|change| Record { disk: 77, change });
+        .map(|change| Record { of: OF, change });
         let mut payload = payload_header(41, &[6; 32]).to_vec();
         records.iter().for_each(|r| r.encode(&mut payload));
         let back = decode(&payload).unwrap();
@@ -294,19 +310,20 @@ mod tests {
     #[test]
     fn a_sealed_write_is_bound_to_its_place() {
         let key = |incarnation| SealKey::of_journal(&Secret::new(&[1; 32]), &[2; 32], &[incarnation; 16]);
-        let mut record = sealed_header(77, 5, 1, (3, 4)).to_vec();
+        let mut record = sealed_header(OF, 5, 1, (3, 4)).to_vec();
         record.extend([9; BLOCK_BYTES + TAG_BYTES]);
         seal(&mut record, 41, &key(0));
         let payload = [&payload_header(41, &[2; 32])[..], &record].concat();
         let found = decode(&payload).unwrap().records.next().unwrap().unwrap();
         let Change::Sealed(write) = &found.change else { panic!("{found:?}") };
         assert_eq!((write.domain, write.key_version), (3, 4));
-        assert_eq!(write.open(77, 41, &key(0)).unwrap(), [9; BLOCK_BYTES]);
-        assert!(write.open(78, 41, &key(0)).is_none(), "another disk");
-        assert!(write.open(77, 42, &key(0)).is_none(), "another record");
-        assert!(write.open(77, 41, &key(1)).is_none(), "another journal");
+        assert_eq!(write.open(OF, 41, &key(0)).unwrap(), [9; BLOCK_BYTES]);
+        assert!(write.open(Leased { disk: 78, ..OF }, 41, &key(0)).is_none(), "another disk");
+        assert!(write.open(Leased { epoch: 7, ..OF }, 41, &key(0)).is_none(), "another owner");
+        assert!(write.open(OF, 42, &key(0)).is_none(), "another record");
+        assert!(write.open(OF, 41, &key(1)).is_none(), "another journal");
         let elsewhere = SealedWrite { block: 6, ..write.clone() };
-        assert!(elsewhere.open(77, 41, &key(0)).is_none(), "another block");
+        assert!(elsewhere.open(OF, 41, &key(0)).is_none(), "another block");
         let mut again = Vec::new();
         found.encode(&mut again);
         assert_eq!(again, record);

@@ -250,7 +250,7 @@ impl Attachment {
         }
         // Under the disk's lock, so that the order of records is the order of layers.
         let key = self.hold.store.domains.keyring.record_key(disk.domain)?;
-        let (appended, slice) = self.hold.store.journal.append_write(disk.id, block, parts, key)?;
+        let (appended, slice) = self.hold.store.journal.append_write(disk.leased(), block, parts, key)?;
         let blocks = block..block + (slice.len() / BLOCK_BYTES) as u64;
         state.active.insert(blocks, appended.lsn, Source::Data(slice));
         state.active.note(appended.lsn, room);
@@ -316,7 +316,7 @@ impl Attachment {
         let disk = &self.hold.disk;
         let change = Change::Zero { block: blocks.start, blocks: blocks.end - blocks.start };
         let mut encoded = Vec::new();
-        Record { disk: disk.id, change }.encode(&mut encoded);
+        Record { of: disk.leased(), change }.encode(&mut encoded);
         let mut state = disk.state.lock();
         state.check_change(&blocks)?;
         let appended = self.hold.store.journal.append_records(&encoded, 1)?;

@@ -18,8 +18,9 @@ use std::sync::atomic::AtomicU64;
 use stonefold_engine::{Key, Version};
 use stonefold_env::WallNanos;
 use stonefold_format::entry::Entry;
-use stonefold_format::head::{Base, Head};
+use stonefold_format::head::{Base, Head, Lease};
 use stonefold_format::ledger::LedgerRef;
+use stonefold_format::record::Leased;
 use stonefold_format::snapshots::Commit;
 use stonefold_types::{BLOCK_BYTES, DiskSettings, Error, Kind, Name, Result, SnapshotName};
 
@@ -32,6 +33,8 @@ pub(crate) struct Disk {
     /// Where its head is stored.
     pub(crate) key: Key,
     pub(crate) created: WallNanos,
+    /// This gateway's right to write it.
+    pub(crate) lease: Lease,
     pub(crate) origin: Option<SnapshotName>,
     pub(crate) state: Mutex<State>,
     /// Held while the head changes, so that changes come one after another.
@@ -131,6 +134,7 @@ impl Disk {
             name: head.name,
             key,
             created: head.created,
+            lease: head.lease,
             origin: head.origin,
             state: Mutex::new(State {
                 size_bytes: head.size_bytes,
@@ -161,6 +165,11 @@ impl Disk {
         })
     }
 
+    /// What its journal records begin with.
+    pub(crate) fn leased(&self) -> Leased {
+        Leased { disk: self.id, epoch: self.lease.epoch }
+    }
+
     /// Whether it was removed, and reclaim is not done with it.
     pub(crate) fn is_gone(&self) -> bool {
         self.key.as_str().starts_with("gone/")
@@ -173,6 +182,7 @@ impl Disk {
             domain: self.domain,
             name: self.name.clone(),
             created: self.created,
+            lease: self.lease,
             size_bytes: state.folded_size_bytes,
             settings: state.settings.clone(),
             origin: self.origin.clone(),

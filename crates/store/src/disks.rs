@@ -11,7 +11,7 @@ use crate::snapshot::Snapshots;
 use crate::status::DiskInfo;
 use crate::store::Store;
 use std::sync::Arc;
-use stonefold_format::head::{Base, Head};
+use stonefold_format::head::{Base, Head, Lease};
 use stonefold_format::record::{Change, Record};
 use stonefold_format::snapshots::Commit;
 use stonefold_types::{
@@ -72,6 +72,7 @@ impl Store {
             created: self.env.wall(),
             size_bytes,
             settings,
+            lease: Lease::default(),
             origin,
             // Records before its birth are not its own.
             folded_lsn: self.journal.next_lsn() - 1,
@@ -163,9 +164,9 @@ impl Store {
             let shrinks = !lost.is_empty() && !planted::is("shrink-keeps");
             if shrinks {
                 let change = Change::Zero { block: lost.start, blocks: lost.end - lost.start };
-                Record { disk: disk.id, change }.encode(&mut encoded);
+                Record { of: disk.leased(), change }.encode(&mut encoded);
             }
-            Record { disk: disk.id, change: Change::Resize { size_bytes } }.encode(&mut encoded);
+            Record { of: disk.leased(), change: Change::Resize { size_bytes } }.encode(&mut encoded);
             let count = 1 + u32::from(shrinks);
             let appended = self.journal.append_records(&encoded, count)?;
             if shrinks {

@@ -25,7 +25,7 @@ use std::time::Duration;
 use stonefold_engine as engine;
 use stonefold_env::Env;
 use stonefold_format::chunk::{self, CHUNK_ALIGN, CHUNK_HEADER};
-use stonefold_format::record::{self, PAYLOAD_HEADER};
+use stonefold_format::record::{self, Leased, PAYLOAD_HEADER};
 use stonefold_format::seal::TAG_BYTES;
 use stonefold_types::{AlignedBuf, BLOCK_BYTES, Error, Kind, Result};
 use tokio::sync::Notify;
@@ -153,7 +153,7 @@ impl Journal {
     /// Appends whole blocks given in parts, to be sealed where there is a key, and shows where their bytes are from now on.
     pub(crate) fn append_write(
         &self,
-        disk: u64,
+        of: Leased,
         block: u64,
         parts: &[&[u8]],
         key: Option<Arc<RecordKey>>,
@@ -162,8 +162,8 @@ impl Journal {
         debug_assert!(bytes > 0 && bytes % BLOCK_BYTES == 0);
         let blocks = (bytes / BLOCK_BYTES) as u64;
         let header = match &key {
-            Some(key) => record::sealed_header(disk, block, blocks, (key.domain, key.version)),
-            None => record::extent_header(disk, true, block, blocks),
+            Some(key) => record::sealed_header(of, block, blocks, (key.domain, key.version)),
+            None => record::extent_header(of, true, block, blocks),
         };
         let tag = if key.is_some() { &[0; TAG_BYTES][..] } else { &[] };
         let mut queue = self.queue.lock();

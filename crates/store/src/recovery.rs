@@ -217,8 +217,9 @@ impl Replay {
             let record = record?;
             self.next_lsn = self.next_lsn.max(lsn + 1);
             // A disk that is gone has no use for its records.
-            let Some(disk) = self.disks.get(&record.disk).cloned() else { continue };
-            if lsn <= disk.state.lock().folded_lsn {
+            let Some(disk) = self.disks.get(&record.of.disk).cloned() else { continue };
+            // Nor what an owner appended whose turn was over, or has not begun.
+            if record.of.epoch != disk.lease.epoch || lsn <= disk.state.lock().folded_lsn {
                 continue;
             }
             match record.change {
@@ -258,7 +259,7 @@ impl Replay {
                 format!("record {lsn} of the journal, of disk '{}', is not what was sealed there", disk.name);
             Error::new(Kind::Corrupt, what).remedy("restore the journal from another copy")
         };
-        write.open(disk.id, lsn, key).map(Some).ok_or_else(damaged)
+        write.open(disk.leased(), lsn, key).map(Some).ok_or_else(damaged)
     }
 }
 

@@ -87,7 +87,7 @@ impl Store {
             }
             let (snapshot, size_bytes) = (state.next_snapshot_id, state.size_bytes);
             let change = Change::Mark { snapshot, created, size_bytes, name: name.clone() };
-            Record { disk: disk.id, change }.encode(&mut encoded);
+            Record { of: disk.leased(), change }.encode(&mut encoded);
         }
         let count = if planted::is("group-torn") { 1 } else { disks.len() as u32 };
         if planted::is("group-torn") {
@@ -159,7 +159,7 @@ impl Store {
             }
             let id = snapshot.id;
             let mut encoded = Vec::new();
-            Record { disk: disk.id, change: Change::Unmark { snapshot: id } }.encode(&mut encoded);
+            Record { of: disk.leased(), change: Change::Unmark { snapshot: id } }.encode(&mut encoded);
             let appended = match planted::is("unmark-not-journaled") {
                 true => self.journal.append_records(&[], 0)?,
                 false => self.journal.append_records(&encoded, 1)?,
@@ -181,7 +181,7 @@ impl Store {
             check_lock(name, snapshot.locked_until, until, self.clock.status())?;
             let id = snapshot.id;
             let mut encoded = Vec::new();
-            Record { disk: disk.id, change: Change::Lock { snapshot: id, until } }.encode(&mut encoded);
+            Record { of: disk.leased(), change: Change::Lock { snapshot: id, until } }.encode(&mut encoded);
             let appended = match planted::is("lock-not-journaled") {
                 true => self.journal.append_records(&[], 0)?,
                 false => self.journal.append_records(&encoded, 1)?,

@@ -5,7 +5,7 @@ use stonefold_format::account::Accounts;
 use stonefold_format::document::{self, DocumentKind};
 use stonefold_format::domains::Domains;
 use stonefold_format::entry::{Entry, Hint, SegmentId};
-use stonefold_format::head::{Base, Head};
+use stonefold_format::head::{Base, Head, Lease};
 use stonefold_format::ledger::LedgerRef;
 use stonefold_format::pool::{Pool, TrustedTime};
 use stonefold_format::qos::QosClasses;
@@ -148,6 +148,7 @@ fn head() -> Head {
         created: 1 << 60,
         size_bytes: 1 << 34,
         settings: DiskSettings::default(),
+        lease: Lease { owner: [6; 16], epoch: 4 },
         origin: Some("other@monday".parse().expect("a snapshot's name")),
         base: Some(Base { disk: 12, epoch: 3 }),
         folded_lsn: 99,

@@ -10,7 +10,7 @@ use stonefold_format::fingerprint::Fingerprint;
 use stonefold_format::frame::{self, FRAME_HEADER};
 use stonefold_format::ledger::{Changes, LedgerBuilder, decode_deaths};
 use stonefold_format::node::Node;
-use stonefold_format::record::{self, Change, Record};
+use stonefold_format::record::{self, Change, Leased, Record};
 use stonefold_format::segment::{
     Footer, Header, SEGMENT_FOOTER, SEGMENT_HEADER, Scope, SegmentBuilder, SegmentKind,
 };
@@ -71,6 +71,8 @@ fn read_frame(bytes: &[u8]) {
     }
 }
 
+const OF: Leased = Leased { disk: 77, epoch: 6 };
+
 fn payloads() -> Vec<Vec<u8>> {
     let data = vec![5; BLOCK_BYTES];
     let name = Name::new("monday").expect("letters make a name");
@@ -83,13 +85,13 @@ fn payloads() -> Vec<Vec<u8>> {
         Change::Resize { size_bytes: 8192 },
     ];
     let mut payload = record::payload_header(41, &[6; 32]).to_vec();
-    records.into_iter().for_each(|change| Record { disk: 77, change }.encode(&mut payload));
-    payload.extend(record::sealed_header(77, 5, 1, (3, 4)));
+    records.into_iter().for_each(|change| Record { of: OF, change }.encode(&mut payload));
+    payload.extend(record::sealed_header(OF, 5, 1, (3, 4)));
     payload.extend(vec![9; BLOCK_BYTES + 16]);
     // Short ones, in which a change is likely to hit a header.
     let mut short = record::payload_header(41, &[6; 32]).to_vec();
     for change in [Change::Zero { block: 4, blocks: 9 }, Change::Resize { size_bytes: 8192 }] {
-        Record { disk: 77, change }.encode(&mut short);
+        Record { of: OF, change }.encode(&mut short);
     }
     vec![payload, short]
 }
