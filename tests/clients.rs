@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use stonefold_e2e::chance::Chance;
+use stonefold_dice::Dice;
 use stonefold_e2e::gateway::{Place, in_a_place};
 use stonefold_e2e::tools::{Beside, run};
 
@@ -16,7 +16,7 @@ const SMALL: [&str; 4] = ["--cache", "8M", "--journal", "16M"];
 
 /// A file of runs: noise, zeros, and text that compresses.
 fn image(path: &Path, seed: u64, bytes: usize) -> Result<()> {
-    let mut chance = Chance::new(seed);
+    let mut chance = Dice::new(seed);
     let mut contents = Vec::with_capacity(bytes);
     while contents.len() < bytes {
         let run = chance.between(1, 100_000) as usize;

@@ -18,7 +18,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use stonefold_e2e::chance::Chance;
+use stonefold_dice::Dice;
 use stonefold_e2e::gateway::{Gateway, Place, in_a_place};
 use stonefold_e2e::keeper::Keeper;
 use stonefold_e2e::load::{Client, World};
@@ -44,7 +44,7 @@ const SETTLE_MAX: Duration = Duration::from_secs(60);
 fn nothing_acknowledged_is_lost_when_the_server_is_killed() {
     let rounds = std::env::var("STONEFOLD_CRASH_ROUNDS").ok();
     let rounds = rounds.map_or(ROUNDS, |text| text.parse().expect("STONEFOLD_CRASH_ROUNDS is a number"));
-    let seed = Chance::seed("STONEFOLD_CRASH_SEED");
+    let seed = Dice::seed("STONEFOLD_CRASH_SEED");
     println!("seed {seed}, {rounds} rounds");
     in_a_place(|place| {
         let mut crashes = Crashes::new(place, seed)?;
@@ -61,7 +61,7 @@ fn nothing_acknowledged_is_lost_when_the_server_is_killed() {
 struct Crashes<'a> {
     place: &'a Place,
     world: Arc<World>,
-    chance: Chance,
+    chance: Dice,
     gateway: Option<Gateway>,
     clients: Vec<JoinHandle<()>>,
     /// Snapshots and clones made so far.
@@ -78,7 +78,7 @@ impl<'a> Crashes<'a> {
         let mut crashes = Crashes {
             place,
             world: Arc::new(World::new(place.nbd(), story)),
-            chance: Chance::new(seed),
+            chance: Dice::new(seed),
             gateway: None,
             clients: Vec::new(),
             made: 0,

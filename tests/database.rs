@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use stonefold_e2e::chance::Chance;
+use stonefold_dice::Dice;
 use stonefold_e2e::gateway::{Gateway, Place, in_a_place};
 use stonefold_e2e::mounts::{Loop, Mount, possible};
 use stonefold_e2e::postgres::{Postgres, Session};
@@ -44,7 +44,7 @@ fn what_was_committed_survives_kills_of_the_server() {
     }
     let rounds = std::env::var("STONEFOLD_DATABASE_ROUNDS").ok();
     let rounds = rounds.map_or(ROUNDS, |text| text.parse().expect("STONEFOLD_DATABASE_ROUNDS is a number"));
-    let seed = Chance::seed("STONEFOLD_DATABASE_SEED");
+    let seed = Dice::seed("STONEFOLD_DATABASE_SEED");
     println!("seed {seed}, {rounds} rounds");
     in_a_place(|place| {
         // PostgreSQL's user has to come through to where it is mounted.
@@ -60,7 +60,7 @@ fn what_was_committed_survives_kills_of_the_server() {
 /// A machine that has the export mounted and runs the database.
 struct Host<'a> {
     place: &'a Place,
-    chance: Chance,
+    chance: Dice,
     gateway: Option<Gateway>,
     /// In the order in which they are taken down.
     running: Option<Running>,
@@ -81,7 +81,7 @@ impl<'a> Host<'a> {
     fn new(place: &'a Place, seed: u64) -> Result<Self> {
         let gateway = Some(place.start(&ARGUMENTS)?);
         place.ok("disk create db --size 2G")?;
-        let (chance, acked) = (Chance::new(seed), Default::default());
+        let (chance, acked) = (Dice::new(seed), Default::default());
         let mut host = Host { place, chance, gateway, running: None, acked, attached: 0, waits: Vec::new() };
         host.attach(true)?;
         let database = host.database()?;

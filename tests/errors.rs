@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use stonefold_e2e::chance::Chance;
+use stonefold_dice::{Dice, noise};
 use stonefold_e2e::gateway::{Place, in_a_place};
 use stonefold_e2e::mounts::{Loop, Mount, possible};
 use stonefold_e2e::nbd::{Connection, Refused, errno};
@@ -30,11 +30,6 @@ fn says(error: &str, words: &[&str]) -> Result<()> {
         ensure!(error.contains(word), "no {word:?} in: {error}");
     }
     Ok(())
-}
-
-fn noise(seed: u64, len: usize) -> Vec<u8> {
-    let mut chance = Chance::new(seed);
-    std::iter::repeat_with(|| chance.number().to_le_bytes()).flatten().take(len).collect()
 }
 
 #[test]
@@ -225,7 +220,7 @@ fn a_damaged_segment_is_an_error_with_a_name_and_never_other_data() {
     const BYTES: usize = 24 << 20;
     const FLIPS: u64 = 60;
     in_a_place(|place| {
-        let mut chance = Chance::new(Chance::seed("STONEFOLD_ERRORS_SEED"));
+        let mut chance = Dice::new(Dice::seed("STONEFOLD_ERRORS_SEED"));
         let gateway = place.start(&[])?;
         place.ok("disk create web --size 32M")?;
         let data = noise(7, BYTES);

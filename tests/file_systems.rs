@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use stonefold_e2e::chance::Chance;
+use stonefold_dice::Dice;
 use stonefold_e2e::gateway::{Place, in_a_place};
 use stonefold_e2e::mounts::{Fuse, Loop, Mount, possible};
 use stonefold_e2e::tools::{Beside, attempt, run};
@@ -172,9 +172,10 @@ fn removed_by(number: u64) -> Option<u64> {
 
 fn contents(folder: &Path, number: u64) -> Vec<u8> {
     let writer = folder.to_string_lossy().bytes().next_back().unwrap_or_default();
-    let mut chance = Chance::new(number << 8 | u64::from(writer));
-    let length = chance.between(1, FILE_BYTES_MAX) as usize;
-    std::iter::repeat_with(|| chance.number().to_le_bytes()).flatten().take(length).collect()
+    let mut chance = Dice::new(number << 8 | u64::from(writer));
+    let mut bytes = vec![0; chance.between(1, FILE_BYTES_MAX) as usize];
+    chance.fill(&mut bytes);
+    bytes
 }
 
 /// Step after step, each synced before it counts, until one fails or it is enough.

@@ -11,17 +11,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use rustix::fs::{CWD, FileType, makedev, mknodat};
-use stonefold_e2e::chance::Chance;
+use stonefold_dice::noise;
 use stonefold_e2e::gateway::{Place, in_a_place};
 use stonefold_e2e::mounts::{Loop, Mount, possible};
 use stonefold_e2e::tools::run;
 
 const MIB: usize = 1 << 20;
-
-fn noise(seed: u64, len: usize) -> Vec<u8> {
-    let mut chance = Chance::new(seed);
-    std::iter::repeat_with(|| chance.number().to_le_bytes()).flatten().take(len).collect()
-}
 
 /// A disk of 5 MiB whose last byte counts: what rounds sizes or drops the end is found.
 fn web(place: &Place) -> Result<Vec<u8>> {

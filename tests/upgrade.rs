@@ -16,8 +16,8 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
+use stonefold_dice::Dice;
 use stonefold_e2e::binary::stonefold;
-use stonefold_e2e::chance::Chance;
 use stonefold_e2e::gateway::{Gateway, Place, in_a_place};
 use stonefold_e2e::keeper::Keeper;
 use stonefold_e2e::load::{Client, World};
@@ -56,7 +56,7 @@ fn an_upgrade_costs_a_reconnect_and_no_error() {
         let world = world(&socket);
         let clients: Vec<_> = (0..REGIONS.len())
             .map(|number| {
-                let client = Client::new(Arc::clone(&world), number, Chance::new(number as u64));
+                let client = Client::new(Arc::clone(&world), number, Dice::new(number as u64));
                 std::thread::Builder::new().name(format!("client-{number}")).spawn(move || client.live())
             })
             .collect::<Result<_, _>>()?;
@@ -120,7 +120,7 @@ fn upgrade(place: &Place, world: &World, gateway: Gateway, next: &Path) -> Resul
 
 /// What the server has is what clients wrote, whatever stood between.
 fn check(place: &Place, world: &Arc<World>) -> Result<()> {
-    let chance = Chance::new(0);
+    let chance = Dice::new(0);
     let keeper = Keeper { place, world: Arc::clone(world), disks: &["a", "b"], made: 0, chance };
     let mut contents = Contents::new();
     for disk in ["a", "b"] {

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use crate::chance::Chance;
 use crate::gateway::Place;
 use crate::load::World;
 use crate::story::{Cloned, Contents};
+use stonefold_dice::Dice;
 
 /// Snapshots kept; each is read whole after a crash.
 const SNAPSHOTS_MAX: usize = 4;
@@ -28,7 +28,7 @@ pub struct Keeper<'a> {
     /// Made so far.
     pub made: u64,
     /// What to do next.
-    pub chance: Chance,
+    pub chance: Dice,
 }
 
 impl Keeper<'_> {

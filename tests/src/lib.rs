@@ -15,10 +15,8 @@
 //! | [`qemu`] | QEMU's NBD client, which reconnects; in front of other clients |
 //! | [`tools`] | foreign programs; [`mounts`]: file systems and loop devices, for root |
 //! | [`postgres`] | a database server, as a user of its own |
-//! | [`chance`] | randomness from a seed |
 
 pub mod binary;
-pub mod chance;
 pub mod gateway;
 pub mod judge;
 pub mod keeper;

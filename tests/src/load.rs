@@ -14,10 +14,10 @@ use stonefold_guest::time::{Deadline, Stopwatch};
 use stonefold_model::Step;
 use stonefold_nbd::wire::request::{Command, Request, flag};
 
-use crate::chance::{Chance, mix};
 use crate::judge::{Entry, GRAIN};
 use crate::nbd::{Asking, Connection, Listening, Reply};
 use crate::story::Story;
+use stonefold_dice::{Dice, mix};
 
 /// The store's block: a zeroing that does not keep to it may take effect in three steps.
 const BLOCK: u64 = 4096;
@@ -137,7 +137,7 @@ struct Flights {
 pub struct Client {
     world: Arc<World>,
     number: usize,
-    chance: Chance,
+    chance: Dice,
     export: String,
     base: u64,
     bytes: u64,
@@ -154,7 +154,7 @@ struct Session<'a> {
 
 impl Client {
     /// The owner of region `number`.
-    pub fn new(world: Arc<World>, number: usize, chance: Chance) -> Self {
+    pub fn new(world: Arc<World>, number: usize, chance: Dice) -> Self {
         let story = world.story();
         let region = &story.regions[number];
         let (export, base, bytes) = (region.disk.clone(), region.base, region.bytes);
@@ -457,7 +457,7 @@ fn zeroing(base: u64, offset: u64, len: u64) -> Vec<Step> {
 
 /// Bytes of which every 16 are unlike any others, unless they are of the few kinds that come again and again and are there
 /// to be deduplicated. Half of each compresses well in half of the cases.
-fn data(chance: &mut Chance, len: usize) -> Vec<u8> {
+fn data(chance: &mut Dice, len: usize) -> Vec<u8> {
     let mark = if chance.percent(30) { mix(1 + chance.below(KINDS)) } else { chance.number() };
     let compressible = chance.percent(50);
     let mut bytes = Vec::with_capacity(len);

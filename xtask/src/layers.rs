@@ -16,7 +16,7 @@ const FLOORS: &[&[&str]] = &[
     &["stonefold-nbd"],
     &["stonefold-server"],
     &["stonefold-cli"],
-    &["stonefold-model"],
+    &["stonefold-model", "stonefold-dice"],
     &["stonefold-sim", "stonefold-fuzz", "stonefold-guest"],
     &["stonefold-quickstart", "stonefold-e2e"],
     &["xtask"],

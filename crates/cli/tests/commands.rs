@@ -318,12 +318,7 @@ fn a_check_tells_a_bad_copy_from_lost_data_and_names_a_missing_directory() {
         ..Settings::default()
     };
     let running = Gateway(start(settings.resolve().unwrap()).unwrap());
-    let mut state = 1u64;
-    let noise = std::iter::repeat_with(|| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (state >> 33) as u8
-    });
-    std::fs::write(folder.path().join("raw"), noise.take(4 << 20).collect::<Vec<u8>>()).unwrap();
+    std::fs::write(folder.path().join("raw"), stonefold_dice::noise(1, 4 << 20)).unwrap();
     let made = running.json(&format!("disk import web {} --format raw", folder.path().join("raw").display()));
     let data = made["mapped_bytes"].as_u64().unwrap() + made["unfolded_bytes"].as_u64().unwrap();
     assert!(data >= 4 << 20, "what was just imported is counted: {made}");

@@ -198,13 +198,8 @@ mod tests {
 
     fn content() -> impl Strategy<Value = Vec<u8>> {
         (1usize..=8, any::<u64>(), any::<bool>()).prop_map(|(blocks, seed, random)| {
-            let mut state = seed | 1;
-            (0..blocks * BLOCK_BYTES)
-                .map(|i| {
-                    state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-                    if random || i % 3 == 0 { (state >> 56) as u8 } else { 7 }
-                })
-                .collect()
+            let noise = stonefold_dice::noise(seed, blocks * BLOCK_BYTES).into_iter().enumerate();
+            noise.map(|(i, byte)| if random || i % 3 == 0 { byte } else { 7 }).collect()
         })
     }
 

@@ -221,6 +221,7 @@ fn split(content: &[u8], alive: impl Fn(usize) -> bool) -> Vec<(Range<usize>, Ve
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use stonefold_dice::Dice;
 
     /// A segment filled to the brim with frames of so many blocks, each stamped with its number and otherwise zero.
     fn full(kind: SegmentKind, blocks_of_frame: usize, noise_bytes: usize) -> (SegmentId, Bytes, usize) {
@@ -232,11 +233,7 @@ mod tests {
             for (at, block) in content.chunks_mut(BLOCK_BYTES).enumerate() {
                 let number = (blocks + at) as u64 + 1;
                 block[..8].copy_from_slice(&number.to_le_bytes());
-                let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-                block[8..8 + noise_bytes].fill_with(|| {
-                    state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-                    (state >> 56) as u8
-                });
+                Dice::new(number).fill(&mut block[8..8 + noise_bytes]);
             }
             let mut encoded = Vec::new();
             frame::encode(&content, Compression::Lz4, &mut encoded);

@@ -1,43 +1,20 @@
 //! Changing bytes by dice.
 
+use stonefold_dice::Dice;
+
 /// Numbers at which readers stumble.
 const EDGES: [u64; 12] =
     [0, 1, 2, 7, 8, 0x7f, 0x80, 0xff, 0xffff, 0x7fff_ffff, 0xffff_ffff, 0xffff_ffff_ffff_ffff];
 /// Inputs grow up to this many bytes.
 const BYTES_MAX: usize = 64 << 10;
 
-/// A stream of numbers (splitmix64): the same seed, the same inputs.
-#[derive(Clone, Debug)]
-pub struct Dice(u64);
-
-impl Dice {
-    /// The stream of a seed.
-    pub fn new(seed: u64) -> Self {
-        Dice(seed)
-    }
-
-    /// The next number.
-    pub fn number(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// Below `end`, which is not 0.
-    pub fn below(&mut self, end: usize) -> usize {
-        (self.number() % end as u64) as usize
-    }
-}
-
 /// One of the seeds, changed in some places; now and then noise.
 pub fn input(dice: &mut Dice, seeds: &[Vec<u8>]) -> Vec<u8> {
-    if seeds.is_empty() || dice.below(16) == 0 {
-        return (0..dice.below(300)).map(|_| dice.number() as u8).collect();
+    if seeds.is_empty() || dice.index(16) == 0 {
+        return (0..dice.index(300)).map(|_| dice.number() as u8).collect();
     }
-    let mut bytes = seeds[dice.below(seeds.len())].clone();
-    for _ in 0..1 + dice.below(6) {
+    let mut bytes = seeds[dice.index(seeds.len())].clone();
+    for _ in 0..1 + dice.index(6) {
         change(dice, &mut bytes, seeds);
     }
     bytes.truncate(BYTES_MAX);
@@ -48,10 +25,10 @@ fn change(dice: &mut Dice, bytes: &mut Vec<u8>, seeds: &[Vec<u8>]) {
     if bytes.is_empty() {
         bytes.push(dice.number() as u8);
     }
-    let at = dice.below(bytes.len());
-    let to = at + dice.below((bytes.len() - at).min(64)) + 1;
-    match dice.below(8) {
-        0 => bytes[at] ^= 1 << dice.below(8),
+    let at = dice.index(bytes.len());
+    let to = at + dice.index((bytes.len() - at).min(64)) + 1;
+    match dice.index(8) {
+        0 => bytes[at] ^= 1 << dice.index(8),
         1 => bytes[at] = dice.number() as u8,
         2 => bytes.truncate(at),
         3 => drop(bytes.drain(at..to)),
@@ -60,8 +37,8 @@ fn change(dice: &mut Dice, bytes: &mut Vec<u8>, seeds: &[Vec<u8>]) {
             bytes.splice(at..at, again);
         }
         5 => {
-            let other = &seeds[dice.below(seeds.len())];
-            let from = dice.below(other.len().max(1)).min(other.len());
+            let other = &seeds[dice.index(seeds.len())];
+            let from = dice.index(other.len().max(1)).min(other.len());
             bytes.truncate(at);
             bytes.extend_from_slice(&other[from..]);
         }
@@ -71,10 +48,10 @@ fn change(dice: &mut Dice, bytes: &mut Vec<u8>, seeds: &[Vec<u8>]) {
 
 /// A number at an edge, give or take one, of one to eight bytes in either order.
 fn put_edge(dice: &mut Dice, bytes: &mut [u8], at: usize) {
-    let edge = EDGES[dice.below(EDGES.len())];
-    let number = edge.wrapping_add(dice.below(3) as u64).wrapping_sub(1);
-    let width = (1 << dice.below(4)).min(bytes.len() - at);
-    let field = match dice.below(2) {
+    let edge = EDGES[dice.index(EDGES.len())];
+    let number = edge.wrapping_add(dice.index(3) as u64).wrapping_sub(1);
+    let width = (1 << dice.index(4)).min(bytes.len() - at);
+    let field = match dice.index(2) {
         0 => number.to_le_bytes()[..width].to_vec(),
         _ => number.to_be_bytes()[8 - width..].to_vec(),
     };

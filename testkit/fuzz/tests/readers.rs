@@ -13,7 +13,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 
-use stonefold_fuzz::mutate::{Dice, input};
+use stonefold_dice::Dice;
+use stonefold_fuzz::mutate::input;
 use stonefold_fuzz::{Target, targets};
 
 /// Each reader's time, in seconds, unless `STONEFOLD_FUZZ_SECONDS` says another.

@@ -1,12 +1,12 @@
 //! The actors: each does one thing after another on its own region, and checks what it sees.
 
-use crate::dice::Dice;
 use crate::life::LOCKED_FOR;
 use crate::story::{Story, Taken};
 use crate::weather::Weather;
 use crate::world::World;
 use parking_lot::Mutex;
 use std::sync::Arc;
+use stonefold_dice::Dice;
 use stonefold_model::Step;
 use stonefold_store::{Attachment, Store};
 use stonefold_types::{Error, Kind, Name, SnapshotName};

@@ -3,7 +3,7 @@
 //! Nobody else knows these disks, so what they must read is known here, byte for byte.
 
 use crate::clients::Client;
-use crate::dice::Dice;
+use stonefold_dice::Dice;
 use stonefold_store::Store;
 use stonefold_types::{Error, Kind, Name, SnapshotName};
 

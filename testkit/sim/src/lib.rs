@@ -12,7 +12,6 @@
 
 pub mod clients;
 mod decay;
-pub mod dice;
 mod family;
 pub mod life;
 mod resize;

@@ -2,7 +2,6 @@
 
 use crate::clients::{Client, Stop, read_regions};
 use crate::decay;
-use crate::dice::Dice;
 use crate::resize;
 use crate::rot::Copies;
 use crate::story::Story;
@@ -11,6 +10,7 @@ use crate::world::{Ended, World};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
+use stonefold_dice::Dice;
 use stonefold_engine::MemoryEngine;
 use stonefold_store::{DomainPolicy, Keys, MasterKey, Options, Secret, Store};
 use stonefold_types::{DiskSettings, Durability, ExportName, Kind, Name};

@@ -3,11 +3,11 @@
 //! The engine below keeps one; here it counts for one or two, each with bits of its own flipped. With two, what rots in one copy is
 //! sound in the other, so that nobody must ever notice. Documents do not rot: engines verify them and have copies of their own.
 
-use crate::dice::Dice;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use stonefold_dice::Dice;
 use stonefold_engine::{Key, Repaired, Sound};
 
 /// The copies of a pool's objects; clones are the same ones.

@@ -2,9 +2,9 @@
 //! may make the world slow, and must not make it stand still.
 
 use crate::clients::Stop;
-use crate::dice::Dice;
 use crate::world::World;
 use std::sync::Arc;
+use stonefold_dice::Dice;
 use stonefold_store::Store;
 use stonefold_types::{DiskSettings, Error, Kind, Name, QosFigures};
 

@@ -1,6 +1,5 @@
 //! Simulated time and tasks: an executor that polls one ready task at a time, chosen by dice.
 
-use crate::dice::Dice;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -8,6 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
+use stonefold_dice::Dice;
 use stonefold_env::{BoxFuture, Env, WallNanos};
 
 /// Nanoseconds since 1970 at which a world begins.

@@ -3,7 +3,7 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
-use stonefold_sim::dice::Dice;
+use stonefold_dice::Dice;
 use stonefold_sim::run_seed;
 
 /// Seeds that failed once; what was wrong is in the commit that added them.

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
+use stonefold_dice::Dice;
 use stonefold_nbd::wire::Style;
 use stonefold_nbd::wire::option::{OPTION_MAGIC, code, encode, rep};
 use stonefold_nbd::wire::request::{Command, Request, flag};
@@ -24,24 +25,14 @@ impl Witness {
     }
 }
 
-/// Numbers without pattern that are the same in every run.
-fn noise(seed: u64) -> impl FnMut() -> u64 {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    move || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state
-    }
-}
-
 #[test]
 fn garbage_instead_of_a_handshake() {
     let (fixture, _disk) = Fixture::with_disk(1 << 20);
     let mut witness = Witness::new(&fixture);
     for seed in 1..60 {
-        let mut next = noise(seed);
-        let garbage: Vec<u8> = (0..next() % 5000).map(|_| next() as u8).collect();
+        let mut dice = Dice::new(seed);
+        let mut garbage = vec![0; dice.index(5000)];
+        dice.fill(&mut garbage);
         let mut client = Client::connect_silently(&fixture.socket());
         // The server may have hung up before all was sent.
         let _ = client.stream.write_all(&garbage);
@@ -138,12 +129,12 @@ fn random_requests() {
     let (fixture, _disk) = Fixture::with_disk(1 << 20);
     let mut witness = Witness::new(&fixture);
     for seed in 1..150 {
-        let mut next = noise(seed);
+        let mut dice = Dice::new(seed);
         let style = [Style::Simple, Style::Structured, Style::Extended][seed as usize % 3];
         let mut client = Client::open(&fixture.socket(), "disk", style);
         client.stream.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
-        for _ in 0..next() % 50 {
-            let mut bits = |max: u32| next() >> (next() % u64::from(max)) >> (64 - max);
+        for _ in 0..dice.below(50) {
+            let mut bits = |max: u64| dice.number() >> dice.below(max) >> (64 - max);
             let request = Request {
                 flags: bits(16) as u16,
                 command: [Command::Read, Command::Write, Command::BlockStatus, Command::Trim, Command::Cache]

@@ -5,6 +5,7 @@
 use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
+use stonefold_dice::noise;
 use stonefold_engine::{Engine, MemoryEngine};
 use stonefold_env::{Env, SystemWorld};
 use stonefold_format::entry::Entry;
@@ -67,18 +68,6 @@ fn pick<T: Clone>(all: &[T], which: usize) -> Option<T> {
     (!all.is_empty()).then(|| all[which % all.len()].clone())
 }
 
-/// Bytes that are like no others.
-fn noise(tag: u64, blocks: u64) -> Vec<u8> {
-    let block = |at: u64| {
-        let mut state = (tag << 32 | at).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        (0..BLOCK / 4).flat_map(move |_| {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            ((state >> 32) as u32).to_le_bytes()
-        })
-    };
-    (0..blocks).flat_map(block).collect()
-}
-
 async fn open() -> Arc<Store> {
     let env = Env::new(SystemWorld::new(tokio::runtime::Handle::current(), 1).unwrap());
     let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::default());
@@ -96,7 +85,7 @@ async fn take(store: &Arc<Store>, step: Step, made: &mut usize) {
     match step {
         Step::Write { disk, block, blocks, tag } => {
             let Some(disk) = attach(disk) else { return };
-            disk.write(at(block), &noise(tag, blocks), false).await.unwrap();
+            disk.write(at(block), &noise(tag, blocks as usize * BLOCK), false).await.unwrap();
         }
         Step::Zero { disk, block, blocks } => {
             let Some(disk) = attach(disk) else { return };
