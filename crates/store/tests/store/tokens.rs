@@ -1,23 +1,13 @@
 //! Tokens: kept as hashes, changed one after the other, never left without an admin.
 
+use crate::pool::{self, name, options, run};
 use std::sync::Arc;
 use stonefold_engine::{Engine, Key, MemoryEngine};
-use stonefold_env::{Env, SystemWorld};
-use stonefold_store::{Options, Store};
+use stonefold_store::Store;
 use stonefold_types::{Kind, Name, Role};
 
-fn name(text: &str) -> Name {
-    Name::new(text).unwrap()
-}
-
-fn run<T>(work: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
-}
-
 async fn open(engine: &Arc<MemoryEngine>) -> Arc<Store> {
-    let env = Env::new(SystemWorld::new(tokio::runtime::Handle::current(), 1).unwrap());
-    let options = Options { cache_bytes: 1 << 20, journal_bytes_max: 1 << 20, ..Options::default() };
-    Store::open(env, engine.clone() as Arc<dyn Engine>, options).await.unwrap()
+    pool::open(engine.clone(), options(1, 1)).await
 }
 
 #[test]

@@ -1,76 +1,18 @@
 //! Giving space back, on an engine in memory.
 //!
 //! Goal: what nothing refers to comes back, all of it and nothing else; the work grows with what changed; what moves is
-//! still found; what is damaged is told in the user's words.
+//! still found.
 
+use crate::pool::{
+    self, BLOCK, attach, create, env, name, noise, options, read, run, segment_bytes, snap, sound,
+};
 use std::sync::Arc;
 use stonefold_engine::wrap::Ask;
 use stonefold_engine::{Engine, MemoryEngine, TraceEngine};
-use stonefold_env::{Env, SystemWorld};
-use stonefold_store::{Attachment, Options, Store};
-use stonefold_types::{DiskSettings, Name, SnapshotName};
-
-const DISK_BYTES: u64 = 1 << 30;
-const BLOCK: usize = 4096;
-
-fn name(text: &str) -> Name {
-    Name::new(text).unwrap()
-}
-
-fn snap(text: &str) -> SnapshotName {
-    text.parse().unwrap()
-}
-
-fn run<T>(work: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
-}
-
-fn env() -> Env {
-    Env::new(SystemWorld::new(tokio::runtime::Handle::current(), 1).unwrap())
-}
+use stonefold_store::{Options, Store};
 
 async fn open(engine: &Arc<dyn Engine>) -> Arc<Store> {
-    let options = Options {
-        cache_bytes: 8 << 20,
-        journal_bytes_max: 64 << 20,
-        snapshot_page_records: 4,
-        ..Options::default()
-    };
-    Store::open(env(), engine.clone(), options).await.unwrap()
-}
-
-async fn create(store: &Store, disk: &str) {
-    store.create_disk(&name(disk), DISK_BYTES, DiskSettings::default()).await.unwrap();
-}
-
-fn attach(store: &Arc<Store>, export: &str) -> Attachment {
-    store.attach(&export.parse().unwrap()).unwrap()
-}
-
-/// Bytes that are like no others.
-fn noise(seed: u64, len: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut word = || {
-        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (state >> 32) as u32
-    };
-    (0..len / 4).flat_map(|_| word().to_le_bytes()).collect()
-}
-
-async fn read(store: &Arc<Store>, export: &str, offset: u64, len: usize) -> Vec<u8> {
-    let mut bytes = vec![0xee; len];
-    attach(store, export).read(offset, &mut bytes).await.unwrap();
-    bytes
-}
-
-/// Bytes of all segments.
-async fn segment_bytes(engine: &Arc<dyn Engine>) -> u64 {
-    engine.list("segment/", None, 1 << 20).await.unwrap().iter().map(|one| one.bytes).sum()
-}
-
-async fn sound(store: &Store) {
-    let checked = store.check().await.unwrap();
-    assert_eq!((&checked.problems[..], checked.lost_blocks), (&[][..], 0), "{checked:?}");
+    pool::open(engine.clone(), Options { snapshot_page_records: 4, ..options(8, 64) }).await
 }
 
 #[test]
@@ -275,27 +217,5 @@ fn the_work_grows_with_what_changed() {
         assert!(done.dead_blocks > 0, "{done:?}");
         // Every leaf changed; a walk of the map would have read each of them.
         assert!(nodes > 150 && reads < nodes / 4, "{reads} reads, {nodes} nodes, {done:?}");
-    });
-}
-
-#[test]
-fn damage_is_told_by_disk_and_place() {
-    run(async {
-        let memory = Arc::new(MemoryEngine::default());
-        let engine: Arc<dyn Engine> = memory.clone();
-        let store = open(&engine).await;
-        create(&store, "web").await;
-        attach(&store, "web").write(1 << 20, &noise(1, 8 * BLOCK), false).await.unwrap();
-        store.snapshot(&[name("web")], Some(name("monday"))).await.unwrap();
-        store.close().await.unwrap();
-        let segments = engine.list("segment/", None, 100).await.unwrap();
-        // The one with data is the longer; its first frame lies behind the header of 64 bytes.
-        let data = segments.iter().max_by_key(|one| one.bytes).unwrap();
-        assert!(memory.rot(&data.key, 8 * 90));
-        let store = open(&engine).await;
-        let checked = store.check().await.unwrap();
-        let told = checked.problems.join("\n");
-        assert!(told.contains("'web', 'web@monday' cannot be read from 1048576 for 32768 bytes"), "{told}");
-        assert_eq!(store.scrub().await.unwrap().healed, 0, "there is no other copy");
     });
 }

@@ -3,48 +3,23 @@
 //! Goal: whatever the others do, a reserved disk can be written to its whole size, with what nothing can be saved of; the others
 //! meet "no space" before that, go on reading and trimming, and write again when there is room; nothing is promised twice.
 
+use crate::pool::{self, attach, name, noise, options, run};
 use std::sync::Arc;
 use stonefold_engine::{Engine, MemoryEngine};
-use stonefold_env::{Env, SystemWorld};
-use stonefold_store::{Attachment, Options, Store};
-use stonefold_types::{DiskSettings, Kind, Name, Result};
+use stonefold_store::Store;
+use stonefold_types::{DiskSettings, Kind, Result};
 
 const MIB: usize = 1 << 20;
 /// Always kept free: twice the journal, 64 MiB, and what reclaim writes before it frees.
 const KEPT_FREE: u64 = 200 << 20;
 const VM: usize = 32 * MIB;
 
-fn name(text: &str) -> Name {
-    Name::new(text).unwrap()
-}
-
-fn run<T>(work: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
-}
-
 async fn open(engine: &Arc<dyn Engine>) -> Arc<Store> {
-    let env = Env::new(SystemWorld::new(tokio::runtime::Handle::current(), 1).unwrap());
-    let options = Options { cache_bytes: 8 << 20, journal_bytes_max: 4 << 20, ..Options::default() };
-    Store::open(env, engine.clone(), options).await.unwrap()
+    pool::open(engine.clone(), options(8, 4)).await
 }
 
 fn reserved() -> DiskSettings {
     DiskSettings { reserve: true, ..DiskSettings::default() }
-}
-
-fn attach(store: &Arc<Store>, disk: &str) -> Attachment {
-    store.attach(&disk.parse().unwrap()).unwrap()
-}
-
-/// Bytes that are like no others.
-fn noise(seed: u64, len: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut bytes = vec![0; len];
-    for word in bytes.chunks_exact_mut(8) {
-        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        word.copy_from_slice(&(state ^ (state >> 29)).to_le_bytes());
-    }
-    bytes
 }
 
 /// Writes the disk from end to end; reclaim comes by as often as a busy pool would need it.

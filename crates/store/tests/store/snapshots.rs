@@ -1,25 +1,15 @@
 //! Goal: a disk's list of snapshots, cut into pages, reads as it was written, whatever is removed from it in whatever order; its
 //! head stays short; a damaged page costs its own snapshots and nothing else, and those only until it is restored.
 
+use crate::pool::{self, attach, create_sized, name, options, read, run, sound};
 use std::sync::Arc;
+use stonefold_dice::Dice;
 use stonefold_engine::{Engine, Key, MemoryEngine};
-use stonefold_env::{Env, SystemWorld};
 use stonefold_store::{Options, Store};
-use stonefold_types::{DiskSettings, Kind, Name, SnapshotName};
-
-fn name(text: &str) -> Name {
-    Name::new(text).unwrap()
-}
-
-fn run<T>(work: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
-}
+use stonefold_types::{Kind, Name, SnapshotName};
 
 async fn open(engine: &Arc<MemoryEngine>, snapshot_page_records: usize) -> Arc<Store> {
-    let env = Env::new(SystemWorld::new(tokio::runtime::Handle::current(), 1).unwrap());
-    let (cache_bytes, journal_bytes_max) = (8 << 20, 8 << 20);
-    let options = Options { cache_bytes, journal_bytes_max, snapshot_page_records, ..Options::default() };
-    Store::open(env, engine.clone() as Arc<dyn Engine>, options).await.unwrap()
+    pool::open(engine.clone(), Options { snapshot_page_records, ..options(8, 8) }).await
 }
 
 fn of(disk: &str, snapshot: u64) -> SnapshotName {
@@ -33,7 +23,7 @@ fn block(at: u64) -> Vec<u8> {
 
 /// Takes snapshots `range` of a disk: before each, block 0 is overwritten and block N written.
 async fn take(store: &Arc<Store>, disk: &str, range: std::ops::Range<u64>) {
-    let attachment = store.attach(&disk.parse().unwrap()).unwrap();
+    let attachment = attach(store, disk);
     for at in range {
         attachment.write(0, &block(at), false).await.unwrap();
         attachment.write(at * 4096, &block(at), false).await.unwrap();
@@ -42,21 +32,14 @@ async fn take(store: &Arc<Store>, disk: &str, range: std::ops::Range<u64>) {
 }
 
 async fn check_one(store: &Arc<Store>, disk: &str, at: u64) {
-    let snapshot = store.attach(&of(disk, at).to_string().parse().unwrap()).unwrap();
-    let mut found = vec![0; 4096];
+    let snapshot = of(disk, at).to_string();
     for (offset, expected) in [(0, block(at)), (at * 4096, block(at)), ((at + 1) * 4096, vec![0; 4096])] {
-        snapshot.read(offset, &mut found).await.unwrap();
-        assert!(found == expected, "{disk}@s{at} at {offset}");
+        assert!(read(store, &snapshot, offset, 4096).await == expected, "{snapshot} at {offset}");
     }
 }
 
 async fn objects(engine: &MemoryEngine, prefix: &str) -> Vec<Key> {
     engine.list(prefix, None, 100_000).await.unwrap().into_iter().map(|one| one.key).collect()
-}
-
-async fn assert_sound(store: &Store, lost: usize) {
-    let checked = store.check().await.unwrap();
-    assert_eq!((checked.problems.len(), checked.lost_blocks), (lost, 0), "{:?}", checked.problems);
 }
 
 #[test]
@@ -65,7 +48,7 @@ fn lists_of_every_length_come_back_and_go_in_any_order() {
         for page_records in [1, 2, 3, 5, 16] {
             let engine = Arc::new(MemoryEngine::default());
             let store = open(&engine, page_records).await;
-            store.create_disk(&name("web"), 1 << 20, DiskSettings::default()).await.unwrap();
+            create_sized(&store, "web", 1 << 20).await;
             let mut there: Vec<u64> = Vec::new();
             for round in 0..12u64 {
                 take(&store, "web", round * 7 + 1..round * 7 + 1 + round % 8).await;
@@ -73,7 +56,7 @@ fn lists_of_every_length_come_back_and_go_in_any_order() {
                 store.reclaim().await.unwrap();
             }
             store.close().await.unwrap();
-            let mut dice = 0x9e37_79b9_7f4a_7c15u64;
+            let mut dice = Dice::new(page_records as u64);
             while !there.is_empty() {
                 let store = open(&engine, page_records).await;
                 let listed = store.snapshots(None).unwrap();
@@ -83,22 +66,21 @@ fn lists_of_every_length_come_back_and_go_in_any_order() {
                     check_one(&store, "web", *at).await;
                 }
                 for _ in 0..9.min(there.len()) {
-                    dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                    let gone = there.remove((dice >> 33) as usize % there.len());
+                    let gone = there.remove(dice.index(there.len()));
                     store.remove_snapshot(&of("web", gone)).await.unwrap();
-                    if dice >> 20 & 3 == 0 {
+                    if dice.one_in(4) {
                         store.reclaim().await.unwrap();
                     }
                 }
-                if dice >> 21 & 1 == 0 {
+                if dice.one_in(2) {
                     store.reclaim().await.unwrap();
-                    assert_sound(&store, 0).await;
+                    sound(&store).await;
                 }
                 store.close().await.unwrap();
             }
             let store = open(&engine, page_records).await;
             store.reclaim().await.unwrap();
-            assert_sound(&store, 0).await;
+            sound(&store).await;
             assert!(objects(&engine, "snapshots/").await.is_empty(), "nothing is left of {page_records}");
             store.remove_disk(&name("web")).await.unwrap();
             store.reclaim().await.unwrap();
@@ -115,7 +97,7 @@ fn a_listing_goes_on_where_it_stopped() {
     run(async {
         let store = open(&Arc::new(MemoryEngine::default()), 3).await;
         for disk in ["a", "b"] {
-            store.create_disk(&name(disk), 1 << 20, DiskSettings::default()).await.unwrap();
+            create_sized(&store, disk, 1 << 20).await;
             take(&store, disk, 1..8).await;
         }
         let all: Vec<String> = store.snapshots(None).unwrap().iter().map(|s| s.name.to_string()).collect();
@@ -140,7 +122,7 @@ fn a_head_stays_short() {
     run(async {
         let engine = Arc::new(MemoryEngine::default());
         let store = open(&engine, 256).await;
-        store.create_disk(&name("web"), 1 << 30, DiskSettings::default()).await.unwrap();
+        create_sized(&store, "web", 1 << 30).await;
         for at in 0..5000 {
             store.snapshot(&[name("web")], Some(of("web", at).snapshot)).await.unwrap();
         }
@@ -158,7 +140,7 @@ fn a_damaged_page_costs_its_own_snapshots_until_it_is_restored() {
         for directory in [false, true] {
             let engine = Arc::new(MemoryEngine::default());
             let store = open(&engine, 3).await;
-            store.create_disk(&name("web"), 1 << 20, DiskSettings::default()).await.unwrap();
+            create_sized(&store, "web", 1 << 20).await;
             for at in 1..13 {
                 take(&store, "web", at..at + 1).await;
                 store.diff(&of("web", at), None).await.unwrap();
@@ -181,7 +163,8 @@ fn a_damaged_page_costs_its_own_snapshots_until_it_is_restored() {
             let told = store.snapshot_info(&of("web", lost[0])).unwrap_err();
             assert_eq!(told.kind(), Kind::Corrupt);
             assert!(told.to_string().contains(damaged.as_str()), "{told}");
-            assert_sound(&store, 1).await;
+            let checked = store.check().await.unwrap();
+            assert_eq!((checked.problems.len(), checked.lost_blocks), (1, 0), "{checked:?}");
             // The disk is served, gets more snapshots, loses others; and nothing that the lost ones hold goes.
             take(&store, "web", 20..26).await;
             for at in seen.iter().filter(|at| *at % 2 == 0) {
@@ -190,9 +173,7 @@ fn a_damaged_page_costs_its_own_snapshots_until_it_is_restored() {
             store.reclaim().await.unwrap();
             store.reclaim().await.unwrap();
             assert_eq!(store.remove_disk(&name("web")).await.unwrap_err().kind(), Kind::Corrupt);
-            let mut held = vec![0; 4096];
-            store.attach(&"clone".parse().unwrap()).unwrap().read(0, &mut held).await.unwrap();
-            assert_eq!(held, block(2));
+            assert_eq!(read(&store, "clone", 0, 4096).await, block(2));
             store.close().await.unwrap();
 
             assert!(engine.rot(damaged, 8 * 60), "as it was");
@@ -202,7 +183,7 @@ fn a_damaged_page_costs_its_own_snapshots_until_it_is_restored() {
                 check_one(&store, "web", at).await;
             }
             store.reclaim().await.unwrap();
-            assert_sound(&store, 0).await;
+            sound(&store).await;
             for snapshot in store.snapshots(Some(&name("web"))).unwrap() {
                 store.remove_snapshot(&snapshot.name).await.unwrap();
             }
@@ -223,7 +204,7 @@ fn a_scrub_writes_a_damaged_page_anew() {
     run(async {
         let engine = Arc::new(MemoryEngine::default());
         let store = open(&engine, 3).await;
-        store.create_disk(&name("web"), 1 << 20, DiskSettings::default()).await.unwrap();
+        create_sized(&store, "web", 1 << 20).await;
         take(&store, "web", 1..13).await;
         store.diff(&of("web", 12), None).await.unwrap();
         for key in objects(&engine, "snapshots/").await.iter().step_by(2) {
@@ -232,7 +213,7 @@ fn a_scrub_writes_a_damaged_page_anew() {
         let told = store.check().await.unwrap().problems.len();
         assert!(told >= 2, "{told}");
         assert!(store.scrub().await.unwrap().healed >= 2);
-        assert_sound(&store, 0).await;
+        sound(&store).await;
         store.close().await.unwrap();
         let store = open(&engine, 3).await;
         for at in 1..13 {

@@ -1,12 +1,13 @@
 //! Goal: a locked snapshot outlives every command and every wall clock until its date has come by the pool's own time.
 
+use crate::pool::{master, name, options, run};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use stonefold_engine::{Engine, MemoryEngine};
+use stonefold_engine::MemoryEngine;
 use stonefold_env::{BoxFuture, Env, SystemWorld, WallNanos, World};
-use stonefold_store::{DomainPolicy, Keys, MasterKey, Options, Secret, Store};
-use stonefold_types::{DiskSettings, Kind, Name, SnapshotName};
+use stonefold_store::{DomainPolicy, Options, Store};
+use stonefold_types::{DiskSettings, Kind, SnapshotName};
 
 const DAY: u64 = 86_400_000_000_000;
 
@@ -47,29 +48,14 @@ impl Pool {
     async fn open(&self) -> Arc<Store> {
         let system = SystemWorld::new(tokio::runtime::Handle::current(), 1).unwrap();
         let env = Env::new(Settable { system, ahead: self.ahead.clone() });
-        let keys = Keys { master: Some(MasterKey::Key(Secret::new(&[7; 32]))), ..Keys::default() };
         // Pages of one, so that a lock has to find its way into one.
-        let options = Options {
-            cache_bytes: 1 << 20,
-            journal_bytes_max: 1 << 20,
-            snapshot_page_records: 1,
-            keys,
-            ..Options::default()
-        };
-        Store::open(env, self.engine.clone() as Arc<dyn Engine>, options).await.unwrap()
+        let options = Options { snapshot_page_records: 1, keys: master(7), ..options(1, 1) };
+        Store::open(env, self.engine.clone(), options).await.unwrap()
     }
 
     fn set_forward(&self, by: u64) {
         self.ahead.fetch_add(by, Ordering::SeqCst);
     }
-}
-
-fn run<T>(work: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
-}
-
-fn name(text: &str) -> Name {
-    Name::new(text).unwrap()
 }
 
 async fn disk_with_snapshots(store: &Store) -> SnapshotName {

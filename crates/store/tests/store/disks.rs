@@ -1,0 +1,117 @@
+//! Disks: what they hold, what they refuse, what they tell.
+
+use crate::pool::{self, attach, contents, name, options, run};
+use std::sync::Arc;
+use stonefold_engine::MemoryEngine;
+use stonefold_store::{Options, Store};
+use stonefold_types::{DiskSettings, Kind};
+
+/// Of every disk here: little, because it is read from end to end; more than one leaf of the map.
+pub(crate) const DISK_BYTES: u64 = 3 << 20;
+
+pub(crate) async fn open(engine: &Arc<MemoryEngine>) -> Arc<Store> {
+    pool::open(engine.clone(), Options { snapshot_page_records: 3, ..options(1, 1) }).await
+}
+
+pub(crate) async fn create(store: &Store, disk: &str) {
+    pool::create_sized(store, disk, DISK_BYTES).await;
+}
+
+#[test]
+fn a_disk_holds_what_was_written_also_after_reopening() {
+    run(async {
+        let engine = Arc::new(MemoryEngine::default());
+        let store = open(&engine).await;
+        create(&store, "web").await;
+        let web = attach(&store, "web");
+        web.write(4096, &[1; 8192], false).await.unwrap();
+        web.write(5000, &[2; 10], true).await.unwrap();
+        web.zero(8192, 4096, false).await.unwrap();
+        let _ = web.flush().await.unwrap();
+        let expected = contents(&web).await;
+        assert_eq!((expected[4999], expected[5000], expected[5010], expected[8192]), (1, 2, 1, 0));
+        drop(web);
+        store.close().await.unwrap();
+        assert_eq!(store.disk(&name("web")).unwrap_err().kind(), Kind::Closed);
+
+        let store = open(&engine).await;
+        assert_eq!(contents(&attach(&store, "web")).await, expected);
+        assert_eq!(store.disk(&name("web")).unwrap().mapped_bytes, 4096);
+        store.drop_cache();
+        assert_eq!(contents(&attach(&store, "web")).await, expected, "cold");
+    });
+}
+
+#[test]
+fn bad_requests_are_refused_and_change_nothing() {
+    run(async {
+        let store = open(&Arc::new(MemoryEngine::default())).await;
+        create(&store, "web").await;
+        let kind = |e: stonefold_types::Error| e.kind();
+        let settings = DiskSettings::default;
+        assert_eq!(
+            store.create_disk(&name("web"), 4096, settings()).await.map_err(kind).unwrap_err(),
+            Kind::AlreadyExists
+        );
+        for size in [0, 100, 4097, 1 << 60] {
+            assert_eq!(
+                store.create_disk(&name("x"), size, settings()).await.map_err(kind).unwrap_err(),
+                Kind::Invalid
+            );
+        }
+        let web = attach(&store, "web");
+        assert_eq!(web.write(DISK_BYTES - 1, &[0; 2], false).await.map_err(kind), Err(Kind::Invalid));
+        assert_eq!(web.read(u64::MAX, &mut [0; 2]).await.map_err(kind), Err(Kind::Invalid));
+        assert_eq!(store.remove_disk(&name("web")).await.map_err(kind), Err(Kind::Busy));
+        store.snapshot(&[name("web")], Some(name("s"))).await.unwrap();
+        let again = store.snapshot(&[name("web")], Some(name("s"))).await;
+        assert_eq!(again.map_err(kind).unwrap_err(), Kind::AlreadyExists);
+        let snapshot = attach(&store, "web@s");
+        assert_eq!(snapshot.write(0, &[1], false).await.map_err(kind), Err(Kind::ReadOnly));
+        assert_eq!(store.remove_snapshot(&"web@s".parse().unwrap()).await.map_err(kind), Err(Kind::Busy));
+        assert_eq!(store.rollback(&"web@s".parse().unwrap()).await.map_err(kind).unwrap_err(), Kind::Busy);
+        drop((web, snapshot));
+        assert_eq!(store.remove_disk(&name("web")).await.map_err(kind), Err(Kind::Busy), "it has a snapshot");
+        store.remove_snapshot(&"web@s".parse().unwrap()).await.unwrap();
+        store.remove_disk(&name("web")).await.unwrap();
+        assert_eq!(store.disk(&name("web")).map_err(kind).unwrap_err(), Kind::NotFound);
+    });
+}
+
+#[test]
+fn a_group_is_snapshotted_at_one_instant() {
+    run(async {
+        let store = open(&Arc::new(MemoryEngine::default())).await;
+        create(&store, "a").await;
+        create(&store, "b").await;
+        let taken = store.snapshot(&[name("b"), name("a"), name("b")], Some(name("s"))).await.unwrap();
+        assert_eq!(taken.len(), 2);
+        let refused = store.snapshot(&[name("a"), name("nobody")], Some(name("t"))).await;
+        assert_eq!(refused.unwrap_err().kind(), Kind::NotFound);
+        assert_eq!(store.snapshots(None).unwrap().len(), 2, "all or none");
+    });
+}
+
+#[test]
+fn extents_and_changes_are_told() {
+    run(async {
+        let store = open(&Arc::new(MemoryEngine::default())).await;
+        create(&store, "web").await;
+        let web = attach(&store, "web");
+        let told = |extents: Vec<stonefold_store::Extent>| {
+            extents.iter().map(|e| (e.bytes, e.hole)).collect::<Vec<_>>()
+        };
+        assert_eq!(told(web.extents(0, DISK_BYTES).await.unwrap()), [(DISK_BYTES, true)]);
+        web.write(8192, &[1; 4096], false).await.unwrap();
+        store.snapshot(&[name("web")], Some(name("s"))).await.unwrap();
+        web.write(1 << 20, &[2; 8192], false).await.unwrap();
+        let rest = DISK_BYTES - (1 << 20) - 8192;
+        let all = [(8192, true), (4096, false), ((1 << 20) - 12288, true), (8192, false), (rest, true)];
+        assert_eq!(told(web.extents(0, DISK_BYTES).await.unwrap()), all);
+        assert_eq!(told(web.extents(9000, 100).await.unwrap()), [(100, false)]);
+        assert_eq!(store.diff(&"web@s".parse().unwrap(), None).await.unwrap(), [(1 << 20, 8192)]);
+        assert_eq!(told(web.extents(0, DISK_BYTES).await.unwrap()), all, "folded, the same");
+        let changed = web.changed_since(&name("s"), 4096, 2 << 20).await.unwrap();
+        assert_eq!(told(changed), [((1 << 20) - 4096, true), (8192, false), ((1 << 20) - 4096, true)]);
+    });
+}

@@ -1,0 +1,20 @@
+//! The store on engines in memory, one room a theme.
+//!
+//! `pool` opens pools and reads them, `script` says what their engine gets wrong, `beside` lets two calls meet.
+
+mod beside;
+mod damage;
+mod dedupe;
+mod disks;
+mod domains;
+mod faults;
+mod locks;
+mod model;
+mod patience;
+mod pool;
+mod reclaim;
+mod removals;
+mod reserve;
+mod script;
+mod snapshots;
+mod tokens;
