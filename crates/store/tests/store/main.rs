@@ -8,6 +8,7 @@ mod dedupe;
 mod disks;
 mod domains;
 mod faults;
+mod lease;
 mod locks;
 mod model;
 mod patience;
