@@ -159,6 +159,15 @@ pub(crate) fn pack(job: &[Piece], verdicts: &[Verdict]) -> (Vec<Packed>, Vec<u8>
     (packing.out, packing.buffer)
 }
 
+/// Blocks that are compressed together, at most. A cold read of one block reads and unpacks all of its frame, so frames of what
+/// is read often are small; who asked for Zstandard wants it small on the medium, and there more context saves most.
+fn frame_blocks(compression: Compression) -> u64 {
+    match compression {
+        Compression::None | Compression::Lz4 => 2,
+        Compression::Zstd(_) => FRAME_BLOCKS_MAX as u64,
+    }
+}
+
 struct Packing<'a> {
     out: Vec<Packed>,
     buffer: Vec<u8>,
@@ -187,10 +196,11 @@ impl<'a> Packing<'a> {
             Verdict::Known(entry) => return self.push_single(index, piece, block, Content::Known(entry)),
             Verdict::Again => return self.push_single(index, piece, block, Content::Again),
         };
-        // Frames begin at multiples of their largest size, so that neighbours written later make whole ones again.
+        // Frames begin at multiples of that, so that neighbours written later make whole ones again.
+        let gathered = frame_blocks(piece.compression);
         let joins = |group: &Group<'_>| {
             let next = group.block + group.blocks as u64;
-            group.piece.place == piece.place && next == block && block % FRAME_BLOCKS_MAX as u64 != 0
+            group.piece.place == piece.place && next == block && block % gathered != 0
         };
         let Some(group) = self.group.as_mut().filter(|group| joins(group)) else {
             self.end_group();
@@ -306,11 +316,11 @@ mod tests {
                 owner: 1,
                 block,
                 data,
-                compression: Compression::None,
+                compression: Compression::Zstd(1),
                 dedupe: true,
             });
         }
-        pieces[0].compression = Compression::None;
+        pieces[0].compression = Compression::Zstd(1);
         let seen = look(&pieces, &FingerprintKey::derive(b"x"));
         let verdicts = judge(&pieces, &seen, &vec![None; seen.len()]);
         let (parts, mut buffer) = pack(&pieces, &verdicts);
@@ -326,13 +336,19 @@ mod tests {
 
     #[test]
     fn frames_hold_neighbours_up_to_their_alignment() {
-        let job = job(&[1, 2, 3, 0, 4, 5, 6, 7, 8, 9]);
-        let seen = look(&job, &FingerprintKey::derive(b"x"));
-        let verdicts = judge(&job, &seen, &vec![None; seen.len()]);
-        let (parts, buffer) = pack(&job, &verdicts);
-        let shape: Vec<_> =
-            parts.iter().map(|p| (p.block, p.blocks, matches!(p.content, Content::Frame(_)))).collect();
-        assert_eq!(shape, [(8, 3, true), (11, 1, false), (12, 4, true), (16, 2, true)]);
-        assert!(buffer.len() < 9 * BLOCK_BYTES);
+        let shape = |compression| {
+            let mut job = job(&[1, 2, 3, 0, 4, 5, 6, 7, 8, 9]);
+            job[0].compression = compression;
+            let seen = look(&job, &FingerprintKey::derive(b"x"));
+            let verdicts = judge(&job, &seen, &vec![None; seen.len()]);
+            let (parts, buffer) = pack(&job, &verdicts);
+            assert!(buffer.len() < 9 * BLOCK_BYTES);
+            let shape = parts.iter().map(|p| (p.block, p.blocks, matches!(p.content, Content::Frame(_))));
+            shape.collect::<Vec<_>>()
+        };
+        assert_eq!(shape(Compression::Zstd(1)), [(8, 3, true), (11, 1, false), (12, 4, true), (16, 2, true)]);
+        let pairs =
+            [(8, 2, true), (10, 1, true), (11, 1, false), (12, 2, true), (14, 2, true), (16, 2, true)];
+        assert_eq!(shape(Compression::Lz4), pairs);
     }
 }

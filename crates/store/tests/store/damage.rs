@@ -25,7 +25,7 @@ fn a_damaged_disk_holds_up_no_other() {
         attach(&store, "damaged").write(0, &[1; 4096], false).await.unwrap();
         store.close().await.unwrap();
         for segment in engine.list("segment/", None, 100).await.unwrap() {
-            // The first frame lies behind the header of 64 bytes.
+            // The first frame lies behind the header of 80 bytes.
             assert!(engine.rot(&segment.key, 8 * 90));
         }
         let store = open(engine, options(1, 1)).await;
@@ -62,13 +62,13 @@ fn damage_is_told_by_disk_and_place() {
         store.snapshot(&[name("web")], Some(name("monday"))).await.unwrap();
         store.close().await.unwrap();
         let segments = engine.list("segment/", None, 100).await.unwrap();
-        // The one with data is the longer; its first frame lies behind the header of 64 bytes.
+        // The one with data is the longer; its first frame lies behind the header of 80 bytes.
         let data = segments.iter().max_by_key(|one| one.bytes).unwrap();
         assert!(memory.rot(&data.key, 8 * 90));
         let store = open(engine, options(8, 64)).await;
         let checked = store.check().await.unwrap();
         let told = checked.problems.join("\n");
-        assert!(told.contains("'web', 'web@monday' cannot be read from 1048576 for 32768 bytes"), "{told}");
+        assert!(told.contains("'web', 'web@monday' cannot be read from 1048576 for 8192 bytes"), "{told}");
         assert_eq!(store.scrub().await.unwrap().healed, 0, "there is no other copy");
     });
 }
