@@ -1,7 +1,7 @@
 //! Looking at what has rotted: with a sound copy beside it nobody may notice, without one it must be told.
 
 use crate::clients::Stop;
-use crate::life::places;
+use crate::opening::places;
 use crate::rot::is_immutable;
 use crate::story::Story;
 use crate::weather::Weather;

@@ -14,6 +14,7 @@ pub mod clients;
 mod decay;
 mod family;
 pub mod life;
+mod opening;
 mod resize;
 pub mod rot;
 mod service;
