@@ -77,14 +77,13 @@ const STEPS: &[Step] = &[
 /// What an export must hold, by its name.
 type Contents = BTreeMap<String, Vec<u8>>;
 
-/// Half of it compresses, and parts repeat under every seed, so that disks share blocks.
+/// Most of it compresses, so that little has to be kept, and parts repeat under every seed, so that disks share blocks.
 fn bytes(seed: u64, len: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(len + 4 * KIB);
     for block in 0..len.div_ceil(4 * KIB) as u64 {
-        let mut chance = Dice::new(if block % 3 == 0 { block } else { seed * 1000 + block });
-        let half: Vec<u8> = (0..256).flat_map(|_| chance.number().to_le_bytes()).collect();
-        bytes.extend(&half);
-        bytes.resize(bytes.len() + half.len(), block as u8);
+        let mut dice = Dice::new(if block % 3 == 0 { block } else { seed * 1000 + block });
+        bytes.extend((0..64).flat_map(|_| dice.number().to_le_bytes()));
+        bytes.resize((block as usize + 1) * 4 * KIB, block as u8);
     }
     bytes.truncate(len);
     bytes
