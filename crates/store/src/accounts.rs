@@ -118,7 +118,9 @@ impl Accounts {
     /// Looks up the physical form of a segment of which `tried` was not found; `None` when there is no other.
     pub(crate) async fn newer_generation(&self, segment: SegmentId, tried: u8) -> Result<Option<u8>> {
         let newest = match self.shard(shard_of(segment)).await {
-            Ok(shard) => shard.get(&segment).map_or(0, |account| account.generation),
+            Ok(shard) if shard.contains_key(&segment) => shard[&segment].generation,
+            // A segment that is not counted yet, or not any more because the accounts were lost.
+            Ok(_) => self.newest_form(segment).await?,
             // The forms themselves tell, too: each means the same, and what is read from one is verified.
             Err(error) if error.kind() == Kind::Corrupt => self.newest_form(segment).await?,
             Err(error) => return Err(error),
@@ -208,9 +210,25 @@ impl Accounts {
     }
 }
 
+/// Makes accounts that cannot be read as if there were none; `lost` says from before on, durably, that everything is to be counted
+/// anew. Tells whether it did.
+pub(crate) async fn forget_damaged(engine: &dyn Engine, lost: &Key) -> Result<bool> {
+    match read_document(engine).await {
+        Err(error) if error.kind() == Kind::Corrupt => {
+            tracing::error!("everything is counted anew: {error}");
+            engine.put_new(lost, error.to_string().into_bytes().into()).await?;
+            engine.delete(&document_key()).await.map(|()| true)
+        }
+        done => done.map(|_| false),
+    }
+}
+
 async fn read_document(engine: &dyn Engine) -> Result<(Document, Option<Version>)> {
     match engine.get(&document_key()).await {
-        Ok((bytes, version)) => Ok((Document::decode(&bytes)?, Some(version))),
+        Ok((bytes, version)) => {
+            let document = Document::decode(&bytes).map_err(|e| e.context("reading the accounts"))?;
+            Ok((document, Some(version)))
+        }
         Err(error) if error.kind() == Kind::NotFound => Ok((Document::default(), None)),
         Err(error) => Err(error.context("reading the accounts")),
     }

@@ -113,6 +113,7 @@ impl Store {
             checked.notes.push(format!("what is not folded was not looked at: {error}"));
         }
         self.tell_missing(&mut checked);
+        checked.problems.extend(self.damage.disks().iter().map(|disk| disk.why.to_string()));
         let mut walk = Walk::default();
         for tree in &trees {
             self.check_open()?;

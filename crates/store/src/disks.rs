@@ -8,7 +8,7 @@ use crate::overlay::Source;
 use crate::planted;
 use crate::reserve::promised_to;
 use crate::snapshot::Snapshots;
-use crate::status::DiskInfo;
+use crate::status::{DamagedDisk, DiskInfo};
 use crate::store::Store;
 use std::sync::Arc;
 use stonefold_format::head::{Base, Head, Lease};
@@ -64,6 +64,10 @@ impl Store {
         if reserve {
             self.check_promise(name, size_bytes, 0).await?;
         }
+        if let Some(why) = self.damage.of(name) {
+            let what = format!("disk '{name}' exists already, although {}", why.what());
+            return Err(Error::new(Kind::AlreadyExists, what).remedy("choose another name"));
+        }
         let (origin, base) = origin.unzip();
         let head = Head {
             id: u64::from_le_bytes(self.env.random()),
@@ -115,7 +119,13 @@ impl Store {
         self.all_disks().iter().map(|disk| self.describe(disk)).collect()
     }
 
-    /// One disk.
+    /// Disks that nobody can use, because their heads cannot be read, by name.
+    pub fn damaged_disks(&self) -> Vec<DamagedDisk> {
+        let all = self.damage.disks().into_iter();
+        all.map(|disk| DamagedDisk { name: disk.name, why: disk.why }).collect()
+    }
+
+    /// One disk. Fails with `Corrupt` when its head cannot be read.
     pub fn disk(&self, name: &Name) -> Result<DiskInfo> {
         self.find(name).map(|disk| self.describe(&disk))
     }

@@ -389,6 +389,40 @@ fn diff_below<'a>(
     })
 }
 
+/// Adds to `out` what commit `a` refers to, nodes among them, and commit `b` does not: an entry is the same when it has the same address
+/// at the same place and was born in the same epoch.
+pub(crate) async fn died(segments: &Segments, a: &Entry, b: &Entry, out: &mut Vec<Entry>) -> Result<()> {
+    died_below(segments, *a, *b, TOP, out).await
+}
+
+fn is_same(a: &Entry, b: &Entry) -> bool {
+    a.address == b.address && a.birth() == b.birth()
+}
+
+fn died_below<'a>(
+    segments: &'a Segments,
+    a: Entry,
+    b: Entry,
+    level: u32,
+    out: &'a mut Vec<Entry>,
+) -> BoxFuture<'a, Result<()>> {
+    Box::pin(async move {
+        if a.is_hole() || is_same(&a, &b) {
+            return Ok(());
+        }
+        out.push(a);
+        let (before, after) = (segments.node(&a).await?, node_or_empty(segments, &b).await?);
+        for (x, y) in before.entries.iter().zip(after.entries.iter()) {
+            if level > 0 {
+                died_below(segments, *x, *y, level - 1, out).await?;
+            } else if !x.is_hole() && !is_same(x, y) {
+                out.push(*x);
+            }
+        }
+        Ok(())
+    })
+}
+
 async fn node_or_empty(segments: &Segments, at: &Entry) -> Result<Arc<Node>> {
     if at.is_hole() { Ok(Arc::new(Node::default())) } else { segments.node(at).await }
 }

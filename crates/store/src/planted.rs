@@ -57,6 +57,10 @@ pub const BUGS: &[(&str, &str)] = &[
     ("locks-by-wall-clock", "locks are judged by the wall clock"),
     ("lock-not-asked", "a locked snapshot can be removed"),
     ("lock-not-journaled", "a lock is forgotten in a crash"),
+    ("hidden-head-ignored", "reclaim goes on while a disk's head cannot be read"),
+    ("hidden-journal-dropped", "a journal is removed that has writes to a disk whose head cannot be read"),
+    ("hidden-head-swept", "what only a head names that cannot be read is taken for left over"),
+    ("hidden-taken-again", "it is forgotten what of a disk was counted while its head could not be read"),
     ("resolve-drops-gap", "a read takes the gap between two extents for zeros"),
 ];
 

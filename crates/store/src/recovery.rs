@@ -5,39 +5,35 @@
 //! earlier session is never appended to; it stays until everything in it is folded. The new session's records are numbered from
 //! where the replay ended, and its journal is begun before anything is served.
 
-use crate::accounts::Accounts;
+use crate::accounts::{self, Accounts};
 use crate::arena::ArenaSlice;
 use crate::dedupe::Dedupe;
 use crate::disk::Disk;
 use crate::domains::{Domains, JournalSeed, Keyring};
 use crate::growth::Growth;
 use crate::journal::Journal;
+use crate::loading::{Heads, load_heads};
 use crate::overlay::Source;
-use crate::pages;
 use crate::planted;
 use crate::qos::{self, Qos};
 use crate::segments::Segments;
 use crate::store::{Options, Store};
 use crate::time::{self, Clock};
+use crate::unreadable;
+use std::collections::HashMap;
 use std::collections::hash_map::Entry::{Occupied, Vacant};
-use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 use stonefold_engine::{Engine, JournalId, Key, Version};
 use stonefold_env::Env;
 use stonefold_format::chunk::{CHUNK_HEADER, ChunkHeader};
-use stonefold_format::head::Head;
 use stonefold_format::pool::{Pool, TrustedTime};
 use stonefold_format::record::{self, Change, EXTENT_HEADER, SealedWrite};
 use stonefold_format::seal::SealKey;
-use stonefold_types::{BLOCK_BYTES, Error, Kind, Name, Result};
+use stonefold_types::{BLOCK_BYTES, Error, Kind, Result};
 
-/// Heads read at one time.
-const HEADS_ABREAST: usize = 32;
 /// One part in this many of the cache is for fingerprints.
 const DEDUPE_CACHE_PART: u64 = 8;
-/// Keys asked for at one time.
-const LIST_LIMIT: usize = 1000;
 
 pub(crate) async fn open(env: Env, engine: Arc<dyn Engine>, mut options: Options) -> Result<Arc<Store>> {
     let (pool, version) = read_pool(&env, &*engine).await?;
@@ -47,14 +43,19 @@ pub(crate) async fn open(env: Env, engine: Arc<dyn Engine>, mut options: Options
     // Before anything is changed: a wrong key shall change nothing.
     let domains = Domains::open(env.clone(), engine.clone(), pool.id, journal_seed, keys).await?;
     let (pool, version) = begin_session(&env, &*engine, pool, &version, options.time_step_max).await?;
-    let (disks, gone) = load_heads(&*engine).await?;
+    let Heads { disks, gone, damage } = load_heads(&*engine).await?;
+    let lost = unreadable::lost_key(&env);
+    if accounts::forget_damaged(&*engine, &lost).await? {
+        damage.note_lost(lost);
+    }
     let mut replay = Replay::new(disks.values().cloned(), domains.keyring.clone());
     let mut retired = Vec::new();
     for (id, chunks) in read_journals(&*engine).await? {
+        replay.met_strangers = false;
         for chunk in &chunks {
             replay.chunk(chunk)?;
         }
-        retired.push((id, replay.next_lsn));
+        retired.push(Retired { id, end: replay.next_lsn, has_strangers: replay.met_strangers });
     }
     let engine_journal = engine.journal_create(journal_id).await?;
     let journal = Journal::start(&env, engine_journal, journal_seed, replay.next_lsn);
@@ -76,7 +77,24 @@ pub(crate) async fn open(env: Env, engine: Arc<dyn Engine>, mut options: Options
     let clock = Clock::new(env.clone(), engine.clone(), pool, version);
     let parts = (domains, segments, dedupe);
     let journal = (journal, journal_id, retired);
-    Ok(Store::new(env, engine, options, parts, journal, (disks, gone), (qos, growth, clock)))
+    Ok(Store::new(env, engine, options, parts, journal, (disks, gone, damage), (qos, growth, clock)))
+}
+
+/// A journal of an earlier session.
+pub(crate) struct Retired {
+    pub(crate) id: JournalId,
+    /// The record after its last.
+    pub(crate) end: u64,
+    /// It has records of disks that are not here: removed, or with a head that cannot be read.
+    pub(crate) has_strangers: bool,
+}
+
+impl Retired {
+    /// Whether everything in it is folded, when all before this record is. `hidden`: some disk's head cannot be read.
+    pub(crate) fn is_needless(&self, folded_below: u64, hidden: bool) -> bool {
+        let kept = self.has_strangers && hidden && !planted::is("hidden-journal-dropped");
+        (self.end <= folded_below || planted::is("retired-too-early")) && !kept
+    }
 }
 
 /// The pool's record, which is made when there is none.
@@ -123,45 +141,6 @@ async fn make_pool(env: &Env, engine: &dyn Engine, key: &Key) -> Result<(Pool, V
     Ok((pool, version))
 }
 
-/// The disks there are, and those that were removed and that reclaim is not done with.
-async fn load_heads(engine: &dyn Engine) -> Result<(BTreeMap<Name, Arc<Disk>>, Vec<Arc<Disk>>)> {
-    let gone = load_below(engine, "gone/").await?;
-    let mut disks = BTreeMap::new();
-    for disk in load_below(engine, "head/").await? {
-        if gone.iter().any(|other| other.id == disk.id) {
-            // Its removal was broken off between the two.
-            engine.delete(&disk.key).await?;
-            continue;
-        }
-        disks.insert(disk.name.clone(), disk);
-    }
-    Ok((disks, gone))
-}
-
-async fn load_below(engine: &dyn Engine, prefix: &str) -> Result<Vec<Arc<Disk>>> {
-    let mut disks = Vec::new();
-    let mut after: Option<Key> = None;
-    loop {
-        let keys = engine.list(prefix, after.as_ref(), LIST_LIMIT).await?;
-        let Some(last) = keys.last() else { return Ok(disks) };
-        after = Some(last.key.clone());
-        for group in keys.chunks(HEADS_ABREAST) {
-            let heads = group.iter().map(|listed| load_head(engine, &listed.key));
-            disks.extend(futures::future::try_join_all(heads).await?);
-        }
-    }
-}
-
-async fn load_head(engine: &dyn Engine, key: &Key) -> Result<Arc<Disk>> {
-    let (bytes, version) = engine.get(key).await?;
-    let head = Head::decode(&bytes).map_err(|e| e.context(format!("reading '{key}'")))?;
-    let snapshots = pages::load(engine, &head).await?;
-    // A disk is removed only when all its snapshots are, and its head may say so of none that is in a page.
-    let is_gone = key.as_str().starts_with("gone/");
-    let snapshots = if is_gone { snapshots.of_gone() } else { snapshots };
-    Ok(Disk::from_head(key.clone(), head, version, snapshots))
-}
-
 /// Every journal's valid chunks, in the order in which the journals were written.
 async fn read_journals(engine: &dyn Engine) -> Result<Vec<(JournalId, Vec<bytes::Bytes>)>> {
     let mut journals = Vec::new();
@@ -200,6 +179,8 @@ struct Replay {
     keys: HashMap<([u8; 16], u16, u32), SealKey>,
     next_lsn: u64,
     applied: u64,
+    /// Records of disks that are not here.
+    met_strangers: bool,
 }
 
 impl Replay {
@@ -207,7 +188,14 @@ impl Replay {
         let disks: HashMap<_, _> = disks.map(|disk| (disk.id, disk)).collect();
         let folded = disks.values().map(|disk| disk.state.lock().folded_lsn).max().unwrap_or(0);
         let folded = if planted::is("lsn-restarts") { 0 } else { folded };
-        Replay { disks, keyring, keys: HashMap::new(), next_lsn: folded + 1, applied: 0 }
+        Replay {
+            disks,
+            keyring,
+            keys: HashMap::new(),
+            next_lsn: folded + 1,
+            applied: 0,
+            met_strangers: false,
+        }
     }
 
     fn chunk(&mut self, chunk: &[u8]) -> Result<()> {
@@ -216,9 +204,12 @@ impl Replay {
             let lsn = payload.first_lsn + at as u64;
             let record = record?;
             self.next_lsn = self.next_lsn.max(lsn + 1);
-            // A disk that is gone has no use for its records.
-            let Some(disk) = self.disks.get(&record.of.disk).cloned() else { continue };
-            // Nor what an owner appended whose turn was over, or has not begun.
+            // A disk that is gone has no use for its records; one with a head that cannot be read may have.
+            let Some(disk) = self.disks.get(&record.of.disk).cloned() else {
+                self.met_strangers = true;
+                continue;
+            };
+            // Nor is there any for what an owner appended whose turn was over, or has not begun.
             if record.of.epoch != disk.lease.epoch || lsn <= disk.state.lock().folded_lsn {
                 continue;
             }

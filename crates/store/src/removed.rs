@@ -6,8 +6,9 @@
 //!
 //! Every round of the fold adds a section to a gap; when they are many, runs of them are merged into one.
 //!
-//! What is damaged holds up nobody: a section of the ledger or a part of a map that cannot be read is left as it is, and what it
-//! names stays counted as alive; `check` tells how much that is.
+//! A section of the ledger that cannot be read is told anew first ([`crate::mended`]), from the map of the very snapshot that is to go.
+//! Where that is damaged, too, it holds up nobody: what it names stays counted as alive, as does what lies below a node of a removed
+//! disk's map that cannot be read; `check` tells how much that is.
 //!
 //! A removed disk's head lies under `gone/` until its map has been walked and everything that is its own is freed; what it
 //! had from the disk that it was cloned from belongs to that one. A walk is cut into steps, each taken over by one swap.
@@ -65,6 +66,19 @@ pub(crate) async fn settle(store: &Store, memory: &mut Memory) -> Result<bool> {
     Ok(more)
 }
 
+/// Merges sections of crowded gaps, and settles nothing.
+pub(crate) async fn merge(store: &Store, memory: &mut Memory) {
+    for disk in store.disks_and_gone() {
+        while match merge_deaths(store, &disk, memory).await {
+            Ok(more) => more,
+            Err(error) => {
+                tracing::debug!("gaps of disk '{}' stay crowded: {error}", disk.name);
+                false
+            }
+        } {}
+    }
+}
+
 async fn settle_deaths(store: &Store, disk: &Arc<Disk>, memory: &mut Memory) -> Result<()> {
     let mut filtered = Filtered::new();
     while settle_snapshots(store, disk, memory, &mut filtered).await? {
@@ -75,20 +89,20 @@ async fn settle_deaths(store: &Store, disk: &Arc<Disk>, memory: &mut Memory) -> 
     Ok(())
 }
 
-/// A section of deaths; `None` when it is damaged, which is told once.
+/// A section of deaths; `None` when it is damaged, which is told once, and noted.
 async fn read_deaths(
     store: &Store,
     disk: &Disk,
     at: &LedgerRef,
     memory: &mut Memory,
 ) -> Result<Option<Deaths>> {
-    if memory.damaged.contains(at) {
+    if memory.damaged.contains(at) || memory.untold.contains(at) {
         return Ok(None);
     }
     match store.segments.accounts.read_deaths(at).await {
         Err(error) if error.kind() == Kind::Corrupt => {
             tracing::error!(
-                "up to {} blocks that disk '{}' has overwritten cannot be given back: {error}",
+                "up to {} blocks that disk '{}' has overwritten cannot be given back until they are told anew: {error}",
                 at.addresses,
                 disk.name
             );
@@ -177,7 +191,13 @@ async fn settle_snapshots(
                 complete = false;
                 break;
             }
-            let Some(deaths) = read_deaths(store, disk, at, memory).await? else { continue };
+            let Some(deaths) = read_deaths(store, disk, at, memory).await? else {
+                if memory.damaged.contains(at) {
+                    // It is told anew first: from the map of the very snapshot that is to go.
+                    return Ok(false);
+                }
+                continue;
+            };
             looked_at += at.addresses as usize;
             let (kept, free): (Deaths, Deaths) =
                 deaths.into_iter().partition(|(birth, _)| *birth <= held_up_to);
@@ -213,7 +233,8 @@ async fn merge_deaths(store: &Store, disk: &Arc<Disk>, memory: &mut Memory) -> R
         let state = disk.state.lock();
         let removed = state.check_not_barred().is_err_and(|why| why.kind() == Kind::NotFound);
         let sound = |refs: &[LedgerRef]| -> Vec<LedgerRef> {
-            refs.iter().filter(|at| !memory.damaged.contains(at)).copied().collect()
+            let unread = |at: &LedgerRef| memory.damaged.contains(at) || memory.untold.contains(at);
+            refs.iter().filter(|at| !unread(at)).copied().collect()
         };
         let closed = state.snapshots.crowded().filter(|s| s.commit.is_some());
         let open = (state.deaths.len() > SECTIONS_MAX).then_some((None, &state.deaths));

@@ -10,7 +10,7 @@ use crate::time::TimeStatus;
 use crate::usage::Usage;
 use std::sync::atomic::{AtomicU64, Ordering};
 use stonefold_env::WallNanos;
-use stonefold_types::{BLOCK_BYTES, DiskSettings, Name, Result, SnapshotName};
+use stonefold_types::{BLOCK_BYTES, DiskSettings, Error, Name, Result, SnapshotName};
 
 /// What is known of a disk.
 #[derive(Clone, Debug)]
@@ -43,6 +43,15 @@ pub struct DiskInfo {
     pub latencies: Latencies,
     /// What it takes of the pool, if that was counted since the start.
     pub usage: Option<Usage>,
+}
+
+/// A disk that nobody can use, because its head cannot be read.
+#[derive(Clone, Debug)]
+pub struct DamagedDisk {
+    /// Unique in the pool.
+    pub name: Name,
+    /// What is wrong, and what to do.
+    pub why: Error,
 }
 
 /// Long work under way.
@@ -86,6 +95,8 @@ pub struct PoolStatus {
     pub missing: Vec<String>,
     /// Whether writes are refused because there is too little room left.
     pub full: bool,
+    /// Disks whose heads cannot be read: nobody can use them, and nothing is given back.
+    pub damaged: Vec<DamagedDisk>,
     /// How many.
     pub disks: usize,
     /// How many, on all disks.
@@ -174,6 +185,7 @@ impl Store {
             engine: self.engine.describe(),
             missing: self.engine.missing(),
             full: self.budget.is_refusing(),
+            damaged: self.damaged_disks(),
             disks: disks.len(),
             snapshots: disks.iter().map(|disk| disk.snapshots).sum(),
             reserved_bytes: disks

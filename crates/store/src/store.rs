@@ -10,11 +10,12 @@ use crate::journal::Journal;
 use crate::planted;
 use crate::qos::{Background, Qos};
 use crate::reclaim;
-use crate::recovery;
+use crate::recovery::{self, Retired};
 use crate::rewrite;
 use crate::segments::Segments;
 use crate::status::Work;
 use crate::time::{self, Clock};
+use crate::unreadable::Damage;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -88,8 +89,10 @@ pub struct Store {
     pub(crate) disks: Mutex<BTreeMap<Name, Arc<Disk>>>,
     /// Removed disks that reclaim is not done with.
     pub(crate) gone: Mutex<Vec<Arc<Disk>>>,
-    /// Journals of earlier sessions, and the record after their last: removed once everything before that is folded.
-    pub(crate) retired: Mutex<Vec<(JournalId, u64)>>,
+    /// Journals of earlier sessions: removed once everything in them is folded.
+    pub(crate) retired: Mutex<Vec<Retired>>,
+    /// Heads that cannot be read.
+    pub(crate) damage: Damage,
     /// Held by a round of the fold, and by whoever needs that none is under way.
     pub(crate) folding: tokio::sync::Mutex<()>,
     /// Held by a pass of reclaim.
@@ -140,8 +143,8 @@ impl Store {
         engine: Arc<dyn Engine>,
         options: Options,
         (domains, segments, dedupe): (Domains, Arc<Segments>, Arc<Dedupe>),
-        journal: (Arc<Journal>, JournalId, Vec<(JournalId, u64)>),
-        (disks, gone): (BTreeMap<Name, Arc<Disk>>, Vec<Arc<Disk>>),
+        journal: (Arc<Journal>, JournalId, Vec<Retired>),
+        (disks, gone, damage): (BTreeMap<Name, Arc<Disk>>, Vec<Arc<Disk>>, Damage),
         (qos, growth, clock): (Qos, Growth, Clock),
     ) -> Arc<Self> {
         let budget = Budget::new(options.journal_bytes_max);
@@ -168,6 +171,7 @@ impl Store {
             disks: Mutex::new(disks),
             gone: Mutex::new(gone),
             retired: Mutex::new(journal.2),
+            damage,
             folding: tokio::sync::Mutex::default(),
             reclaiming: tokio::sync::Mutex::default(),
             work: Mutex::default(),
@@ -405,15 +409,16 @@ impl Store {
             needed_from = self.journal.next_lsn();
         }
         self.journal.trim(needed_from).await?;
-        let gone: Vec<JournalId> = {
+        let gone: Vec<Retired> = {
             let mut retired = self.retired.lock();
-            let done = |end: u64| end <= needed_from || planted::is("retired-too-early");
-            let gone = retired.iter().filter(|(_, end)| done(*end)).map(|(id, _)| *id).collect();
-            retired.retain(|(_, end)| !done(*end));
+            let hidden = self.damage.hides_a_disk();
+            let (gone, kept) =
+                retired.drain(..).partition(|one: &Retired| one.is_needless(needed_from, hidden));
+            *retired = kept;
             gone
         };
-        for id in gone {
-            self.engine.journal_remove(id).await?;
+        for one in gone {
+            self.engine.journal_remove(one.id).await?;
         }
         Ok(())
     }
@@ -435,10 +440,11 @@ impl Store {
 
     pub(crate) fn find(&self, name: &Name) -> Result<Arc<Disk>> {
         self.check_open()?;
-        self.disks.lock().get(name).cloned().ok_or_else(|| {
-            Error::new(Kind::NotFound, format!("disk '{name}' does not exist"))
-                .remedy("'stonefold disk ls' names those that do")
-        })
+        self.disks
+            .lock()
+            .get(name)
+            .cloned()
+            .ok_or_else(|| self.damage.of(name).unwrap_or_else(|| absent(name)))
     }
 
     /// Waits until what was appended is durable.
@@ -446,6 +452,11 @@ impl Store {
         appended.handed.wait().await?;
         self.flush().await
     }
+}
+
+fn absent(name: &Name) -> Error {
+    Error::new(Kind::NotFound, format!("disk '{name}' does not exist"))
+        .remedy("'stonefold disk ls' names those that do")
 }
 
 impl Drop for Store {

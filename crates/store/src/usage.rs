@@ -9,7 +9,7 @@
 //! are its own. So a block is its alone exactly if those are all there are. What others are about to release is taken off, and
 //! clones are asked for by what they began as, not by what they have kept of it: see [`crate::releases`].
 
-mod cells;
+pub(crate) mod cells;
 #[cfg(test)]
 mod tests;
 
@@ -81,6 +81,9 @@ impl Store {
 
     async fn usage_within(&self, name: &Name, window_bytes: usize) -> Result<Usage> {
         let disk = self.find(name)?;
+        if let Some(why) = self.damage.why() {
+            return Err(why.context("not everything that disks refer to is known"));
+        }
         // Nothing may be deleted, moved or counted anew while it is looked at.
         let _no_pass = self.reclaiming.lock().await;
         let _telling = self.tell("usage");

@@ -220,9 +220,9 @@ impl Client {
     /// A read that has found its way must not lose it when what it follows is overwritten and given back.
     async fn reclaim_under_a_read(&self, attachment: &Attachment, base: u64, bytes: u64) -> Done {
         self.flush(attachment).await?;
-        match self.store.reclaim().await {
+        match crate::life::reclaim(&self.store).await {
             Err(error) if self.stormy && matches!(error.kind(), Kind::Io | Kind::NoSpace | Kind::Busy) => {}
-            other => other.map(|_| ()).map_err(|e| self.sort("reclaims", e))?,
+            other => other.map_err(|e| self.sort("reclaims", e))?,
         }
         self.store.drop_cache();
         let mut buf = vec![0; bytes as usize];
@@ -239,12 +239,12 @@ impl Client {
     }
 
     async fn reclaim(&self) -> Done {
-        match self.store.reclaim().await {
+        match crate::life::reclaim(&self.store).await {
             // Busy: a swap that failed left it unclear what is stored, and nothing may be deleted on such ground.
             Err(error) if self.stormy && matches!(error.kind(), Kind::Io | Kind::NoSpace | Kind::Busy) => {
                 Ok(())
             }
-            other => other.map(|_| ()).map_err(|e| self.sort("reclaims", e)),
+            other => other.map_err(|e| self.sort("reclaims", e)),
         }
     }
 }

@@ -25,14 +25,16 @@ pub(crate) async fn scrub(world: &World, store: &Arc<Store>, weather: &Weather) 
     // What is mended would rot again while the rest is.
     weather.set_rot(false);
     let scrubbed = store.scrub().await.map_err(|e| wrong("scrubbing", &e))?;
-    if let Some(problem) = scrubbed.problems.first() {
+    // That a head is hidden is told, too.
+    let hidden = store.damaged_disks().len();
+    if let Some(problem) = scrubbed.problems.get(hidden) {
         return Err(Stop::Wrong(format!("the scrub finds, and there is a sound copy: {problem}")));
     }
     for copy in 0..weather.copies().count() {
         weather.copies().read_only_from(Some(copy));
         store.drop_cache();
         let checked = store.check().await.map_err(|e| wrong("checking one copy", &e))?;
-        if !checked.problems.is_empty() || checked.healed > 0 {
+        if checked.problems.len() > hidden || checked.healed > 0 {
             return Err(Stop::Wrong(format!("after a scrub copy {copy} is damaged: {checked:?}")));
         }
     }

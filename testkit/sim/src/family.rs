@@ -46,7 +46,7 @@ pub(crate) async fn play(client: &Client, snapshot: &str) -> Result<Result<(), S
     let mut grand_expected = at_one.clone();
     write(client, &grandchild, base, &mut grand_expected).await?;
     if client.throw(|dice| dice.one_in(2)) {
-        store.reclaim().await?;
+        crate::life::reclaim(store).await?;
     }
     if read(store, &one.to_string(), base).await? != at_one {
         return Ok(Err(format!("{one} does not hold what it held")));
@@ -59,7 +59,7 @@ pub(crate) async fn play(client: &Client, snapshot: &str) -> Result<Result<(), S
     for (at, gone) in order.into_iter().enumerate() {
         remove(store, gone).await?;
         if client.throw(|dice| dice.one_in(2)) {
-            store.reclaim().await?;
+            crate::life::reclaim(store).await?;
             store.drop_cache();
         }
         let (left, holds) = if *gone == child { (&grandchild, &grand_expected) } else { (&child, &expected) };
@@ -85,7 +85,7 @@ async fn late_clones(
     let cloning = futures::future::join_all(late.iter().map(|late| store.clone_snapshot(one, late)));
     let removing = async {
         let removed = remove(store, &one.disk).await;
-        store.reclaim().await?;
+        crate::life::reclaim(store).await?;
         Ok::<_, Error>(removed)
     };
     let (cloned, removed) = futures::join!(cloning, removing);
@@ -95,7 +95,7 @@ async fn late_clones(
         Err(error) if error.kind() == Kind::Busy => remove(store, &one.disk).await?,
         done => done?,
     }
-    store.reclaim().await?;
+    crate::life::reclaim(store).await?;
     store.drop_cache();
     for late in cloned {
         if read(store, late.name.as_str(), base).await? != at_one {

@@ -8,11 +8,12 @@ use crate::rot::Copies;
 use crate::story::Story;
 use crate::weather::{Forecast, Weather};
 use crate::world::{Ended, World};
+use futures::FutureExt;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
 use stonefold_dice::Dice;
-use stonefold_engine::MemoryEngine;
+use stonefold_engine::{Engine, MemoryEngine};
 use stonefold_store::{Keys, MasterKey, Options, Secret, Store};
 use stonefold_types::Kind;
 
@@ -97,6 +98,12 @@ impl Pool {
             self.story.lock().tell(|| format!("a crash; power lost: {lost_power}"));
             self.crash(lost_power);
             self.set_clock();
+            if self.world.with_dice(|dice| dice.one_in(8)) {
+                self.rot_counts();
+            }
+            if self.world.with_dice(|dice| dice.one_in(4)) {
+                self.live_without_one().map_err(|what| format!("life {life}, without a disk: {what}"))?;
+            }
         }
         let fair = Plan { forecast: Forecast::default(), polls: POLLS_MAX, acts: 3, end: End::Close };
         self.live(fair).map_err(|what| format!("the last life: {what}"))?;
@@ -172,6 +179,46 @@ impl Pool {
         self.world.set_wall_ahead(by);
     }
 
+    /// Something that reclaim keeps rots, for good: it must be told anew from the maps.
+    fn rot_counts(&mut self) {
+        let listed = |prefix| self.engine.list(prefix, None, usize::MAX).now_or_never();
+        let found = ["account", "ledger/"].into_iter().filter_map(listed).filter_map(Result::ok);
+        let keys: Vec<_> = found.flatten().map(|one| one.key).collect();
+        if keys.is_empty() {
+            return;
+        }
+        let (key, bit) =
+            self.world.with_dice(|dice| (&keys[dice.below(keys.len() as u64) as usize], dice.number()));
+        self.engine.rot(key, bit);
+        let mut story = self.story.lock();
+        story.tell(|| format!("{key} rots"));
+        story.miscounted = true;
+    }
+
+    /// The head of a disk rots; the pool lives on without the disk, and then its head is restored.
+    fn live_without_one(&mut self) -> Result<(), String> {
+        let listed = self.engine.list("head/", None, usize::MAX).now_or_never();
+        let heads = listed.and_then(Result::ok).unwrap_or_default();
+        if heads.is_empty() {
+            return Ok(());
+        }
+        let head = heads[self.world.with_dice(|dice| dice.below(heads.len() as u64)) as usize].key.clone();
+        let bit = self.world.with_dice(Dice::number);
+        self.engine.rot(&head, bit);
+        let disk = head.as_str().trim_start_matches("head/").to_owned();
+        self.story.lock().tell(|| format!("{head} rots"));
+        self.story.lock().hide(Some(disk));
+        for _ in 0..1 + self.world.with_dice(|dice| dice.below(2)) {
+            self.live(self.plan())?;
+            let lost_power = self.world.with_dice(|dice| dice.one_in(2));
+            self.crash(lost_power);
+        }
+        self.story.lock().tell(|| format!("{head} is restored"));
+        self.story.lock().hide(None);
+        self.engine.rot(&head, bit);
+        Ok(())
+    }
+
     /// What is on the medium when the next life begins.
     fn crash(&mut self, lost_power: bool) {
         let dice = self.world.with_dice(|dice| Dice::new(dice.number()));
@@ -199,12 +246,23 @@ async fn one_life(
     })?;
     find_everything(&world, &store, &story, stormy).await?;
     crate::service::shuffle(&world, &store, stormy).await?;
-    if !stormy {
+    let miscounted = story.lock().miscounted;
+    if !stormy && miscounted {
+        reclaim(&store).await.map_err(|e| Stop::Wrong(format!("counting anew: {e:?}")))?;
+        let mut story = story.lock();
+        story.miscounted = story.hidden.is_some();
+    }
+    if !stormy && !story.lock().miscounted {
         check(&store).await?;
     }
-    let clients = story.lock().regions.len();
+    let hidden = story.lock().hidden.clone();
+    let clients: Vec<usize> = {
+        let story = story.lock();
+        let visible = |at: &usize| Some(&story.regions[*at].disk) != hidden.as_ref();
+        (0..story.regions.len()).filter(visible).collect()
+    };
     let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
-    for id in 0..clients {
+    for id in clients.iter().copied() {
         let (world, store, story) = (world.clone(), store.clone(), story.clone());
         let mortal = plan.end == End::Abrupt;
         let client =
@@ -215,14 +273,14 @@ async fn one_life(
             let _ = tell.send(client.live(plan.acts).await);
         });
     }
-    for _ in 0..clients {
+    for _ in clients {
         told.recv().await.expect("every client tells how it ended")?;
     }
-    if !stormy {
+    if !stormy && !story.lock().miscounted {
         decay::scrub(&world, &store, &weather).await?;
         // Before anything is given back, too: what is still to be done must not be taken for lost.
         check(&store).await?;
-        store.reclaim().await.map_err(|e| Stop::Wrong(format!("reclaiming at the end: {e:?}")))?;
+        reclaim(&store).await.map_err(|e| Stop::Wrong(format!("reclaiming at the end: {e:?}")))?;
         check(&store).await?;
     }
     weather.set_full(false);
@@ -254,13 +312,23 @@ fn options(world: &World) -> Options {
 /// Everything that is referred to is there, sound and counted, and nothing is counted that nothing refers to.
 async fn check(store: &Arc<Store>) -> Result<(), Stop> {
     let checked = store.check().await.map_err(|e| Stop::Wrong(format!("checking: {e:?}")))?;
-    if let Some(problem) = checked.problems.first() {
+    // That a head is hidden is told, and is all that is wrong.
+    let hidden = store.damaged_disks().len();
+    if let Some(problem) = checked.problems.get(hidden) {
         return Err(Stop::Wrong(format!("the check finds: {problem}")));
     }
     if checked.lost_blocks > 0 {
         return Err(Stop::Wrong(format!("{} blocks are never given back: {checked:?}", checked.lost_blocks)));
     }
     Ok(())
+}
+
+/// Gives back what can be given back; nothing while a head cannot be read.
+pub(crate) async fn reclaim(store: &Store) -> stonefold_types::Result<()> {
+    match store.reclaim().await {
+        Err(error) if error.kind() == Kind::Corrupt && !store.damaged_disks().is_empty() => Ok(()),
+        other => other.map(|_| ()),
+    }
 }
 
 /// The master key of every pool.

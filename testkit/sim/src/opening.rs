@@ -40,7 +40,9 @@ pub(crate) async fn find_everything(
     let domain = sealed_domain(world, store).await.map_err(|e| sort("the sealed domain", e))?;
     let mut disks: Vec<String> = story.lock().regions.iter().map(|region| region.disk.clone()).collect();
     disks.dedup();
-    for disk in &disks {
+    let hidden = story.lock().hidden.clone();
+    check_hidden(store, hidden.as_deref())?;
+    for disk in disks.iter().filter(|disk| Some(*disk) != hidden.as_ref()) {
         let name = Name::new(disk).expect("disks have names");
         if store.disk(&name).is_err() {
             if story.lock().regions.iter().any(|region| region.disk == *disk && region.model.flush_line() > 0)
@@ -65,11 +67,15 @@ pub(crate) async fn find_everything(
     }
     let mut contents = Vec::new();
     for (disk, base, bytes) in places(story) {
+        if Some(&disk) == hidden.as_ref() {
+            contents.push(None);
+            continue;
+        }
         let export = ExportName::Disk(Name::new(&disk).expect("disks have names"));
         let attachment = store.attach(&export).map_err(|e| sort("attaching", e))?;
         let mut buf = vec![0xee; bytes.min(attachment.size_bytes() - base) as usize];
         attachment.read(base, &mut buf).await.map_err(|e| sort("reading after a crash", e))?;
-        contents.push(buf);
+        contents.push(Some(buf));
     }
     story.lock().check_after_crash(&contents).map_err(Stop::Wrong)?;
     find_snapshots(store, story, &sort).await?;
@@ -77,6 +83,21 @@ pub(crate) async fn find_everything(
         crate::family::remove(store, &disk.name).await.map_err(|e| sort("removing a left clone", e))?;
     }
     Ok(())
+}
+
+/// A disk whose head has rotted is refused, told by name, and the only one of which that is so.
+fn check_hidden(store: &Arc<Store>, hidden: Option<&str>) -> Result<(), Stop> {
+    let told: Vec<String> = store.damaged_disks().iter().map(|disk| disk.name.to_string()).collect();
+    if told.iter().map(String::as_str).ne(hidden) {
+        return Err(Stop::Wrong(format!("heads of {hidden:?} have rotted, and {told:?} are told")));
+    }
+    let Some(hidden) = hidden else { return Ok(()) };
+    match store.attach(&hidden.parse().expect("a name")) {
+        Err(error) if error.kind() == Kind::Corrupt && error.what().contains(hidden) => Ok(()),
+        other => {
+            Err(Stop::Wrong(format!("the head of {hidden} has rotted, and attaching: {:?}", other.err())))
+        }
+    }
 }
 
 fn durability(world: &World) -> Durability {
@@ -106,7 +127,9 @@ async fn find_snapshots(
     if let Some(stranger) = there.iter().find(|name| !story.lock().snapshots.contains_key(*name)) {
         return Err(Stop::Wrong(format!("snapshot {stranger} was removed, or never taken")));
     }
-    let known: Vec<String> = story.lock().snapshots.keys().cloned().collect();
+    let hidden = story.lock().hidden.clone();
+    let is_hidden = |name: &str| name.split('@').next() == hidden.as_deref();
+    let known: Vec<String> = story.lock().snapshots.keys().filter(|name| !is_hidden(name)).cloned().collect();
     for name in known {
         if there.contains(&name) {
             let attachment =

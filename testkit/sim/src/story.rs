@@ -51,6 +51,10 @@ pub struct Story {
     pub regions: Vec<Region>,
     /// By `disk@name`.
     pub snapshots: BTreeMap<String, Taken>,
+    /// The disk whose head cannot be read for now: nobody can look at it.
+    pub hidden: Option<String>,
+    /// What reclaim keeps has rotted, and may not have been told anew yet.
+    pub miscounted: bool,
     clock: u64,
     /// Whether to tell what happens.
     trace: bool,
@@ -147,10 +151,27 @@ impl Story {
         region.times.truncate(steps);
     }
 
-    /// What a flush that begins now will cover.
+    /// What a flush that begins now will cover. Of a hidden disk nobody knows yet what the last crash has left.
     pub fn flush_begins(&mut self) -> Vec<usize> {
         self.tick();
-        self.regions.iter().map(|region| region.acked).collect()
+        let hidden = self.hidden.clone();
+        let covered = |region: &Region| match Some(&region.disk) == hidden.as_ref() {
+            true => region.model.flush_line(),
+            false => region.acked,
+        };
+        self.regions.iter().map(covered).collect()
+    }
+
+    /// A disk's head rots, or is restored. What its writers were told before, and was not flushed, may be gone without anybody
+    /// having seen it.
+    pub fn hide(&mut self, disk: Option<String>) {
+        let in_doubt = self.in_doubt;
+        for region in self.regions.iter_mut().filter(|region| Some(&region.disk) == disk.as_ref() && in_doubt)
+        {
+            let line = region.model.flush_line();
+            region.times.iter_mut().skip(line).for_each(|(_, acked)| *acked = None);
+        }
+        self.hidden = disk;
     }
 
     /// That flush has ended.
@@ -202,11 +223,17 @@ impl Story {
         Ok(())
     }
 
-    /// After a crash: checks what every region reads as, and goes on from there.
-    pub fn check_after_crash(&mut self, contents: &[Vec<u8>]) -> Result<(), String> {
+    /// After a crash: checks what every region reads as, and goes on from there. Those of a hidden disk (`None`) are checked when it
+    /// is back.
+    pub fn check_after_crash(&mut self, contents: &[Option<Vec<u8>>]) -> Result<(), String> {
         let mut shortest = Vec::new();
         let mut longest = Vec::new();
         for (at, (region, bytes)) in self.regions.iter().zip(contents).enumerate() {
+            let Some(bytes) = bytes else {
+                shortest.push(0);
+                longest.push(usize::MAX);
+                continue;
+            };
             let same = |image: &Image| image.read(0, image.size as usize) == *bytes;
             let most = region.model.prefix_matching(same);
             let most = most.ok_or_else(|| self.explain(at, bytes))?;
@@ -216,8 +243,9 @@ impl Story {
         }
         self.tell(|| format!("found steps: {longest:?}"));
         self.check_order(&shortest, &longest)?;
-        self.in_doubt = false;
-        for (region, steps) in self.regions.iter_mut().zip(&longest) {
+        self.in_doubt &= self.hidden.is_some();
+        for (region, steps) in self.regions.iter_mut().zip(&longest).filter(|(_, steps)| **steps < usize::MAX)
+        {
             region.model.crashed_to(*steps);
             region.times.truncate(*steps);
             region.acked = *steps;

@@ -57,9 +57,23 @@ impl Store {
         untold: &Untold,
         checked: &mut Checked,
     ) -> Result<()> {
+        if !self.damage.lost().is_empty() {
+            checked
+                .notes
+                .push("all references are to be counted anew; until then no lost space can be told".into());
+            return Ok(());
+        }
         let accounts = &self.segments.accounts;
+        // What a clone shares is counted for the disk that it began as: that one's head may not have been counted yet.
+        let uncounted = self.damage.hides_a_disk();
         let going = self.going(&untold.releases).await?;
-        let deltas = self.untold_deltas(untold).await?;
+        let (deltas, exact) = match self.untold_deltas(untold).await {
+            Err(error) if error.kind() == Kind::Corrupt => {
+                checked.problems.push(format!("what changed is counted anew by the next reclaim: {error}"));
+                return Ok(());
+            }
+            done => done?,
+        };
         let mut shards: BTreeSet<u64> = walk.reached.keys().map(|id| shard_of(*id)).collect();
         shards.extend(accounts.document().shards.keys());
         shards.extend(deltas.iter().map(|(address, _)| shard_of(SegmentId(address >> 20))));
@@ -67,7 +81,7 @@ impl Store {
             let mut shard = match accounts.shard(number).await {
                 Ok(shard) => Shard::clone(&*shard),
                 Err(error) if error.kind() == Kind::Corrupt => {
-                    checked.problems.push(format!("reclaim cannot go on: {error}"));
+                    checked.problems.push(format!("everything is counted anew by the next reclaim: {error}"));
                     continue;
                 }
                 Err(error) => return Err(error),
@@ -87,30 +101,36 @@ impl Store {
             let none = Account::default();
             for segment in segments {
                 let account = shard.get(&segment).unwrap_or(&none);
-                compare(segment, account, walk.reached.get(&segment), going.get(&segment), checked);
+                let (reached, going) = (walk.reached.get(&segment), going.get(&segment));
+                compare(segment, account, (reached, going), uncounted, checked);
             }
         }
-        if sweep::is_something_lost(self) {
+        if sweep::is_something_lost(self) || !exact {
             // What cannot be read may well refer to them.
             checked.lost_blocks = 0;
         }
         Ok(())
     }
 
-    /// By how much the references to each address change when the accounts know everything but the maps of removed disks.
-    async fn untold_deltas(&self, untold: &Untold) -> Result<Vec<(u64, i64)>> {
+    /// By how much the references to each address change when the accounts know everything but the maps of removed disks; tells also
+    /// whether everything that was removed is in it.
+    async fn untold_deltas(&self, untold: &Untold) -> Result<(Vec<(u64, i64)>, bool)> {
         let mut deltas = reclaim::read_deltas(self, &untold.changes).await?;
+        let mut exact = true;
         for (at, after) in &untold.releases.deaths {
             let deaths = match self.segments.accounts.read_deaths(at).await {
-                // It is never going to free anything: what only it names is lost.
-                Err(error) if error.kind() == Kind::Corrupt => continue,
+                // Reclaim tells it anew when it comes to it.
+                Err(error) if error.kind() == Kind::Corrupt => {
+                    exact = false;
+                    continue;
+                }
                 done => done?,
             };
             let freed = deaths.into_iter().filter(|(birth, _)| birth > after);
             deltas.extend(freed.map(|(_, address)| (address, -1)));
         }
         reclaim::sum_up(&mut deltas);
-        Ok(deltas)
+        Ok((deltas, exact))
     }
 
     /// The blocks and nodes of removed disks that reclaim has not come to yet.
@@ -133,12 +153,12 @@ impl Store {
     }
 }
 
-/// Holds what is counted of a segment against what was reached.
+/// Holds what is counted of a segment against what was reached. `uncounted`: some references are known not to be counted.
 fn compare(
     segment: SegmentId,
     account: &Account,
-    reached: Option<&Bits>,
-    going: Option<&Bits>,
+    (reached, going): (Option<&Bits>, Option<&Bits>),
+    uncounted: bool,
     checked: &mut Checked,
 ) {
     let slots = account.slots.len().max(reached.map_or(0, |bits| bits.0.len() * 64)) as u32;
@@ -149,7 +169,7 @@ fn compare(
             (Slot::Dead, true) => checked
                 .problems
                 .push(format!("slot {slot} of segment {segment} is in use, but reclaim takes it for dead")),
-            (Slot::Live(0), true) => checked.problems.push(format!(
+            (Slot::Live(0), true) if !uncounted => checked.problems.push(format!(
                 "slot {slot} of segment {segment} is in use, but reclaim knows of no reference"
             )),
             (Slot::Live(1..), false) if !is_in(going) => checked.lost_blocks += 1,

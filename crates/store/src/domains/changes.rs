@@ -271,6 +271,12 @@ impl Store {
     }
 
     async fn shred(&self, domain: &Domain) -> Result<()> {
+        if let Some(why) = self.damage.why() {
+            // It may be of this domain, with a snapshot that is locked.
+            return Err(
+                why.context("nobody knows which domain a damaged disk is of, nor what of it is locked")
+            );
+        }
         for disk in self.all_disks().iter().filter(|disk| disk.domain == domain.id) {
             let state = disk.state.lock();
             self.check_none_locked(disk, &state)?;

@@ -5,15 +5,15 @@ use stonefold_format::entry::SegmentId;
 
 /// How many of the references to a block are released in which case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Counts {
+pub(crate) struct Counts {
     /// By what was removed already.
-    pub(super) now: u32,
+    pub(crate) now: u32,
     /// When the disk is removed, too.
-    pub(super) without: u32,
+    pub(crate) without: u32,
     /// If the disk were forgotten even where clones hold it.
-    pub(super) forgotten: u32,
+    pub(crate) forgotten: u32,
     /// The disk, or a snapshot of it, refers to it.
-    pub(super) referred: bool,
+    pub(crate) referred: bool,
 }
 
 /// The same in four bytes. What does not fit is kept apart: few blocks have so many references.
@@ -35,7 +35,7 @@ const REFERRED: u8 = 2;
 const MANY: u8 = 4;
 
 /// Counts from one segment on, up to where memory ends.
-pub(super) struct Cells {
+pub(crate) struct Cells {
     from: SegmentId,
     /// Not this one, which did not fit any more, nor later ones.
     end: Option<SegmentId>,
@@ -47,17 +47,17 @@ pub(super) struct Cells {
 
 impl Cells {
     /// Nothing, from a segment on, for so much memory; one segment always fits.
-    pub(super) fn new(from: SegmentId, bytes_max: usize) -> Self {
+    pub(crate) fn new(from: SegmentId, bytes_max: usize) -> Self {
         Cells { from, end: None, segments: BTreeMap::new(), many: HashMap::new(), bytes: 0, bytes_max }
     }
 
     /// Where the next window begins; `None` when this was the last.
-    pub(super) fn end(&self) -> Option<SegmentId> {
+    pub(crate) fn end(&self) -> Option<SegmentId> {
         self.end
     }
 
     /// Counts a reference, if it is in the window.
-    pub(super) fn add(&mut self, address: u64, counts: &Counts) {
+    pub(crate) fn add(&mut self, address: u64, counts: &Counts) {
         let (segment, slot) = (SegmentId(address >> 20), (address & 0xf_ffff) as usize);
         if segment < self.from || self.end.is_some_and(|end| segment >= end) {
             return;
@@ -88,7 +88,7 @@ impl Cells {
     }
 
     /// The slots that were counted, by segment, in ascending order.
-    pub(super) fn segments(&self) -> impl Iterator<Item = (SegmentId, impl Iterator<Item = (u32, Counts)>)> {
+    pub(crate) fn segments(&self) -> impl Iterator<Item = (SegmentId, impl Iterator<Item = (u32, Counts)>)> {
         self.segments.iter().map(|(segment, cells)| {
             let known = cells.iter().enumerate().filter(|(_, cell)| cell.flags & KNOWN != 0);
             let counts = known.map(|(slot, cell)| {
