@@ -11,9 +11,13 @@ pub struct Disk {
     /// Its name.
     #[schema(value_type = String, examples("web"))]
     pub name: Name,
-    /// The domain it was made in.
-    #[schema(value_type = String, examples("default"))]
-    pub domain: Name,
+    /// Why nobody can use it: its head cannot be read. What else is told of it is then no fact, but for its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub damaged: Option<Damage>,
+    /// The domain it was made in; absent when that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, examples("default"))]
+    pub domain: Option<Name>,
     /// Whether that is open: the disks of one that is locked or shredded are refused to clients.
     pub domain_state: DomainState,
     /// Its size as a guest sees it, in bytes.
@@ -59,6 +63,19 @@ pub struct Disk {
     /// What it takes of the pool, as last counted since the server started; absent when it was not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<DiskUsage>,
+}
+
+/// Why a disk cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Damage {
+    /// The disk.
+    #[schema(value_type = String, examples("web"))]
+    pub disk: Name,
+    /// What is wrong.
+    #[schema(examples("the head of disk 'web' cannot be read: the Head record fails its checksum"))]
+    pub what: String,
+    /// What to do.
+    pub remedy: String,
 }
 
 /// What a disk with its snapshots takes of the pool, exact as of one instant. Bytes are as they are stored: compressed, and with the

@@ -43,6 +43,8 @@ pub enum DomainState {
     Locked,
     /// Its keys are gone for good, and so is its data.
     Shredded,
+    /// Of a disk whose head cannot be read: nobody can tell.
+    Unknown,
 }
 
 /// A domain to be made.

@@ -3,11 +3,11 @@
 #![expect(dead_code, reason = "only their descriptions are used")]
 
 use crate::{
-    Cache, CacheResize, CacheWarm, CacheWarmed, Checked, CloneCreate, Diff, DiffRange, Disk, DiskCreate,
-    DiskIo, DiskResize, DiskSet, DiskUsage, Domain, DomainCreate, DomainKey, DomainSet, DomainShred,
-    DomainState, ErrorBody, ErrorKind, Latencies, Latency, MasterKeyChange, Pool, PoolTime, QosClass,
-    QosCreate, QosSet, Reclaimed, Rollback, Server, Snapshot, SnapshotCreate, SnapshotLock, Time, Token,
-    TokenCreate, TokenCreated, Work,
+    Cache, CacheResize, CacheWarm, CacheWarmed, Checked, CloneCreate, Damage, Diff, DiffRange, Disk,
+    DiskCreate, DiskIo, DiskResize, DiskSet, DiskUsage, Domain, DomainCreate, DomainKey, DomainSet,
+    DomainShred, DomainState, ErrorBody, ErrorKind, Latencies, Latency, MasterKeyChange, Pool, PoolTime,
+    QosClass, QosCreate, QosSet, Reclaimed, Rollback, Server, Snapshot, SnapshotCreate, SnapshotLock, Time,
+    Token, TokenCreate, TokenCreated, Work,
 };
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
@@ -83,6 +83,7 @@ pub fn document() -> serde_json::Value {
         CloneCreate,
         Diff,
         DiffRange,
+        Damage,
         Disk,
         DiskCreate,
         DiskIo,
@@ -212,7 +213,7 @@ operation! {
 }
 operation! {
     /// Remove a disk; refused while clients are connected, and while it has snapshots unless they shall go, too
-    disk_remove: delete, path = "/v1/disks/{disk}", tag = "disks", params(("disk" = String, Path), ("snapshots" = Option<bool>, Query, description = "Remove its snapshots, too")),
+    disk_remove: delete, path = "/v1/disks/{disk}", tag = "disks", params(("disk" = String, Path), ("snapshots" = Option<bool>, Query, description = "Remove its snapshots, too"), ("damaged" = Option<bool>, Query, description = "Give up a disk whose head cannot be read, with all it held")),
     responses((status = 204), (status = "default", body = ErrorBody))
 }
 operation! {

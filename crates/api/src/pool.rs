@@ -1,6 +1,6 @@
 //! The pool.
 
-use crate::Time;
+use crate::{Damage, Time};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -16,7 +16,10 @@ pub struct Pool {
     /// Whether writes are refused because there is too little room left.
     #[serde(default)]
     pub full: bool,
-    /// How many disks it holds.
+    /// Disks whose heads cannot be read: nobody can use them, and until each of them is restored or given up no space is given back.
+    #[serde(default)]
+    pub damaged: Vec<Damage>,
+    /// How many disks it holds, those that are damaged left out.
     pub disks: u64,
     /// How many snapshots it holds.
     pub snapshots: u64,

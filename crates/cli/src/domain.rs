@@ -167,6 +167,7 @@ fn table_of(domains: &[Info]) -> String {
             DomainState::Open => "yes",
             DomainState::Locked => "yes, locked",
             DomainState::Shredded => "shredded",
+            DomainState::Unknown => "unknown",
         };
         table.row([
             domain.name.to_string(),

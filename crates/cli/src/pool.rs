@@ -157,6 +157,10 @@ fn confirm_time(context: &Context) -> Result<(), Failure> {
 fn state(pool: &Info) -> String {
     let mut wrong: Vec<String> =
         pool.missing.iter().map(|dir| format!("DEGRADED: without '{dir}', see the log for why")).collect();
+    let damaged = pool.damaged.iter();
+    wrong.extend(
+        damaged.map(|damage| format!("DAMAGED, nothing is given back: {}; {}", damage.what, damage.remedy)),
+    );
     if pool.full {
         wrong.push(
             "FULL: writes are refused; remove disks or snapshots and run 'stonefold pool reclaim', or enlarge the place"

@@ -2,18 +2,19 @@
 
 use crate::doors::{Door, export_uri};
 use stonefold_api::{
-    Cache, Checked, Disk, DiskIo, DiskUsage, DomainState, Latencies, Latency, Pool, PoolTime, Reclaimed,
-    Snapshot, Time, Work,
+    Cache, Checked, Damage, Disk, DiskIo, DiskUsage, DomainState, Latencies, Latency, Pool, PoolTime,
+    Reclaimed, Snapshot, Time, Work,
 };
-use stonefold_store::{DiskInfo, PoolStatus, SnapshotInfo, Usage};
-use stonefold_types::{BLOCK_BYTES, ExportName};
+use stonefold_store::{DamagedDisk, DiskInfo, PoolStatus, SnapshotInfo, Usage};
+use stonefold_types::{BLOCK_BYTES, DiskSettings, ExportName};
 
 pub(crate) fn disk(info: DiskInfo, doors: &[Door]) -> Disk {
     let [reads, read_bytes, writes, written_bytes, flushes] = info.traffic;
     Disk {
         uris: uris(doors, &ExportName::Disk(info.name.clone())),
         name: info.name,
-        domain: info.domain,
+        damaged: None,
+        domain: Some(info.domain),
         size_bytes: info.size_bytes,
         domain_state: domain_state(info.domain_state),
         mapped_bytes: info.mapped_bytes,
@@ -39,6 +40,38 @@ pub(crate) fn disk(info: DiskInfo, doors: &[Door]) -> Disk {
         latency: Some(latencies(info.latencies)),
         usage: info.usage.map(usage),
     }
+}
+
+/// A disk of which the name alone is known.
+pub(crate) fn damaged_disk(disk: DamagedDisk) -> Disk {
+    let DiskSettings { durability, compression, dedupe, qos, reserve } = DiskSettings::default();
+    Disk {
+        damaged: Some(damage(&disk)),
+        name: disk.name,
+        domain: None,
+        domain_state: DomainState::Unknown,
+        size_bytes: 0,
+        mapped_bytes: 0,
+        unfolded_bytes: 0,
+        durability,
+        compression,
+        dedupe,
+        qos,
+        reserve,
+        created: Time::from_nanos(0),
+        clients: 0,
+        snapshots: 0,
+        origin: None,
+        uris: Vec::new(),
+        io: None,
+        latency: None,
+        usage: None,
+    }
+}
+
+fn damage(disk: &DamagedDisk) -> Damage {
+    let remedy = disk.why.remedy_text().unwrap_or_default().to_owned();
+    Damage { disk: disk.name.clone(), what: disk.why.what(), remedy }
 }
 
 fn latencies(all: stonefold_store::Latencies) -> Latencies {
@@ -91,6 +124,7 @@ pub(crate) fn pool(status: &PoolStatus) -> Pool {
         engine: status.engine.clone(),
         missing: status.missing.clone(),
         full: status.full,
+        damaged: status.damaged.iter().map(damage).collect(),
         disks: status.disks as u64,
         snapshots: status.snapshots as u64,
         provisioned_bytes: status.provisioned_bytes,

@@ -63,6 +63,11 @@ fn of_pool(pool: PoolStatus) -> Vec<Metric> {
             "Whether writes are refused because there is too little room left",
             pool.full.into(),
         ),
+        gauge(
+            "damaged_disks",
+            "Disks whose heads cannot be read: nobody can use them, and no space is given back",
+            pool.damaged.len() as u64,
+        ),
         gauge("pool_disks", "Disks in the pool", pool.disks as u64),
         gauge("pool_snapshots", "Snapshots in the pool", pool.snapshots as u64),
         gauge("pool_provisioned_bytes", "Sizes of all disks together", pool.provisioned_bytes),

@@ -63,7 +63,11 @@ fn a_domain_lives_from_create_to_shred() {
     let made = client.create_domain(&bank()).unwrap();
     assert_eq!((made.state, made.key_version, made.disks), (DomainState::Open, Some(1), 0));
     let vault = client.create_disk(&disk("vault", "bank")).unwrap();
-    assert_eq!((vault.domain, vault.compression), (name("bank"), Compression::Zstd(9)), "as the domain says");
+    assert_eq!(
+        (vault.domain, vault.compression),
+        (Some(name("bank")), Compression::Zstd(9)),
+        "as the domain says"
+    );
     assert_eq!(client.create_disk(&disk("x", "nowhere")).unwrap_err().kind(), Kind::NotFound);
     let off = DomainSet { dedupe: Some(false), compression: None };
     assert!(!client.set_domain(&name("bank"), &off).unwrap().dedupe);

@@ -178,6 +178,11 @@ impl Client {
         self.delete(&if with_snapshots { format!("{path}?snapshots=true") } else { path })
     }
 
+    /// Removes a disk whose head cannot be read, with all it held.
+    pub fn give_up_disk(&self, name: &Name) -> Result<()> {
+        self.delete(&format!("{}?damaged=true", paths::of_disk(paths::DISK, name)))
+    }
+
     /// All snapshots, or those of one disk, asked for in parts.
     pub fn snapshots(&self, disk: Option<&Name>) -> Result<Vec<Snapshot>> {
         let of_disk = disk.map(|disk| format!("&disk={disk}")).unwrap_or_default();

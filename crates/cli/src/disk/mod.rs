@@ -70,6 +70,10 @@ pub(crate) enum Disk {
         /// Remove their snapshots, too
         #[arg(long)]
         snapshots: bool,
+        /// Give up disks whose heads cannot be read, with all they held: their snapshots too, locked or not, because nobody can
+        /// tell. Clones of them live on. Their space comes back when the server has counted what all others refer to
+        #[arg(long, conflicts_with = "snapshots")]
+        damaged: bool,
     },
     Import(import::Import),
     Export(export::Export),
@@ -128,7 +132,8 @@ impl Disk {
             Disk::Show { name, exact } => show(context, &name, exact),
             Disk::Set { name, change } => set(context, &name, &change),
             Disk::Resize { name, size, shrink } => resize(context, &name, size, shrink),
-            Disk::Rm { names, snapshots } => remove(context, &names, snapshots),
+            Disk::Rm { names, damaged: true, .. } => give_up(context, &names),
+            Disk::Rm { names, snapshots, .. } => remove(context, &names, snapshots),
             Disk::Import(import) => import.run(context),
             Disk::Export(export) => export.run(context),
         }
@@ -174,6 +179,12 @@ fn list(context: &Context) -> Result<(), Failure> {
         let mut table =
             Table::new(&["NAME", "SIZE>", "DATA>", "SNAPSHOTS>", "CLIENTS>", "MADE (UTC)", "CLONE OF"]);
         for disk in &disks {
+            if disk.damaged.is_some() {
+                let mut row = [const { String::new() }; 7];
+                (row[0], row[1]) = (disk.name.to_string(), "damaged".into());
+                table.row(row);
+                continue;
+            }
             table.row([
                 disk.name.to_string(),
                 Size(disk.size_bytes).to_string(),
@@ -199,9 +210,16 @@ fn show(context: &Context, name: &Name, exact: bool) -> Result<(), Failure> {
 }
 
 fn show_text(disk: &Info) -> String {
+    if let Some(damage) = &disk.damaged {
+        return facts([
+            ("name", disk.name.to_string()),
+            ("damaged", damage.what.clone()),
+            ("what to do", damage.remedy.clone()),
+        ]);
+    }
     facts([
         ("name", disk.name.to_string()),
-        ("domain", format!("{}{}", disk.domain, closed(disk).0)),
+        ("domain", format!("{}{}", disk.domain.as_ref().map_or("", Name::as_str), closed(disk).0)),
         ("size", Size(disk.size_bytes).to_string()),
         ("logical", data(disk)),
         ("unique", used(disk, |usage| usage.unique_bytes)),
@@ -232,7 +250,7 @@ fn used(disk: &Info, of: fn(&DiskUsage) -> u64) -> String {
 /// What is said of a disk whose domain is not open: beside the domain, and before the URIs that do not work then.
 fn closed(disk: &Info) -> (&'static str, &'static str) {
     match disk.domain_state {
-        DomainState::Plain | DomainState::Open => ("", ""),
+        DomainState::Plain | DomainState::Open | DomainState::Unknown => ("", ""),
         DomainState::Locked => {
             (" (locked)", "nobody, until the server is started with the domain's key; then\n")
         }
@@ -297,6 +315,9 @@ fn remove(context: &Context, names: &[Name], with_snapshots: bool) -> Result<(),
     let client = context.client()?;
     let disks = names.iter().map(|name| client.disk(name)).collect::<stonefold_types::Result<Vec<_>>>()?;
     for disk in &disks {
+        if let Some(damage) = &disk.damaged {
+            return Err(Error::new(Kind::Corrupt, damage.what.clone()).remedy(damage.remedy.clone()).into());
+        }
         if disk.snapshots > 0 && !with_snapshots {
             let what = format!("disk '{}' has {}", disk.name, count(disk.snapshots, "snapshot"));
             let error = Error::new(Kind::Busy, what);
@@ -321,6 +342,15 @@ fn remove(context: &Context, names: &[Name], with_snapshots: bool) -> Result<(),
             })
         },
     )
+}
+
+/// Removes disks whose heads cannot be read.
+fn give_up(context: &Context, names: &[Name]) -> Result<(), Failure> {
+    let client = context.client()?;
+    remove_all(context, names, Name::to_string, |name| {
+        client.give_up_disk(name)?;
+        Ok(format!("gave up disk '{name}'; its space comes back once all others are counted anew\n"))
+    })
 }
 
 /// Removes one after the other, and answers with what is gone, also when one of them fails.

@@ -11,13 +11,20 @@ use stonefold_store::DiskInfo;
 use stonefold_types::{DiskSettings, Error, Kind, Result, Size};
 
 pub(super) async fn list(app: Shared) -> Json<Vec<Disk>> {
-    let mut disks = app.gate.store().disks();
+    let store = app.gate.store();
+    let mut disks: Vec<Disk> =
+        store.disks().into_iter().map(|info| convert::disk(info, &app.doors)).collect();
+    disks.extend(store.damaged_disks().into_iter().map(convert::damaged_disk));
     disks.sort_by(|a, b| a.name.cmp(&b.name));
-    Json(disks.into_iter().map(|info| convert::disk(info, &app.doors)).collect())
+    Json(disks)
 }
 
 pub(super) async fn show(app: Shared, disk: DiskPath) -> Answer<Json<Disk>> {
-    let info = app.hint(&disk.export(), app.gate.store().disk(&disk.0))?;
+    let store = app.gate.store();
+    if let Some(damaged) = store.damaged_disks().into_iter().find(|damaged| damaged.name == disk.0) {
+        return Ok(Json(convert::damaged_disk(damaged)));
+    }
+    let info = app.hint(&disk.export(), store.disk(&disk.0))?;
     Ok(Json(convert::disk(info, &app.doors)))
 }
 
@@ -90,6 +97,9 @@ pub(super) async fn flush(app: Shared, disk: DiskPath) -> Answer<StatusCode> {
 pub(super) struct Removal {
     #[serde(default)]
     snapshots: bool,
+    /// Its head cannot be read, and it is given up.
+    #[serde(default)]
+    damaged: bool,
 }
 
 pub(super) async fn remove(
@@ -99,6 +109,9 @@ pub(super) async fn remove(
 ) -> Answer<StatusCode> {
     let export = disk.export();
     let removed = app.gate.run(move |store| async move {
+        if removal.damaged {
+            return store.give_up_disk(&disk.0).await;
+        }
         if removal.snapshots {
             refuse_while_in_use(&store.disk(&disk.0)?)?;
             store.check_no_locks(&disk.0)?;
