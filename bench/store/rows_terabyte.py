@@ -147,7 +147,7 @@ class Pool:
         started = time.monotonic()
         checked = self.stonefold.ask("POST", "/v1/pool/check", {}, 3000)
         seconds = time.monotonic() - started
-        wrong = len(checked["problems"]) + checked["lost_blocks"]
+        wrong = len(checked["problems"]) + checked["lost_bytes"]
         goals = [judged([wrong], 0, True, "things wrong", digits=0)]
         note = f"{checked['nodes']:,} nodes, {checked['blocks']:,} blocks, {checked['bytes'] >> 20:,} MiB in {seconds:.0f} s"
         return self.told("pool check", goals, note, seconds=seconds, checked=checked)
