@@ -37,7 +37,7 @@ class Arm:
         return cpu_seconds(self.process.pid) if self.process else 0.0
 
     def memory(self):
-        return memory(self.process.pid) if self.process else {}
+        return memory(self.process.pid) if self.process and self.process.poll() is None else {}
 
     def settle(self, disk="disk"):
         """Until what was acknowledged lies where it stays. Nothing to wait for without a journal."""

@@ -35,6 +35,7 @@ class Load:
         for option in ("io_size", "fsync", "rwmixread", "rate_iops"):
             if how.get(option):
                 argv += [f"--{option}={int(how[option])}"]
+        argv += how.get("more", [])
         if how.get("norandommap", bool(seconds)):
             argv += ["--norandommap"]
         self.argv, self.patience = argv, (seconds or limit) + 120

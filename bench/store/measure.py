@@ -11,14 +11,32 @@ import subprocess
 import sys
 import time
 
+import rows_binaries
+import rows_images
+import rows_many
 import rows_reclaim
+import rows_scale
 import rows_snapshots
 import rows_space
+import rows_terabyte
 import rows_traffic
 import table
 from processes import Failed, Processes
 
-PARTS = {"traffic": rows_traffic, "snapshots": rows_snapshots, "space": rows_space, "reclaim": rows_reclaim}
+PARTS = {
+    "traffic": rows_traffic,
+    "snapshots": rows_snapshots,
+    "space": rows_space,
+    "reclaim": rows_reclaim,
+    "many": rows_many,
+    "binaries": rows_binaries,
+    "images": rows_images,
+    "scale": rows_scale,
+    "terabyte": rows_terabyte,
+}
+# What a quick run has unless it is told which parts or rows: what needs no image of a distribution and no large disk.
+QUICK_PARTS = ("traffic", "snapshots", "space", "reclaim", "many")
+ROWS = [row for part in PARTS.values() for row in part.ROWS]
 SAMPLE_BYTES = 64 << 20
 
 
@@ -26,12 +44,13 @@ class Lab:
     """What all rows share."""
 
     def __init__(self, options):
+        self.options = options
         self.binary, self.repository = os.path.abspath(options.binary), options.repository
         self.size, self.journal, self.cache = options.size, options.journal, options.cache
         self.rounds, self.seconds = options.rounds, options.seconds
         # What a write job writes at least, and how long it may try.
         self.write_bytes, self.seconds_max = 10 * options.journal, options.seconds_max
-        self.only = options.rows.split(",") if options.rows else None
+        self.only = options.rows
         self.first_seed = self.seed = options.seed
         os.makedirs(options.directory, exist_ok=True)
         self.scratch = os.path.join(os.path.abspath(options.directory), f"run-{os.getpid()}")
@@ -53,6 +72,13 @@ class Lab:
     def shown_size(self, size):
         return f"{size / 2**30:g} GiB" if size >= 2**30 else f"{size / 2**20:g} MiB"
 
+    def tool(self, name):
+        """A program of the project's own, beside the server's."""
+        found = os.path.join(os.path.abspath(self.options.tools), name)
+        if not os.access(found, os.X_OK):
+            raise Failed(f"{found} is not there; bench/run builds it")
+        return found
+
     def raw(self, name, value):
         self.kept.append({"row": name, **value})
 
@@ -66,7 +92,7 @@ class Lab:
         self.say(f"row {name}")
         try:
             told = measure()
-        except (Failed, OSError, KeyError, ValueError) as error:
+        except (Failed, OSError, KeyError, ValueError, subprocess.SubprocessError) as error:
             told = {"title": name, "failed": f"{type(error).__name__}: {error}"}
             self.say(f"  failed: {error}")
         self.rows.append({"name": name, **told})
@@ -101,7 +127,7 @@ class Lab:
                 return aio
         return "threads"
 
-    def check_payload(self, path):
+    def check_payload(self, path, what="made up", ratio_min=1.7, ratio_max=2.3):
         """On what was really written: 4 KiB blocks that repeat, and what lz4 makes of it."""
         with open(path, "rb") as file:
             sample = file.read(SAMPLE_BYTES)
@@ -109,10 +135,10 @@ class Lab:
         unique = len(set(blocks)) / len(blocks)
         packed = subprocess.run(["lz4", "-1", "-B4", "-c"], input=sample, capture_output=True, timeout=60, check=True)
         ratio = len(sample) / len(packed.stdout)
-        self.payload = {"unique 4 KiB blocks": f"{unique:.2%}", "lz4 ratio": f"{ratio:.2f}"}
-        self.say(f"payload: {self.payload}")
-        if unique < 0.999 or not 1.7 <= ratio <= 2.3:
-            raise Failed(f"the payload is not what was meant: {self.payload}")
+        self.payload[what] = f"unique 4 KiB blocks {unique:.2%}, lz4 ratio {ratio:.2f}"
+        self.say(f"payload {what}: {self.payload[what]}")
+        if unique < 0.999 or not ratio_min <= ratio <= ratio_max:
+            raise Failed(f"the payload is not what was meant: {self.payload[what]}")
 
     def close(self):
         for arm in self.keep:
@@ -167,6 +193,7 @@ def parse():
     parser = argparse.ArgumentParser(prog="bench/run", description="Stonefold beside named peers: one run, one directory.")
     add = parser.add_argument
     add("--repository", help=argparse.SUPPRESS, required=True)
+    add("--tools", help=argparse.SUPPRESS, required=True)
     add("--binary", help="default: target/release/stonefold, built if it is not there", required=True)
     add("--directory", default=os.path.join(cache, "stonefold", "bench"), help="where disks and pools lie; default %(default)s")
     add("--quick", action="store_true", help="small and short, and labelled so: 1 GiB, 3 rounds of 3 s")
@@ -177,8 +204,8 @@ def parse():
     add("--seconds", type=int, help="of a timed job; default 20, quick 3")
     add("--seconds-max", type=int, help="of a job that has an amount to do; default 120, quick 10")
     add("--seed", type=int, default=1, help="of payload and places; default %(default)s")
-    add("--parts", default=",".join(PARTS), help="default %(default)s")
-    add("--rows", help="only these rows, by the names that the progress shows")
+    add("--parts", help=f"of {', '.join(PARTS)}; default all, quick {', '.join(QUICK_PARTS)}")
+    add("--rows", help=f"only these rows, of {', '.join(ROWS)}")
     add("--out", help="default bench/store/DATE, or DATE-quick")
     options = parser.parse_args()
     quick = options.quick
@@ -188,10 +215,22 @@ def parse():
     options.rounds = options.rounds or (3 if quick else 5)
     options.seconds = options.seconds or (3 if quick else 20)
     options.seconds_max = options.seconds_max or (10 if quick else 120)
-    unknown = [part for part in options.parts.split(",") if part not in PARTS]
-    if unknown:
-        parser.error(f"no part '{unknown[0]}'; there are {', '.join(PARTS)}")
+    options.rows = chosen(parser, "row", options.rows, ROWS, None)
+    usual = QUICK_PARTS if quick and not options.rows else tuple(PARTS)
+    options.parts = chosen(parser, "part", options.parts, PARTS, usual)
+    if options.rows:
+        options.parts = [part for part in options.parts if set(PARTS[part].ROWS) & set(options.rows)]
     return options
+
+
+def chosen(parser, what, text, known, usual):
+    if not text:
+        return usual
+    names = text.split(",")
+    for name in names:
+        if name not in known:
+            parser.error(f"no {what} '{name}'; there are {', '.join(known)}")
+    return names
 
 
 def output_folder(options):
@@ -205,30 +244,30 @@ def output_folder(options):
 
 
 def check_room(options):
-    """Nothing is given back within a pool yet, so each write job's amount stays until its pool goes."""
-    jobs = 4 * options.rounds
-    needed = 8 * options.size + jobs * 10 * options.journal
+    """Minutes that it takes, and bytes needed at one time: parts run one after another, and each removes what it made."""
+    needs = [PARTS[part].needs(options) for part in options.parts]
+    minutes, needed = sum(minutes for minutes, _ in needs), max(needed for _, needed in needs)
     free = shutil.disk_usage(options.directory).free
     if free < needed:
-        sys.exit(f"error: {options.directory} has {free >> 30} GiB free, and some {needed >> 30} are needed; take less --size, or another --directory")
+        sys.exit(f"error: {options.directory} has {free >> 30} GiB free, and some {needed >> 30} are needed; take less --size, fewer --parts, or another --directory")
+    return minutes, needed
 
 
 def main():
     options = parse()
     os.makedirs(options.directory, exist_ok=True)
-    check_room(options)
+    minutes, needed = check_room(options)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(130))
     lab = Lab(options)
     status, known = 0, None
     try:
         known = machine(lab)
-        minutes = 10 if options.quick else 75
-        lab.say(f"about {minutes} min in {lab.scratch}; qemu-nbd with cache=none, aio={lab.qemu_aio}")
-        for part in options.parts.split(","):
+        lab.say(f"about {minutes:.0f} min and up to {needed >> 30} GiB in {lab.scratch}; qemu-nbd with cache=none, aio={lab.qemu_aio}")
+        for part in options.parts:
             try:
                 PARTS[part].run(lab)
-            except (Failed, OSError, KeyError, ValueError) as error:
+            except (Failed, OSError, KeyError, ValueError, subprocess.SubprocessError) as error:
                 lab.rows.append({"name": part, "title": f"the rest of {part}", "failed": f"{type(error).__name__}: {error}"})
                 lab.say(f"{part} ended early: {error}")
                 for arm in lab.keep:

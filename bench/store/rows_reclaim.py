@@ -9,6 +9,13 @@ from figures import judged
 BLOCK_BYTES = 4096
 
 
+ROWS = ("overwritten-space", "deleted-disk", "reclaim-reads")
+
+
+def needs(options):
+    return 1.5 if options.quick else 12, 7 * options.size
+
+
 def run(lab):
     lab.row("overwritten-space", lambda: overwritten(lab))
     lab.row("deleted-disk", lambda: deleted(lab))

@@ -14,6 +14,13 @@ CLONES = 1000
 CLONES_DEEP = 100
 
 
+ROWS = ("snapshots-under-load", "clones", "reads-behind-snapshots")
+
+
+def needs(options):
+    return 2 if options.quick else 15, 4 * options.size + 2 * options.rounds * 10 * options.journal
+
+
 def run(lab):
     lab.say("a fresh pool for snapshots and clones")
     stonefold = Stonefold(lab, "stonefold-snapshots")

@@ -12,6 +12,13 @@ from rows_traffic import cold, prewrite
 PIECE_BYTES = 64 << 10
 
 
+ROWS = ("deduplicated-read", "amplification", "kill", "memory")
+
+
+def needs(options):
+    return 1.5 if options.quick else 10, 6 * options.size
+
+
 def run(lab):
     lab.row("deduplicated-read", lambda: deduplicated_read(lab))
     lab.say("a fresh pool for what is written and for kills")

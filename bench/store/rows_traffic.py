@@ -7,6 +7,14 @@ from arms import Nbdkit, PlainFile, QemuNbd, Stonefold
 from figures import goal, per_second, mib_per_second, row
 
 
+ROWS = ("seqread", "seqwrite", "randwrite", "mixed", "flushed", "cached", "cold-filled", "cold-imported")
+
+
+def needs(options):
+    """Each write job's amount may stay until its pool goes; four disks, then four more, filled and imported."""
+    return 4.5 if options.quick else 45, 8 * options.size + 4 * options.rounds * 10 * options.journal
+
+
 def run(lab):
     """The order matters: sequential reads come before anything has scattered the disks."""
     lab.say("starting the arms and writing each disk full")

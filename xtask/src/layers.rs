@@ -18,7 +18,7 @@ const FLOORS: &[&[&str]] = &[
     &["stonefold-cli"],
     &["stonefold-model", "stonefold-dice"],
     &["stonefold-sim", "stonefold-fuzz", "stonefold-guest"],
-    &["stonefold-quickstart", "stonefold-e2e"],
+    &["stonefold-quickstart", "stonefold-e2e", "stonefold-bench"],
     &["xtask"],
 ];
 

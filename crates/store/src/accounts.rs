@@ -36,6 +36,10 @@ pub(crate) struct Accounts {
     young_from: AtomicU64,
     /// Objects and sections read since the start.
     pub(crate) reads: AtomicU64,
+    /// Bytes of account objects put.
+    pub(crate) put_bytes: AtomicU64,
+    /// Bytes of ledger objects put.
+    pub(crate) ledger_bytes: AtomicU64,
 }
 
 struct Stored {
@@ -68,6 +72,8 @@ impl Accounts {
             generations: Mutex::default(),
             young_from: AtomicU64::new(u64::MAX),
             reads: AtomicU64::new(0),
+            put_bytes: AtomicU64::new(0),
+            ledger_bytes: AtomicU64::new(0),
         }))
     }
 
@@ -160,6 +166,7 @@ impl Accounts {
     /// Puts a shard's new object, which nothing names yet.
     pub(crate) async fn put_shard(&self, shard: &Shard, id: u64) -> Result<()> {
         let object = account::encode(shard, id);
+        self.put_bytes.fetch_add(object.len() as u64, Ordering::Relaxed);
         self.engine.put_new(&object_key(id), object.into()).await.map(|_| ())
     }
 
@@ -239,16 +246,17 @@ fn lost(error: Error) -> Error {
     if error.kind() == Kind::NotFound { error.with_kind(Kind::Corrupt) } else { error }
 }
 
-/// Puts an object of the ledger, unless it is empty.
-pub(crate) async fn put_ledger(engine: &dyn Engine, builder: LedgerBuilder) -> Result<()> {
-    if builder.is_empty() {
-        return Ok(());
-    }
-    let key = ledger_key(builder.id());
-    engine.put_new(&key, builder.finish().into()).await.map(|_| ())
-}
-
 impl Accounts {
+    /// Puts an object of the ledger, unless it is empty.
+    pub(crate) async fn put_ledger(&self, builder: LedgerBuilder) -> Result<()> {
+        if builder.is_empty() {
+            return Ok(());
+        }
+        let (key, object) = (ledger_key(builder.id()), builder.finish());
+        self.ledger_bytes.fetch_add(object.len() as u64, Ordering::Relaxed);
+        self.engine.put_new(&key, object.into()).await.map(|_| ())
+    }
+
     pub(crate) async fn read_changes(&self, at: &LedgerRef) -> Result<Changes> {
         self.read_section(at, |bytes| Changes::decode(bytes, at.id)).await
     }

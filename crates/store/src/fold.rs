@@ -137,7 +137,7 @@ async fn write_ledger(store: &Store, parts: &mut [Part]) -> Result<()> {
             part.deaths_at.push((epoch, builder.deaths(deaths)));
         }
     }
-    crate::accounts::put_ledger(&*store.engine, builder).await
+    store.segments.accounts.put_ledger(builder).await
 }
 
 fn collect(store: &Store, only: Option<&Arc<Disk>>) -> Vec<Part> {

@@ -51,6 +51,8 @@ mod sound;
 mod status;
 mod store;
 mod sweep;
+#[cfg(feature = "synthetic")]
+pub mod synthetic;
 mod time;
 mod tokens;
 mod unreadable;

@@ -12,6 +12,7 @@ use crate::segments::Segments;
 use futures::future::{BoxFuture, try_join_all};
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use stonefold_format::entry::Entry;
 use stonefold_format::frame;
 use stonefold_format::node::{NODE_SHIFT, NODE_WAYS, Node};
@@ -278,6 +279,9 @@ impl Update<'_> {
         if node.is_empty() {
             return Entry::HOLE;
         }
+        let counters = &self.segments.counters;
+        let counter = if level == 0 { &counters.leaves } else { &counters.inner_nodes };
+        counter.fetch_add(1, Ordering::Relaxed);
         let mut encoded = Vec::new();
         frame::encode(&node.encode(), Compression::Lz4, &mut encoded);
         let place = u64::from(level) << 56 | base;

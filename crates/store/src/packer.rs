@@ -133,7 +133,7 @@ impl Packer {
 
     fn put(&self, builder: SegmentBuilder, lengths: Arc<Mutex<Vec<(SegmentId, u64)>>>) -> Arc<Gate> {
         let gate = Arc::new(Gate::default());
-        let (segments, done) = (self.segments.clone(), gate.clone());
+        let (segments, done, kind) = (self.segments.clone(), gate.clone(), self.kind);
         self.segments.env.spawn("segment put", async move {
             let id = builder.id();
             let key = segments::key(id, 0);
@@ -142,6 +142,9 @@ impl Packer {
             segments.counters.puts.fetch_add(1, Ordering::Relaxed);
             lengths.lock().push((id, object.len() as u64));
             segments.counters.put_bytes.fetch_add(object.len() as u64, Ordering::Relaxed);
+            if kind == SegmentKind::Map {
+                segments.counters.map_bytes.fetch_add(object.len() as u64, Ordering::Relaxed);
+            }
             done.open(segments.engine.put_new(&key, object).await.map(|_| ()));
         });
         gate

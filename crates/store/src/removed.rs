@@ -13,7 +13,6 @@
 //! A removed disk's head lies under `gone/` until its map has been walked and everything that is its own is freed; what it
 //! had from the disk that it was cloned from belongs to that one. A walk is cut into steps, each taken over by one swap.
 
-use crate::accounts;
 use crate::disk::{Disk, State};
 use crate::map;
 use crate::pages::Edit;
@@ -212,7 +211,7 @@ async fn settle_snapshots(
         }
     }
     let changes = builder.changes(Changes { freed, ..Changes::default() });
-    accounts::put_ledger(&*store.engine, builder).await?;
+    store.segments.accounts.put_ledger(builder).await?;
     let left = leave(&disk.state.lock(), &gaps, &replaced, if complete { going } else { BTreeSet::new() });
     let draft = |head: &mut Head, _: &State| {
         head.changes.extend_from_slice(&changes);
@@ -253,7 +252,7 @@ async fn merge_deaths(store: &Store, disk: &Arc<Disk>, memory: &mut Memory) -> R
     }
     let mut builder = LedgerBuilder::new(store.segments.next_id().0);
     let merged = builder.deaths(deaths);
-    accounts::put_ledger(&*store.engine, builder).await?;
+    store.segments.accounts.put_ledger(builder).await?;
     let gone: HashSet<LedgerRef> = window.iter().copied().collect();
     let rest = |list: &[LedgerRef]| {
         let rest = list.iter().filter(|at| !gone.contains(at));
@@ -354,7 +353,7 @@ async fn walk_gone(store: &Store, disk: &Arc<Disk>) -> Result<bool> {
     let mut builder = LedgerBuilder::new(store.segments.next_id().0);
     let freed = freed.iter().map(|entry| entry.address).collect();
     let changes = builder.changes(Changes { freed, ..Changes::default() });
-    accounts::put_ledger(&*store.engine, builder).await?;
+    store.segments.accounts.put_ledger(builder).await?;
     let draft = |head: &mut Head, _: &State| {
         head.changes.extend_from_slice(&changes);
         match next {

@@ -12,6 +12,7 @@ use crate::store::Store;
 use bytes::Bytes;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use stonefold_format::account::{Account, Shard, Slot, shard_of};
 use stonefold_format::entry::{SEGMENT_BYTES_MAX, SegmentId};
 use stonefold_format::fingerprint::Fingerprint;
@@ -98,6 +99,7 @@ async fn write_anew(store: &Store, segment: SegmentId, account: &Account) -> Res
     let key = segments::key(segment, account.generation + 1);
     // A form that an earlier pass left over when it was broken off: no account names it.
     store.engine.delete(&key).await?;
+    store.segments.counters.rewritten_bytes.fetch_add(bytes, Ordering::Relaxed);
     store.engine.put_new(&key, built).await?;
     Ok(bytes)
 }

@@ -4,7 +4,6 @@
 //! tell which snapshot holds them. Instead every block that differs is referred to once more, as deduplication does it:
 //! nothing is copied, and the work is what has changed since.
 
-use crate::accounts;
 use crate::disk::{Disk, State};
 use crate::ledger::{self, Tally};
 use crate::map::{self, Run, Update};
@@ -85,7 +84,7 @@ async fn adopt(store: &Store, disk: &Arc<Disk>, target: &Materialised, back: Bac
     let deaths = ledger::settle(back.tally, held, &mut changes);
     let mut builder = LedgerBuilder::new(store.segments.next_id().0);
     let (changes, deaths) = (builder.changes(changes), builder.deaths(deaths));
-    accounts::put_ledger(&*store.engine, builder).await?;
+    store.segments.accounts.put_ledger(builder).await?;
     let (commit, size_bytes) = (back.commit, target.size_bytes);
     let draft = |head: &mut Head, _: &_| {
         (head.commit, head.size_bytes) = (commit, size_bytes);

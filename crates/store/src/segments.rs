@@ -61,8 +61,17 @@ pub(crate) struct Segments {
 pub(crate) struct Counters {
     pub(crate) reads: AtomicU64,
     pub(crate) read_bytes: AtomicU64,
+    /// Of the reads, those of map nodes.
+    pub(crate) node_reads: AtomicU64,
     pub(crate) puts: AtomicU64,
     pub(crate) put_bytes: AtomicU64,
+    /// Of these, in segments of map nodes.
+    pub(crate) map_bytes: AtomicU64,
+    /// Leaves written, and nodes above them.
+    pub(crate) leaves: AtomicU64,
+    pub(crate) inner_nodes: AtomicU64,
+    /// Bytes of segments written anew by reclaim.
+    pub(crate) rewritten_bytes: AtomicU64,
     pub(crate) stale_hints: AtomicU64,
     /// Copies that were damaged and are not any more.
     pub(crate) healed: AtomicU64,
@@ -362,6 +371,7 @@ impl Segments {
         if let Some(node) = self.cached_node(at) {
             return Ok(node);
         }
+        self.counters.node_reads.fetch_add(1, Ordering::Relaxed);
         let (raw, form) = self.read(at.segment(), at.hint.offset(), at.hint.length()).await?;
         let content = match self.content(&raw, at.frame_address(), form).await {
             Ok(content) => content,

@@ -32,8 +32,14 @@ const REP_ACK: u32 = 1;
 const REP_INFO: u32 = 3;
 const REP_ERROR: u32 = 1 << 31;
 const INFO_EXPORT: u16 = 0;
-const CMD_READ: u16 = 0;
-const CMD_DISCONNECT: u16 = 2;
+/// Asks for bytes.
+pub const CMD_READ: u16 = 0;
+/// Brings bytes, which follow the request.
+pub const CMD_WRITE: u16 = 1;
+/// Says good-bye; nothing answers it.
+pub const CMD_DISCONNECT: u16 = 2;
+/// Asks that what was answered be durable.
+pub const CMD_FLUSH: u16 = 3;
 /// No reply to an option is longer in an honest server; a longer one is not worth our memory.
 const OPTION_REPLY_BYTES_MAX: u32 = 64 << 10;
 
@@ -107,16 +113,17 @@ impl<S: Read + Write> Client<S> {
         self.stream
             .read_exact(&mut header)
             .with_context(|| format!("no answer to a read of {length} bytes at {offset}"))?;
-        let (magic, error, cookie) = (be32(&header[0..4]), be32(&header[4..8]), be64(&header[8..16]));
-        ensure!(magic == REPLY_MAGIC && cookie == self.cookie, "the server answered a read out of protocol");
-        ensure!(
-            error == 0,
-            "the server could not read {length} bytes at {offset}: {}",
-            std::io::Error::from_raw_os_error(i32::try_from(error).unwrap_or(i32::MAX))
-        );
+        let answered = reply_to(&header)
+            .with_context(|| format!("the server could not read {length} bytes at {offset}"))?;
+        ensure!(answered == self.cookie, "the server answered a read out of protocol");
         let mut data = vec![0; length as usize];
         self.stream.read_exact(&mut data)?;
         Ok(data)
+    }
+
+    /// The connection itself, behind the handshake, for whoever has more than one request under way.
+    pub fn into_stream(self) -> S {
+        self.stream
     }
 
     /// Says good-bye, so that the server logs no broken connection.
@@ -154,7 +161,23 @@ fn export_size(info: &[u8]) -> Option<u64> {
     (info.len() == 12 && info[..2] == INFO_EXPORT.to_be_bytes()).then(|| be64(&info[2..10]))
 }
 
-fn request(command: u16, cookie: u64, offset: u64, length: u32) -> [u8; 28] {
+/// The cookie of the request that a reply answers.
+///
+/// # Errors
+/// When it is no reply, or says that the request failed.
+pub fn reply_to(header: &[u8; 16]) -> Result<u64> {
+    let (magic, error, cookie) = (be32(&header[0..4]), be32(&header[4..8]), be64(&header[8..16]));
+    ensure!(magic == REPLY_MAGIC, "the server answered out of protocol");
+    ensure!(
+        error == 0,
+        "the server answered: {}",
+        std::io::Error::from_raw_os_error(i32::try_from(error).unwrap_or(i32::MAX))
+    );
+    Ok(cookie)
+}
+
+/// The header of a request.
+pub fn request(command: u16, cookie: u64, offset: u64, length: u32) -> [u8; 28] {
     let mut bytes = [0; 28];
     bytes[0..4].copy_from_slice(&REQUEST_MAGIC.to_be_bytes());
     bytes[6..8].copy_from_slice(&command.to_be_bytes());
