@@ -7,7 +7,6 @@
 //!
 //! *Never*: changes a gap when one of its trees cannot be read. The caller holds reclaim's lock.
 
-use crate::accounts;
 use crate::disk::{Disk, State};
 use crate::map;
 use crate::pages::Edit;
@@ -77,7 +76,7 @@ async fn mend_one(store: &Store, disk: &Arc<Disk>, memory: &mut Memory) -> Resul
     }
     let mut builder = LedgerBuilder::new(store.segments.next_id().0);
     let told = builder.deaths(died.iter().map(|entry| (entry.birth(), entry.address)).collect());
-    accounts::put_ledger(&*store.engine, builder).await?;
+    store.segments.accounts.put_ledger(builder).await?;
     let (edit, open) = {
         let state = disk.state.lock();
         match gap.end.and_then(|id| state.snapshot(id)) {
