@@ -1,6 +1,14 @@
 //! Bugs of the kind that a change of directories invites, for the tests to find; outside of tests only their names are
 //! left.
 
+#[cfg(test)]
+pub(super) use chosen::{is, plant};
+
+#[cfg(not(test))]
+pub(super) const fn is(_bug: &str) -> bool {
+    false
+}
+
 /// Their names, and what is wrong with each.
 #[cfg(test)]
 pub(super) const BUGS: &[(&str, &str)] = &[
@@ -33,12 +41,4 @@ mod chosen {
     pub(in crate::file) fn is(bug: &str) -> bool {
         CHOSEN.get() == Some(bug)
     }
-}
-
-#[cfg(test)]
-pub(super) use chosen::{is, plant};
-
-#[cfg(not(test))]
-pub(super) const fn is(_bug: &str) -> bool {
-    false
 }
