@@ -27,7 +27,9 @@ pub use domain::{Domain, DomainCreate, DomainKey, DomainSet, DomainShred, Domain
 pub use error::{ErrorBody, ErrorKind};
 pub use latency::{Latencies, Latency};
 pub use openapi::document;
-pub use pool::{Checked, Pool, PoolTime, Reclaimed, Work};
+pub use pool::{
+    Checked, Directory, DirectoryChange, DirectoryReplace, DirectoryState, Pool, PoolTime, Reclaimed, Work,
+};
 pub use qos::{QosClass, QosCreate, QosSet};
 pub use server::Server;
 pub use snapshot::{CloneCreate, Diff, DiffRange, Rollback, Snapshot, SnapshotCreate, SnapshotLock};

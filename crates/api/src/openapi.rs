@@ -3,11 +3,11 @@
 #![expect(dead_code, reason = "only their descriptions are used")]
 
 use crate::{
-    Cache, CacheResize, CacheWarm, CacheWarmed, Checked, CloneCreate, Damage, Diff, DiffRange, Disk,
-    DiskCreate, DiskIo, DiskResize, DiskSet, DiskUsage, Domain, DomainCreate, DomainKey, DomainSet,
-    DomainShred, DomainState, ErrorBody, ErrorKind, Latencies, Latency, MasterKeyChange, Pool, PoolTime,
-    QosClass, QosCreate, QosSet, Reclaimed, Rollback, Server, Snapshot, SnapshotCreate, SnapshotLock, Time,
-    Token, TokenCreate, TokenCreated, Work,
+    Cache, CacheResize, CacheWarm, CacheWarmed, Checked, CloneCreate, Damage, Diff, DiffRange, Directory,
+    DirectoryChange, DirectoryReplace, DirectoryState, Disk, DiskCreate, DiskIo, DiskResize, DiskSet,
+    DiskUsage, Domain, DomainCreate, DomainKey, DomainSet, DomainShred, DomainState, ErrorBody, ErrorKind,
+    Latencies, Latency, MasterKeyChange, Pool, PoolTime, QosClass, QosCreate, QosSet, Reclaimed, Rollback,
+    Server, Snapshot, SnapshotCreate, SnapshotLock, Time, Token, TokenCreate, TokenCreated, Work,
 };
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
@@ -35,6 +35,10 @@ pub fn document() -> serde_json::Value {
         pool_check,
         pool_scrub,
         pool_confirm_time,
+        pool_directory_add,
+        pool_directory_drain,
+        pool_directory_replace,
+        pool_directories_cancel,
         cache,
         cache_resize,
         cache_drop,
@@ -84,6 +88,10 @@ pub fn document() -> serde_json::Value {
         Diff,
         DiffRange,
         Damage,
+        Directory,
+        DirectoryChange,
+        DirectoryReplace,
+        DirectoryState,
         Disk,
         DiskCreate,
         DiskIo,
@@ -173,6 +181,22 @@ operation! {
 operation! {
     /// Take the server's clock for right after it jumped; takes an admin
     pool_confirm_time: post, path = "/v1/pool/confirm-time", tag = "pool", responses((status = 200, body = PoolTime), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Begin to use an empty directory, or keep one that is being drained; takes an admin. Answers when that is recorded, with the pool's state; the data is brought there in the background
+    pool_directory_add: post, path = "/v1/pool/directories", tag = "pool", request_body = DirectoryChange, responses((status = 200, body = Pool), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Begin to bring elsewhere what lies in a directory, which then leaves the pool; takes an admin. Answers when that is recorded
+    pool_directory_drain: post, path = "/v1/pool/directories/drain", tag = "pool", request_body = DirectoryChange, responses((status = 200, body = Pool), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Begin to use an empty directory in the place of another, which then leaves the pool; takes an admin. Answers when that is recorded
+    pool_directory_replace: post, path = "/v1/pool/directories/replace", tag = "pool", request_body = DirectoryReplace, responses((status = 200, body = Pool), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Take the change of directories under way back; takes an admin. Answers when that is recorded; what was moved comes home in the background
+    pool_directories_cancel: post, path = "/v1/pool/directories/cancel", tag = "pool", responses((status = 200, body = Pool), (status = "default", body = ErrorBody))
 }
 operation! {
     /// The cache's state
@@ -388,6 +412,10 @@ mod tests {
             paths::POOL_CHECK,
             paths::POOL_SCRUB,
             paths::POOL_CONFIRM_TIME,
+            paths::POOL_DIRECTORIES,
+            paths::POOL_DIRECTORIES_DRAIN,
+            paths::POOL_DIRECTORIES_REPLACE,
+            paths::POOL_DIRECTORIES_CANCEL,
             paths::CACHE,
             paths::CACHE_DROP,
             paths::CACHE_WARM,

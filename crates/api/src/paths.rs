@@ -23,6 +23,14 @@ pub const POOL_CHECK: &str = "/v1/pool/check";
 pub const POOL_SCRUB: &str = "/v1/pool/scrub";
 /// Takes the server's clock for right.
 pub const POOL_CONFIRM_TIME: &str = "/v1/pool/confirm-time";
+/// Begins to use a directory.
+pub const POOL_DIRECTORIES: &str = "/v1/pool/directories";
+/// Begins to bring elsewhere what lies in one.
+pub const POOL_DIRECTORIES_DRAIN: &str = "/v1/pool/directories/drain";
+/// Both at once.
+pub const POOL_DIRECTORIES_REPLACE: &str = "/v1/pool/directories/replace";
+/// Takes the change under way back.
+pub const POOL_DIRECTORIES_CANCEL: &str = "/v1/pool/directories/cancel";
 /// The cache: state, size.
 pub const CACHE: &str = "/v1/cache";
 /// Empties the cache.

@@ -13,6 +13,16 @@ pub struct Pool {
     /// Directories of the pool that are not used, because they failed or are not there: what is kept has fewer copies.
     #[serde(default)]
     pub missing: Vec<String>,
+    /// Its directories, where it has any.
+    #[serde(default)]
+    pub directories: Vec<Directory>,
+    /// Why a change of directories under way does not get on; absent where it does, and without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directories_wait: Option<String>,
+    /// The URL that names all of its directories, for the next start; absent where it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(examples("file:///disk1/pool?also=/disk2/pool&copies=2"))]
+    pub url: Option<String>,
     /// Whether writes are refused because there is too little room left.
     #[serde(default)]
     pub full: bool,
@@ -70,6 +80,62 @@ pub struct Pool {
     pub work: Vec<Work>,
     /// What locks are judged by.
     pub time: PoolTime,
+}
+
+/// A directory of the pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Directory {
+    /// Where it is, on the machine that serves the pool.
+    #[schema(examples("/disk1/pool"))]
+    pub dir: String,
+    /// What it is to the pool.
+    pub state: DirectoryState,
+    /// Bytes that the pool occupies in it.
+    pub used_bytes: u64,
+    /// Bytes free on its file system, which other directories may share.
+    pub free_bytes: u64,
+    /// Bytes that its file system has in all.
+    pub total_bytes: u64,
+    /// Its file system, and what that lies on; empty where that is not known.
+    #[schema(examples("ext4 on /dev/sdb1"))]
+    pub medium: String,
+    /// Whether the pool can take no more than this one leaves room for, although others have more.
+    pub bounds: bool,
+}
+
+/// What a directory is to the pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum DirectoryState {
+    /// It holds what it shall.
+    Ok,
+    /// What shall lie on it is being brought there.
+    Filling,
+    /// What lies on it is being brought elsewhere; then it leaves.
+    Draining,
+    /// It belongs to the pool and is not there.
+    Missing,
+    /// It belongs to the pool, has failed, and is not used.
+    Damaged,
+    /// It has left, and is being emptied.
+    Emptying,
+}
+
+/// Which directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DirectoryChange {
+    /// An absolute path on the machine that serves the pool.
+    #[schema(examples("/disk2/pool"))]
+    pub dir: String,
+}
+
+/// Which directory takes the place of which.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DirectoryReplace {
+    /// A directory of the pool.
+    pub old: String,
+    /// An empty one.
+    pub new: String,
 }
 
 /// The time that locks are judged by.

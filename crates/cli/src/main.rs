@@ -8,6 +8,7 @@
 mod cache;
 mod clone;
 mod context;
+mod directories;
 mod disk;
 mod domain;
 mod failure;

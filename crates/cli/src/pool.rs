@@ -1,6 +1,7 @@
 //! `stonefold pool …`.
 
 use crate::context::Context;
+use crate::directories::{self, Add, Drain, Replace, Waiting};
 use crate::failure::Failure;
 use crate::keys::KeyFlags;
 use crate::offline::Offline;
@@ -28,6 +29,23 @@ pub(crate) enum Pool {
     /// The server does this by itself, a minute or two after; segments that are only a little dead are left until
     /// more is. This does it now and more thoroughly. Clients go on meanwhile.
     Reclaim,
+    /// Use another directory from now on; takes an admin
+    ///
+    /// What is written goes there at once, and what shall lie there is brought there while clients go on. Interrupting the
+    /// command stops nothing. Taken back by draining it.
+    Add(Add),
+    /// Bring everything elsewhere that lies in a directory; then it leaves the pool, and is empty; takes an admin
+    ///
+    /// Refused when the other directories have no room for it. Clients go on meanwhile. Interrupting the command stops
+    /// nothing; it is taken back by --cancel, or by adding the directory again. A directory that is damaged or missing is
+    /// forgotten once the others have every copy.
+    Drain(Drain),
+    /// Use a directory in the place of another, which leaves the pool; takes an admin
+    ///
+    /// The old one is read as long as it answers, else other copies are.
+    Replace(Replace),
+    /// Take back the change of directories under way: what was brought elsewhere comes home; takes an admin
+    Cancel(Waiting),
     /// Take the server's clock for right, after you have looked at it; takes an admin
     ///
     /// Locks are judged by a time of the pool's own. When the clock is ahead of it by more than can be explained, that time stands
@@ -52,6 +70,10 @@ impl Pool {
             Pool::Check(place) => place.with(context, |context| check(context, false)),
             Pool::Scrub(place) => place.with(context, |context| check(context, true)),
             Pool::Reclaim => reclaim(context),
+            Pool::Add(add) => add.run(context),
+            Pool::Drain(drain) => drain.run(context),
+            Pool::Replace(replace) => replace.run(context),
+            Pool::Cancel(waiting) => waiting.cancel(context),
             Pool::ConfirmTime => confirm_time(context),
         }
     }
@@ -78,6 +100,7 @@ fn status(context: &Context) -> Result<(), Failure> {
         facts([
             ("pool", pool.engine.clone()),
             ("state", state(&pool)),
+            ("directories", directories::lines(&pool)),
             ("raw", Size(pool.raw_bytes).to_string()),
             (
                 "usable",

@@ -7,39 +7,50 @@
 //! whoever opens a pool by URL.
 //!
 //! A pool has *members*, one per directory ([`member`]: files, and nothing of each other). [`members`] says who counts,
-//! [`placement`] what lies where, [`copies`] and [`replica`] write everywhere at once, [`heal`] makes copies agree,
-//! [`opening`] decides who may be believed. One directory is a pool of one member.
+//! [`placement`] and [`view`] what lies where, [`copies`] and [`replica`] write everywhere at once, [`settle`] and [`heal`] make
+//! copies agree, [`finding`] looks for them and [`opening`] decides who may be believed. One directory is a pool of one member. [`change`] lets directories come
+//! and go on command, [`moving`] brings objects to where they shall lie then, [`leaving`] empties what has left.
 
+mod change;
 mod copies;
 mod durable;
+mod finding;
 mod handles;
 mod header;
 mod heal;
 mod journal;
 mod layout;
+mod leaving;
 mod list;
 mod lock;
 mod member;
 mod members;
+mod moving;
 mod object;
 mod opening;
 mod options;
 mod placement;
+mod planted;
 mod private;
 mod refill;
 mod replay;
 mod replica;
+mod room;
 mod roster;
+mod settle;
 mod spares;
 #[cfg(test)]
 mod tests;
+mod view;
 
 pub use options::{Direct, Options};
 
+use crate::directories::{Directories, Directory, Moving, Step};
 use crate::{Engine, Journal, JournalId, JournalReader, Key, Listed, Repaired, Room, Sound, Version, uring};
 use async_trait::async_trait;
 use bytes::Bytes;
 use members::Members;
+use std::path::Path;
 use std::sync::Arc;
 use stonefold_env::Env;
 use stonefold_types::Result;
@@ -67,7 +78,7 @@ impl FileEngine {
 impl Engine for FileEngine {
     fn describe(&self) -> String {
         let view = self.members.view();
-        let dirs: Vec<_> = view.roster.members.iter().map(|entry| entry.dir.display().to_string()).collect();
+        let dirs: Vec<_> = view.entries().map(|(_, entry)| entry.dir.display().to_string()).collect();
         let copies = if dirs.len() > 1 { format!(", copies={}", view.copies()) } else { String::new() };
         let dropped: Vec<_> = self.missing().iter().map(|dir| format!("'{dir}'")).collect();
         let degraded = match dropped.is_empty() {
@@ -82,6 +93,10 @@ impl Engine for FileEngine {
 
     fn missing(&self) -> Vec<String> {
         self.members.view().roster.dropped().map(|entry| entry.dir.display().to_string()).collect()
+    }
+
+    fn directories(&self) -> Option<&dyn Directories> {
+        Some(self)
     }
 
     async fn put_new(&self, key: &Key, bytes: Bytes) -> Result<Version> {
@@ -141,5 +156,46 @@ impl Engine for FileEngine {
     async fn journal_remove(&self, id: JournalId) -> Result<()> {
         let members = self.members.clone();
         self.members.detached("journal", async move { journal::remove(&members, id).await }).await
+    }
+}
+
+#[async_trait]
+impl Directories for FileEngine {
+    async fn states(&self) -> Result<Vec<Directory>> {
+        self.members.directories().await
+    }
+
+    fn url(&self) -> String {
+        self.members.url()
+    }
+
+    fn moving(&self) -> Option<Moving> {
+        let changing = self.members.view().is_changing();
+        changing.then(|| self.members.moving.lock().clone().unwrap_or_default())
+    }
+
+    async fn add(&self, dir: &Path) -> Result<()> {
+        let (members, dir) = (self.members.clone(), dir.to_path_buf());
+        self.members.detached("add directory", async move { members.add_directory(&dir).await }).await
+    }
+
+    async fn drain(&self, dir: &Path) -> Result<()> {
+        let (members, dir) = (self.members.clone(), dir.to_path_buf());
+        self.members.detached("drain directory", async move { members.drain_directory(&dir).await }).await
+    }
+
+    async fn replace(&self, old: &Path, new: &Path) -> Result<()> {
+        let (members, old, new) = (self.members.clone(), old.to_path_buf(), new.to_path_buf());
+        let replaced = async move { members.replace_directory(&old, &new).await };
+        self.members.detached("replace directory", replaced).await
+    }
+
+    async fn cancel(&self) -> Result<()> {
+        let members = self.members.clone();
+        self.members.detached("cancel change", async move { members.cancel_change().await }).await
+    }
+
+    async fn step(&self) -> Result<Step> {
+        self.members.step().await
     }
 }

@@ -7,12 +7,14 @@
 
 mod chunks;
 pub mod conformance;
+mod directories;
 mod file;
 mod io;
 mod key;
 mod memory;
 pub mod wrap;
 
+pub use directories::{Directories, Directory, DirectoryState, Moving, Step};
 pub use file::{Direct, FileEngine, Options as FileOptions};
 pub use io::uring;
 pub use key::Key;
@@ -110,6 +112,11 @@ pub trait Engine: Send + Sync + 'static {
     /// than was asked for. Empty where all is well, and where the engine has no parts.
     fn missing(&self) -> Vec<String> {
         Vec::new()
+    }
+
+    /// The place's directories, where it has any that come and go.
+    fn directories(&self) -> Option<&dyn Directories> {
+        None
     }
 
     /// Puts an object that must not exist. `NoSpace` leaves nothing behind.

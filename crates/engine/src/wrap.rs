@@ -17,7 +17,9 @@ pub use fault::{Decision, FaultEngine, Faults, Outcome};
 pub use throttle::{Limits, Throttle, ThrottleEngine};
 pub use trace::{Count, Trace, TraceEngine};
 
-use crate::{Engine, Journal, JournalId, JournalReader, Key, Listed, Repaired, Room, Sound, Version};
+use crate::{
+    Directories, Engine, Journal, JournalId, JournalReader, Key, Listed, Repaired, Room, Sound, Version,
+};
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::fmt;
@@ -252,6 +254,10 @@ impl<H: Hook> Engine for Wrapped<H> {
 
     fn missing(&self) -> Vec<String> {
         self.inner.missing()
+    }
+
+    fn directories(&self) -> Option<&dyn Directories> {
+        self.inner.directories()
     }
 
     async fn put_new(&self, key: &Key, bytes: Bytes) -> Result<Version> {

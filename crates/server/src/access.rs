@@ -105,7 +105,9 @@ fn needed(method: &Method, path: &str) -> Role {
     let keys =
         path == paths::MASTER_KEY || path.starts_with(paths::DOMAINS) && !matches!(*method, Method::PATCH);
     match *method {
-        _ if tokens || path == paths::POOL_CONFIRM_TIME => Role::Admin,
+        _ if tokens || path == paths::POOL_CONFIRM_TIME || path.starts_with(paths::POOL_DIRECTORIES) => {
+            Role::Admin
+        }
         Method::GET | Method::HEAD | Method::OPTIONS => Role::Viewer,
         _ if keys => Role::Admin,
         _ => Role::Operator,
@@ -123,6 +125,8 @@ mod tests {
             (Method::HEAD, paths::METRICS, Role::Viewer),
             (Method::POST, paths::DISKS, Role::Operator),
             (Method::POST, paths::POOL_CONFIRM_TIME, Role::Admin),
+            (Method::POST, paths::POOL_DIRECTORIES, Role::Admin),
+            (Method::POST, paths::POOL_DIRECTORIES_DRAIN, Role::Admin),
             (Method::DELETE, "/v1/disks/web", Role::Operator),
             (Method::PATCH, paths::CACHE, Role::Operator),
             (Method::GET, paths::DOMAINS, Role::Viewer),

@@ -2,8 +2,8 @@
 
 use crate::doors::{Door, export_uri};
 use stonefold_api::{
-    Cache, Checked, Damage, Disk, DiskIo, DiskUsage, DomainState, Latencies, Latency, Pool, PoolTime,
-    Reclaimed, Snapshot, Time, Work,
+    Cache, Checked, Damage, Directory, DirectoryState, Disk, DiskIo, DiskUsage, DomainState, Latencies,
+    Latency, Pool, PoolTime, Reclaimed, Snapshot, Time, Work,
 };
 use stonefold_store::{DamagedDisk, DiskInfo, PoolStatus, SnapshotInfo, Usage};
 use stonefold_types::{BLOCK_BYTES, DiskSettings, ExportName};
@@ -123,6 +123,9 @@ pub(crate) fn pool(status: &PoolStatus) -> Pool {
     Pool {
         engine: status.engine.clone(),
         missing: status.missing.clone(),
+        directories: status.directories.iter().map(directory).collect(),
+        directories_wait: status.directories_wait.clone(),
+        url: status.url.clone(),
         full: status.full,
         damaged: status.damaged.iter().map(damage).collect(),
         disks: status.disks as u64,
@@ -148,6 +151,25 @@ pub(crate) fn pool(status: &PoolStatus) -> Pool {
         dead_bytes: status.dead_bytes,
         work: status.work.iter().map(work).collect(),
         time: time(&status.time),
+    }
+}
+
+fn directory(one: &stonefold_store::Directory) -> Directory {
+    Directory {
+        dir: one.dir.display().to_string(),
+        state: match one.state {
+            stonefold_store::DirectoryState::Sound => DirectoryState::Ok,
+            stonefold_store::DirectoryState::Filling => DirectoryState::Filling,
+            stonefold_store::DirectoryState::Draining => DirectoryState::Draining,
+            stonefold_store::DirectoryState::Missing => DirectoryState::Missing,
+            stonefold_store::DirectoryState::Damaged => DirectoryState::Damaged,
+            stonefold_store::DirectoryState::Emptying => DirectoryState::Emptying,
+        },
+        used_bytes: one.used_bytes,
+        free_bytes: one.free_bytes,
+        total_bytes: one.total_bytes,
+        medium: one.medium.clone(),
+        bounds: one.bounds,
     }
 }
 

@@ -11,7 +11,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 use std::fmt;
 use stonefold_nbd::{COMMANDS, Counts};
-use stonefold_store::{DiskInfo, PoolStatus};
+use stonefold_store::{Directory, DirectoryState, DiskInfo, PoolStatus};
 use stonefold_types::{Error, Kind, Result};
 
 /// What the text is, as Prometheus negotiates it.
@@ -80,8 +80,30 @@ fn of_pool(pool: PoolStatus) -> Vec<Metric> {
         gauge("cache_bytes", "Bytes in the cache", pool.cache_bytes),
         gauge("cache_max_bytes", "Bytes that the cache may grow to", pool.cache_bytes_max),
     ];
+    metrics.extend(of_directories(&pool.directories));
     metrics.extend(pool.counters.into_iter().map(|(name, help, value)| counter(name, help, value)));
     metrics
+}
+
+fn of_directories(directories: &[Directory]) -> Vec<Metric> {
+    let metric = |name, help, value: fn(&Directory) -> u64| {
+        let values = directories.iter().map(|one| (vec![("dir", one.dir.display().to_string())], value(one)));
+        Metric { name, help, kind: MetricType::Gauge, values: values.collect() }
+    };
+    let changing = |one: &Directory| match one.state {
+        DirectoryState::Sound => 0,
+        DirectoryState::Filling | DirectoryState::Draining | DirectoryState::Emptying => 1,
+        DirectoryState::Missing | DirectoryState::Damaged => 2,
+    };
+    vec![
+        metric("directory_used_bytes", "Bytes that the pool occupies in the directory", |one| one.used_bytes),
+        metric("directory_free_bytes", "Bytes free on the directory's file system", |one| one.free_bytes),
+        metric(
+            "directory_state",
+            "0: it holds what it shall; 1: it is being filled, drained or emptied; 2: it is missing or damaged",
+            changing,
+        ),
+    ]
 }
 
 fn of_disks(disks: &[DiskInfo]) -> Vec<Metric> {

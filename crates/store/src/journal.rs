@@ -92,6 +92,8 @@ struct Queue {
     newest: Arc<Gate>,
     /// Of chunks not yet trimmed: sequence number, and the lsn after their last record. Oldest first.
     written: VecDeque<(u64, u64)>,
+    /// Chunks below this number may be forgotten.
+    trim_below: u64,
 }
 
 struct Chunk {
@@ -128,6 +130,7 @@ impl Journal {
             failed: None,
             newest: Arc::default(),
             written: VecDeque::new(),
+            trim_below: 0,
         };
         let journal = Arc::new(Journal {
             env: env.clone(),
@@ -239,15 +242,14 @@ impl Journal {
     pub(crate) async fn trim(&self, lsn: u64) -> Result<()> {
         let below = {
             let mut queue = self.queue.lock();
-            while queue.written.front().is_some_and(|(_, end)| *end <= lsn) {
+            while let Some((seq, _)) = queue.written.front().copied().filter(|(_, end)| *end <= lsn) {
                 queue.written.pop_front();
+                queue.trim_below = seq + 1;
             }
-            queue.written.front().map(|(seq, _)| *seq)
+            queue.trim_below
         };
-        match below {
-            Some(seq) => self.engine.trim(seq).await,
-            None => Ok(()),
-        }
+        // Also when it was told so before: chunks may lie elsewhere since.
+        if below > 0 { self.engine.trim(below).await } else { Ok(()) }
     }
 
     /// Ends the tasks. What was not handed over by now never will be.

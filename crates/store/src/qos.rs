@@ -43,7 +43,7 @@ pub(crate) struct Qos {
     classes: Mutex<QosClasses>,
     /// Held while classes change, and while a disk is put into one, so that no class goes that a disk is about to have.
     pub(crate) changing: tokio::sync::Mutex<()>,
-    paces: [Mutex<Pace>; 2],
+    paces: [Mutex<Pace>; 3],
     /// How many wait for a round of the fold to end.
     hurried: AtomicUsize,
     closing: AtomicBool,
@@ -134,7 +134,7 @@ impl Qos {
 
     fn adopt(&self, classes: QosClasses) {
         let now = self.gates.env.monotonic();
-        for of in [Background::Fold, Background::Reclaim] {
+        for of in [Background::Fold, Background::Reclaim, Background::Moving] {
             let class = classes.get(of.name()).expect("the document has it");
             self.paces[of as usize].lock().set(class.figures, now);
         }

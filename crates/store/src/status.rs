@@ -9,6 +9,7 @@ use crate::store::Store;
 use crate::time::TimeStatus;
 use crate::usage::Usage;
 use std::sync::atomic::{AtomicU64, Ordering};
+use stonefold_engine::Directory;
 use stonefold_env::WallNanos;
 use stonefold_types::{BLOCK_BYTES, DiskSettings, Error, Name, Result, SnapshotName};
 
@@ -93,6 +94,12 @@ pub struct PoolStatus {
     pub engine: String,
     /// Parts of the place that are not used although they belong to it: what is kept has fewer copies.
     pub missing: Vec<String>,
+    /// The place's directories, where it has any.
+    pub directories: Vec<Directory>,
+    /// Why a change of directories under way does not get on.
+    pub directories_wait: Option<String>,
+    /// The URL that names all of the place; `None` where there is nothing that it could lack.
+    pub url: Option<String>,
     /// Whether writes are refused because there is too little room left.
     pub full: bool,
     /// Disks whose heads cannot be read: nobody can use them, and nothing is given back.
@@ -178,12 +185,26 @@ impl Store {
     pub async fn status(&self) -> Result<PoolStatus> {
         self.check_open()?;
         let room = self.engine.room().await?;
+        let (places, mut work) = (self.engine.directories(), self.work.lock().clone());
+        let directories = match places {
+            Some(places) => places.states().await?,
+            None => Vec::new(),
+        };
+        let moving = places.and_then(|places| places.moving());
+        work.extend(moving.iter().map(|moving| Work {
+            what: crate::directories::WORK,
+            done_bytes: moving.done_bytes,
+            total_bytes: moving.total_bytes,
+        }));
         let disks = self.disks();
         let accounts = self.segments.accounts.document();
         let (cache_bytes, cache_bytes_max) = self.segments.cache_bytes();
         Ok(PoolStatus {
             engine: self.engine.describe(),
             missing: self.engine.missing(),
+            directories,
+            directories_wait: moving.and_then(|moving| moving.waits),
+            url: places.map(|places| places.url()),
             full: self.budget.is_refusing(),
             damaged: self.damaged_disks(),
             disks: disks.len(),
@@ -206,7 +227,7 @@ impl Store {
             live_bytes: accounts.live_blocks * BLOCK_BYTES as u64,
             dead_bytes: (accounts.present_blocks - accounts.live_blocks) * BLOCK_BYTES as u64,
             time: self.time(),
-            work: self.work.lock().clone(),
+            work,
             counters: self.read_counters(),
         })
     }
@@ -270,6 +291,11 @@ impl Store {
                 "reclaim_held_back_milliseconds",
                 "For how long reclaim was held back by QoS",
                 self.qos.held_back(Background::Reclaim).as_millis() as u64,
+            ),
+            (
+                "moving_held_back_milliseconds",
+                "For how long moving data between directories was held back by QoS",
+                self.qos.held_back(Background::Moving).as_millis() as u64,
             ),
             ("dedupe_sought_blocks", "Blocks folded, zeros included", get(&self.dedupe.sought_blocks)),
             ("dedupe_found_blocks", "Blocks that were stored already", get(&self.dedupe.found_blocks)),

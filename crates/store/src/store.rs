@@ -97,8 +97,11 @@ pub struct Store {
     pub(crate) folding: tokio::sync::Mutex<()>,
     /// Held by a pass of reclaim.
     pub(crate) reclaiming: tokio::sync::Mutex<reclaim::Memory>,
+    /// Held by a step of bringing objects to other directories.
+    pub(crate) moving: tokio::sync::Mutex<()>,
     /// Long work under way.
     pub(crate) work: Mutex<Vec<Work>>,
+    pub(crate) moving_wake: Notify,
     fold_wake: Notify,
     reclaim_wake: Notify,
     /// Some disks must not touch what was promised to others.
@@ -128,6 +131,9 @@ impl Store {
         let store = recovery::open(env, engine, options).await?;
         store.env.spawn("fold", store.clone().fold_rounds());
         store.env.spawn("reclaim", store.clone().reclaim_passes());
+        if store.engine.directories().is_some() {
+            store.env.spawn("directories", store.clone().move_objects());
+        }
         store.env.spawn("trusted time", time::keep(store.env.clone(), Arc::downgrade(&store)));
         let dedupe = store.dedupe.clone();
         store.env.spawn("dedupe index", async move {
@@ -174,7 +180,9 @@ impl Store {
             damage,
             folding: tokio::sync::Mutex::default(),
             reclaiming: tokio::sync::Mutex::default(),
+            moving: tokio::sync::Mutex::default(),
             work: Mutex::default(),
+            moving_wake: Notify::new(),
             fold_wake: Notify::new(),
             reclaim_wake: Notify::new(),
             refuses_some: AtomicBool::new(false),
@@ -196,6 +204,7 @@ impl Store {
         self.qos.close();
         // A pass that is under way ends first, so that nothing touches the pool after this returns.
         let _no_pass = self.reclaiming.lock().await;
+        let _no_step = self.moving.lock().await;
         self.segments.written().await;
         let folded = self.fold(None).await;
         // Whatever the fold could not do, what was acknowledged is made as durable as it can be.
@@ -203,6 +212,7 @@ impl Store {
         self.journal.close();
         self.fold_wake.notify_one();
         self.reclaim_wake.notify_one();
+        self.moving_wake.notify_one();
         folded?;
         flushed?;
         self.remove_empty_journal().await
@@ -224,12 +234,13 @@ impl Store {
         let flushed = if planted::is("left-unsynced") { Ok(()) } else { self.flush().await };
         let given_up = async {
             self.segments.written().await;
-            (self.reclaiming.lock().await, self.folding.lock().await)
+            (self.reclaiming.lock().await, self.folding.lock().await, self.moving.lock().await)
         };
         let quiet = futures::future::select(Box::pin(given_up), self.env.sleep(GIVE_UP_MAX)).await;
         self.journal.close();
         self.fold_wake.notify_one();
         self.reclaim_wake.notify_one();
+        self.moving_wake.notify_one();
         flushed?;
         match quiet {
             futures::future::Either::Left(_) => self.remove_empty_journal().await,

@@ -6,10 +6,11 @@ mod unix;
 pub use access::Access;
 
 use crate::{
-    Cache, CacheResize, CacheWarm, CacheWarmed, Checked, CloneCreate, Diff, Disk, DiskCreate, DiskResize,
-    DiskSet, DiskUsage, Domain, DomainCreate, DomainKey, DomainSet, DomainShred, ErrorBody, MasterKeyChange,
-    Pool, PoolTime, QosClass, QosCreate, QosSet, Reclaimed, Rollback, Server, Snapshot, SnapshotCreate,
-    SnapshotLock, Token, TokenCreate, TokenCreated, paths,
+    Cache, CacheResize, CacheWarm, CacheWarmed, Checked, CloneCreate, Diff, DirectoryChange,
+    DirectoryReplace, Disk, DiskCreate, DiskResize, DiskSet, DiskUsage, Domain, DomainCreate, DomainKey,
+    DomainSet, DomainShred, ErrorBody, MasterKeyChange, Pool, PoolTime, QosClass, QosCreate, QosSet,
+    Reclaimed, Rollback, Server, Snapshot, SnapshotCreate, SnapshotLock, Token, TokenCreate, TokenCreated,
+    paths,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -110,6 +111,27 @@ impl Client {
     /// Takes the server's clock for right.
     pub fn confirm_time(&self) -> Result<PoolTime> {
         self.command(paths::POOL_CONFIRM_TIME)
+    }
+
+    /// Begins to use a directory.
+    pub fn add_directory(&self, dir: &str) -> Result<Pool> {
+        self.post(paths::POOL_DIRECTORIES, &DirectoryChange { dir: dir.to_owned() })
+    }
+
+    /// Begins to bring elsewhere what lies in a directory.
+    pub fn drain_directory(&self, dir: &str) -> Result<Pool> {
+        self.post(paths::POOL_DIRECTORIES_DRAIN, &DirectoryChange { dir: dir.to_owned() })
+    }
+
+    /// Begins to use a directory in the place of another.
+    pub fn replace_directory(&self, old: &str, new: &str) -> Result<Pool> {
+        let change = DirectoryReplace { old: old.to_owned(), new: new.to_owned() };
+        self.post(paths::POOL_DIRECTORIES_REPLACE, &change)
+    }
+
+    /// Takes the change of directories under way back.
+    pub fn cancel_directories(&self) -> Result<Pool> {
+        self.command(paths::POOL_DIRECTORIES_CANCEL)
     }
 
     /// The OpenAPI document.

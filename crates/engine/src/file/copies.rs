@@ -2,16 +2,21 @@
 //!
 //! A put writes its file on every target first and names it only then; so a full or failing member shows before
 //! anything has changed. A crash between the names leaves the new version here and the old one there: the newest
-//! wins, and whoever looks next makes it so everywhere before he shows it ([`super::heal`]).
+//! wins, and whoever looks next makes it so everywhere before he shows it ([`super::settle`]).
 //!
 //! A target that fails is dropped, and whichever member takes its place gets the copy instead.
+//!
+//! While directories are added, drained or replaced an object may lie on its targets by the rule to come or by the one
+//! from before ([`super::view`]). What is put goes by the rule to come, and what lies elsewhere under its key is gone
+//! before the put is acknowledged: so nothing older can ever be taken for it.
 
 use super::header::{Header, SUMMED_BYTES_MAX};
 use super::member::Member;
-use super::members::{Members, View};
+use super::members::Members;
 use super::object::not_found;
 use super::placement::Targets;
-use crate::{Key, Listed, Room, Version};
+use super::view::View;
+use crate::{Key, Listed, Version};
 use bytes::Bytes;
 use futures::future::join_all;
 use std::collections::BTreeMap;
@@ -28,11 +33,17 @@ impl Members {
         expected: Option<&Version>,
     ) -> Result<Version> {
         let _held = self.lock_key(key).await;
-        let found = self.settle(key).await?.map(|settled| settled.header);
+        let settled_in = self.view();
+        let settled = self.settle(key).await?;
+        let placed = settled.as_ref().is_none_or(|settled| settled.placed.is_ok());
+        let found = settled.map(|settled| settled.header);
         let count = check_expected(key, found.as_ref(), expected)? + 1;
         let header = Header::of(&bytes, count, self.env.random());
         let mut named = Vec::new();
-        let put = self.put_on_targets(key, &header, &bytes, expected.is_some(), &mut named).await;
+        let mut put = self.put_on_targets(key, &header, &bytes, expected.is_some(), &mut named).await;
+        if put.is_ok() && !(placed && Arc::ptr_eq(&settled_in, &self.view())) {
+            put = self.remove_elsewhere(key).await;
+        }
         let changed = expected.is_some() && !named.is_empty();
         if put.is_err() && expected.is_none() {
             // A put that fails for want of room leaves nothing behind.
@@ -46,6 +57,16 @@ impl Members {
             Err(error) if error.kind() == Kind::NoSpace && changed => Err(error.with_kind(Kind::Io)),
             Err(error) => Err(error),
         }
+    }
+
+    /// Removes what lies under a key where nothing of it shall lie any more, since a change began beside its put.
+    async fn remove_elsewhere(self: &Arc<Self>, key: &Key) -> Result<()> {
+        let view = self.view();
+        let targets = view.targets(key);
+        let seats: Vec<usize> =
+            view.current().map(|(seat, _)| seat).filter(|seat| !targets.contains(*seat)).collect();
+        let deletes = join_all(seats.iter().map(|seat| view.member(*seat).delete(key))).await;
+        self.spare_failing(&seats, deletes).await.map(drop)
     }
 
     /// Until every target has it; which ones these are changes when a member is dropped.
@@ -121,15 +142,60 @@ impl Members {
     /// Part of an object, from whichever copy is least busy, or else from another.
     pub(super) async fn get_range(self: &Arc<Self>, key: &Key, offset: u64, len: usize) -> Result<Bytes> {
         let view = self.view();
-        let targets = view.targets(key);
+        let targets = match view.is_changing() && self.unmoved.read().contains(&self.hash(key)) {
+            true => view.old_targets(key),
+            false => view.targets(key),
+        };
+        match self.get_range_of(&view, &targets, key, offset, len).await {
+            Err(error) if error.kind() == Kind::NotFound => {
+                self.get_range_anywhere(&view, key, error, offset, len).await
+            }
+            done => done,
+        }
+    }
+
+    async fn get_range_of(
+        self: &Arc<Self>,
+        view: &View,
+        targets: &Targets,
+        key: &Key,
+        offset: u64,
+        len: usize,
+    ) -> Result<Bytes> {
         if targets.len() == 1 {
             return view.member(targets.first()).get_range(key, offset, len).await;
         }
-        let seat = self.least_busy(&view, &targets);
-        match read_from(&view, &targets, seat, key, offset, len).await {
-            Err(failed) => self.get_range_elsewhere(&view, &targets, failed, key, offset, len).await,
+        let seat = self.least_busy(view, targets);
+        match read_from(view, targets, seat, key, offset, len).await {
+            Err(failed) => self.get_range_elsewhere(view, targets, failed, key, offset, len).await,
             Ok(bytes) => Ok(bytes),
         }
+    }
+
+    /// What was not found where it was looked for, while nothing under its key changes or moves.
+    async fn get_range_anywhere(
+        self: &Arc<Self>,
+        before: &Arc<View>,
+        key: &Key,
+        absent: Error,
+        offset: u64,
+        len: usize,
+    ) -> Result<Bytes> {
+        if !before.is_changing() && Arc::ptr_eq(before, &self.view()) {
+            return Err(absent);
+        }
+        let _held = self.lock_key(key).await;
+        let view = self.view();
+        let targets = view.targets(key);
+        let mut error = absent;
+        for seat in targets.iter().chain(view.former(key, &targets)) {
+            match view.member(seat).get_range(key, offset, len).await {
+                Err(other) if other.kind() != Kind::NotFound => error = other,
+                Err(_) => {}
+                done => return done,
+            }
+        }
+        Err(error)
     }
 
     fn least_busy(&self, view: &View, targets: &Targets) -> usize {
@@ -180,9 +246,10 @@ impl Members {
 
     /// One page of a listing, of all members together.
     pub(super) async fn list(&self, prefix: &str, after: Option<&Key>, limit: usize) -> Result<Vec<Listed>> {
+        let listing = self.listing.read().await;
         let view = self.view();
         let pages = join_all(view.current().map(|(_, member)| member.list(prefix, after, limit))).await;
-        let mut failed = view.roster.dropped().count();
+        let mut failed = view.roster.lacking();
         let mut listed: BTreeMap<Key, u64> = BTreeMap::new();
         for page in pages {
             match page {
@@ -200,27 +267,10 @@ impl Members {
                 }
             }
         }
+        drop(listing);
         // What was seen may have been named a moment ago: wait until it is durable, everywhere.
         drop(self.settling.write().await);
         Ok(listed.into_iter().take(limit).map(|(key, bytes)| Listed { key, bytes }).collect())
-    }
-
-    /// Room for objects, each counted once however many copies it has. Objects spread evenly, so the member with
-    /// the least room says how much is left; members that share a file system share its room.
-    pub(super) async fn room(&self) -> Result<Room> {
-        let view = self.view();
-        let rooms = futures::future::try_join_all(view.current().map(|(_, member)| member.room())).await?;
-        let (count, copies) = (rooms.len() as u64, view.copies_now() as u64);
-        let sharing = |device: u64| rooms.iter().filter(|(other, _)| *other == device).count() as u64;
-        let total: u64 = rooms.iter().map(|(device, room)| room.total_bytes / sharing(*device)).sum();
-        let least = rooms.iter().map(|(device, room)| room.free_bytes / sharing(*device)).min();
-        let used: u64 = rooms.iter().map(|(_, room)| room.used_bytes).sum();
-        Ok(Room {
-            raw_bytes: total,
-            total_bytes: total / copies,
-            free_bytes: least.unwrap_or(0).saturating_mul(count) / copies,
-            used_bytes: used / copies,
-        })
     }
 }
 

@@ -15,10 +15,11 @@
 //! have it all.
 
 use super::member::{Member, file_error};
-use super::members::{Members, View};
+use super::members::Members;
 use super::private;
 use super::replica::{JournalFile, recycle};
 use super::spares::Spares;
+use super::view::View;
 use crate::chunks;
 use crate::{Journal, JournalId};
 use async_trait::async_trait;
@@ -31,7 +32,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use stonefold_types::{Error, Kind, Result};
 
 /// The writing end.
-struct FileJournal {
+pub(super) struct FileJournal {
     members: Arc<Members>,
     id: JournalId,
     tail: tokio::sync::Mutex<Tail>,
@@ -66,13 +67,17 @@ pub(super) async fn create(members: Arc<Members>, id: JournalId) -> Result<Arc<d
         }
         Spares::prepare_ahead(member);
     }
-    Ok(Arc::new(FileJournal {
+    let journal = Arc::new(FileJournal {
         id,
         tail: tokio::sync::Mutex::new(Tail { file: first.clone(), at: 0, next_seq: 0 }),
         files: Mutex::new(VecDeque::from([first])),
         failed: AtomicBool::new(false),
-        members,
-    }))
+        members: members.clone(),
+    });
+    let mut journals = members.journals.lock();
+    journals.retain(|journal| journal.strong_count() > 0);
+    journals.push(Arc::downgrade(&journal));
+    Ok(journal)
 }
 
 /// Makes the folder on every member, any of which may get a file of it.
@@ -166,7 +171,7 @@ impl FileJournal {
 
     /// Makes room at the tail for one chunk.
     async fn make_room(&self, tail: &mut Tail, bytes: u64) -> Result<()> {
-        // Once a member is dropped the next chunks go where they have all their copies again.
+        // Once a member is dropped, or is to leave, the next chunks go where they have all their copies.
         let view = self.members.view();
         if tail.at + bytes <= tail.file.bytes && !tail.file.is_short(&view) {
             return Ok(());
@@ -176,17 +181,30 @@ impl FileJournal {
         let empty = tail.at == 0;
         let number = if empty { tail.file.number } else { tail.file.number + 1 };
         let next = Arc::new(JournalFile::make(&self.members, self.id, number, bytes, false).await?);
-        let mut files = self.files.lock();
-        if empty {
-            files.pop_back();
-            tail.file.count_replaced(&view);
+        {
+            let mut files = self.files.lock();
+            if empty {
+                files.pop_back();
+            }
+            files.push_back(next.clone());
         }
-        files.push_back(next.clone());
-        drop(files);
+        if empty {
+            tail.file.give_way(&view, &next).await;
+        }
         tail.file = next;
         tail.at = 0;
-        view.current().for_each(|(_, member)| Spares::prepare_ahead(member));
+        let receiving = view.current().filter(|(seat, _)| view.receives(*seat));
+        receiving.for_each(|(_, member)| Spares::prepare_ahead(member));
         Ok(())
+    }
+
+    /// Lets the next chunk go where it shall lie as things are now, and not where the last one lies.
+    pub(super) async fn go_on_elsewhere(&self) -> Result<()> {
+        let mut tail = self.tail.lock().await;
+        if self.failed.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.make_room(&mut tail, 0).await
     }
 
     async fn append_at(&self, tail: &mut Tail, chunk: Bytes) -> Result<()> {

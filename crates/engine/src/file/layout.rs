@@ -28,7 +28,7 @@ const LAYOUT: u32 = 2;
 /// Longest file name made from a key, in bytes: file systems take 255.
 const NAME_BYTES_MAX: usize = 255;
 /// Folders that a kind's objects are spread over.
-const BUCKETS: u64 = 64;
+pub(super) const BUCKETS: u64 = 64;
 /// What an empty or half-made pool directory may hold.
 const KNOWN: [&str; 9] =
     ["pool", "member", "member.second", "lock", "objects", "journals", "spares", "temporary", "lost+found"];

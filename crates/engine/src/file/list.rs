@@ -33,17 +33,34 @@ impl Member {
         listed.await
     }
 
+    /// The objects of one part of the names, and their lengths.
+    pub(super) async fn survey(&self, part: u64) -> Result<HashMap<Key, u64>> {
+        self.survey_folders(Some(format!("{part:02x}"))).await
+    }
+
     /// All objects there are, and their lengths.
-    pub(super) async fn survey(&self) -> Result<HashMap<Key, u64>> {
+    pub(super) async fn survey_all(&self) -> Result<HashMap<Key, u64>> {
+        self.survey_folders(None).await
+    }
+
+    async fn survey_folders(&self, only: Option<String>) -> Result<HashMap<Key, u64>> {
         let layout = self.layout.clone();
         let surveyed = self.io.blocking(move || {
             let mut found = HashMap::new();
             let walked = for_each(&layout.objects(), &mut |kind, kind_path| {
-                for_each(kind_path, &mut |_, bucket| {
+                for_each(kind_path, &mut |bucket_name, bucket| {
+                    if only.as_deref().is_some_and(|only| only != bucket_name) {
+                        return Ok(());
+                    }
                     for_each(bucket, &mut |name, path| {
-                        if let Some(key) = Layout::key(kind, name) {
-                            let bytes = fs::metadata(path)?.len().saturating_sub(HEADER_BYTES as u64);
-                            found.insert(key, bytes);
+                        match (Layout::key(kind, name), fs::metadata(path)) {
+                            (Some(key), Ok(metadata)) => {
+                                found.insert(key, metadata.len().saturating_sub(HEADER_BYTES as u64));
+                            }
+                            // A stranger, or deleted since it was seen.
+                            (None, _) => {}
+                            (_, Err(e)) if e.kind() == ErrorKind::NotFound => {}
+                            (_, Err(e)) => return Err(e),
                         }
                         Ok(())
                     })

@@ -1,24 +1,27 @@
-//! The members of a pool: who is current, and how one is dropped.
+//! The members of a pool: who counts, and how that changes.
 //!
-//! *Promises*: whoever acknowledges with a [`View`] of the members has waited for all that are current in it; a member
-//! is dropped only after that is durable on all the others, under a new generation, so that whatever is opened later
-//! knows that it lacks what came after. *Never*: drops so many that an object might have no copy left. *Owns*: the
-//! members, and the locks that keep the copies of one key together. *May be used by*: the file engine.
+//! *Promises*: whoever acknowledges with a [`View`] of the members has waited for all that count in it; a change holds
+//! only after it is durable on all that count in it, under a new generation, so that whatever is opened later knows who
+//! lacks what came after, and by which rules objects lie. *Never*: drops so many that an object might have no copy left.
+//! *Owns*: the members, and the locks that keep the copies of one key together. *May be used by*: the file engine.
 //!
-//! Membership only shrinks while a pool is open; a member comes back when the pool is opened ([`super::opening`]),
-//! which is also where it will be added, drained and replaced.
+//! A member that fails is dropped here; how directories come and go on command is [`super::change`]'s.
 
-use super::member::Member;
-use super::placement::{self, Candidate, Targets};
+use super::journal::FileJournal;
+use super::moving::Mover;
+use super::options::Options;
+use super::planted;
 use super::roster::Roster;
-use crate::{JournalId, Key};
+use super::view::View;
+use crate::Key;
+use crate::directories::Moving;
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashSet;
 use std::collections::hash_map::RandomState;
 use std::future::Future;
 use std::hash::BuildHasher;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use stonefold_env::Env;
 use stonefold_types::{Error, Kind, Result};
 
@@ -28,9 +31,13 @@ const KEY_LOCKS: usize = 1024;
 /// All members of an open pool.
 pub(super) struct Members {
     pub(super) env: Env,
+    /// How it was opened.
+    pub(super) options: Options,
     view: RwLock<Arc<View>>,
-    /// Held while a member is dropped.
-    dropping: tokio::sync::Mutex<()>,
+    /// Held by a command that changes the directories.
+    pub(super) commanding: tokio::sync::Mutex<()>,
+    /// Held while it is changed who counts.
+    pub(super) changing: tokio::sync::Mutex<()>,
     /// The highest generation that was tried: one that reached only some members is not tried again.
     generation_max: AtomicU64,
     /// Held by whatever changes a key, or looks whether its copies agree.
@@ -42,74 +49,38 @@ pub(super) struct Members {
     pub(super) turn: AtomicUsize,
     /// Keys that are being healed in the background.
     pub(super) healing: Mutex<HashSet<Key>>,
-}
-
-/// The members as of one generation.
-#[derive(Clone)]
-pub(super) struct View {
-    pub(super) roster: Roster,
-    /// In the roster's order; those that were not found are missing.
-    seats: Vec<Option<Arc<Member>>>,
-    candidates: Vec<Candidate>,
-}
-
-impl View {
-    /// Only members that are there may be current.
-    pub(super) fn new(roster: Roster, seats: Vec<Option<Arc<Member>>>) -> Self {
-        let entries = roster.members.iter().enumerate().filter(|(_, entry)| entry.current);
-        let candidates: Vec<_> = entries.map(|(seat, entry)| Candidate::new(seat, &entry.id)).collect();
-        debug_assert!(candidates.iter().all(|c| seats[c.seat].is_some()), "a current member is there");
-        View { roster, seats, candidates }
-    }
-
-    pub(super) fn copies(&self) -> usize {
-        usize::from(self.roster.copies)
-    }
-
-    /// Copies that can be had now.
-    pub(super) fn copies_now(&self) -> usize {
-        self.copies().min(self.candidates.len())
-    }
-
-    pub(super) fn targets(&self, key: &Key) -> Targets {
-        placement::of_object(key, &self.candidates, self.copies())
-    }
-
-    pub(super) fn journal_targets(&self, id: JournalId, number: u64) -> Vec<usize> {
-        placement::of_journal_file(id, number, &self.candidates, self.copies())
-    }
-
-    /// A member that is there.
-    pub(super) fn member(&self, seat: usize) -> &Arc<Member> {
-        self.seats[seat].as_ref().expect("a current member is there")
-    }
-
-    pub(super) fn current(&self) -> impl Iterator<Item = (usize, &Arc<Member>)> + Clone {
-        self.candidates.iter().map(|one| (one.seat, self.member(one.seat)))
-    }
-
-    pub(super) fn is_current(&self, seat: usize) -> bool {
-        self.roster.members[seat].current
-    }
-
-    /// All that are there, current or not.
-    pub(super) fn present(&self) -> &[Option<Arc<Member>>] {
-        &self.seats
-    }
+    /// Keys, hashed, that lie by the old rule as far as is known: where to look first, and nothing more.
+    pub(super) unmoved: RwLock<HashSet<u64>>,
+    /// Shared by listings, each from the first member it looks at to the last; a copy that was moved away is deleted between
+    /// them, so that no listing misses an object in both places.
+    pub(super) listing: tokio::sync::RwLock<()>,
+    /// Journals that are being written.
+    pub(super) journals: Mutex<Vec<Weak<FileJournal>>>,
+    /// Moves what lies by the old rule.
+    pub(super) mover: tokio::sync::Mutex<Mover>,
+    /// How far it is.
+    pub(super) moving: Mutex<Option<Moving>>,
 }
 
 impl Members {
-    pub(super) fn new(env: Env, view: View) -> Arc<Self> {
+    pub(super) fn new(env: Env, options: &Options, view: View) -> Arc<Self> {
         Arc::new(Members {
             env,
+            options: options.clone(),
             generation_max: AtomicU64::new(view.roster.generation),
             view: RwLock::new(Arc::new(view)),
-            dropping: tokio::sync::Mutex::default(),
+            commanding: tokio::sync::Mutex::default(),
+            changing: tokio::sync::Mutex::default(),
             keys: (0..KEY_LOCKS).map(|_| tokio::sync::Mutex::default()).collect(),
             hasher: RandomState::new(),
             settling: tokio::sync::RwLock::default(),
             turn: AtomicUsize::new(0),
             healing: Mutex::default(),
+            unmoved: RwLock::default(),
+            listing: tokio::sync::RwLock::default(),
+            journals: Mutex::default(),
+            mover: tokio::sync::Mutex::default(),
+            moving: Mutex::default(),
         })
     }
 
@@ -150,13 +121,15 @@ impl Members {
     }
 
     async fn drop_member(&self, seat: usize, error: Error) -> Result<()> {
-        let _held = self.dropping.lock().await;
+        let _held = self.changing.lock().await;
         let view = self.view();
         if !view.is_current(seat) {
             return Ok(());
         }
         let dir = view.member(seat).path().display().to_string();
-        if view.roster.dropped().count() + 1 >= view.copies() {
+        let mut roster = self.next(&view);
+        roster.drop_member(seat);
+        if roster.lacking() >= view.copies() {
             // With one copy there is nothing more to say than what failed.
             return Err(match view.copies() {
                 1 => error,
@@ -165,15 +138,10 @@ impl Members {
                 )),
             });
         }
-        let mut roster = view.roster.next(self.env.random());
-        roster.generation = self.generation_max.fetch_add(1, Ordering::AcqRel) + 1;
-        roster.set(seat, false);
-        let next = View::new(roster, view.seats.clone());
         // The point of it all: nothing is acknowledged without a member before the others know.
-        next.record()
+        self.adopt(View::new(roster, view.present().to_vec()))
             .await
             .map_err(|e| e.context(format!("dropping '{dir}', which failed ({})", error.what())))?;
-        *self.view.write() = Arc::new(next);
         tracing::error!(
             %error,
             "directory '{dir}' is dropped: the pool goes on without it, with a copy less of what lay there; \
@@ -181,12 +149,33 @@ impl Members {
         );
         Ok(())
     }
-}
 
-impl View {
-    /// Writes the roster, durably, on every current member.
-    pub(super) async fn record(&self) -> Result<()> {
-        let writes = self.current().map(|(seat, member)| member.write_roster(&self.roster, seat));
-        futures::future::try_join_all(writes).await.map(drop)
+    /// The next generation of the roster. One that was tried and reached only some members is not tried again.
+    pub(super) fn next(&self, view: &View) -> Roster {
+        let mut roster = view.roster.next(self.env.random());
+        roster.generation = self.generation_max.fetch_add(1, Ordering::AcqRel) + 1;
+        roster
+    }
+
+    /// Lets a new view hold, once all that count in it have it durably. By whoever has `changing`.
+    pub(super) async fn adopt(&self, next: View) -> Result<Arc<View>> {
+        if !planted::is("placed-before-recorded") {
+            next.record().await?;
+        }
+        let next = Arc::new(next);
+        *self.view.write() = next.clone();
+        Ok(next)
+    }
+
+    /// Waits until every change of a key is over that began before this.
+    pub(super) async fn wait_for_changes(&self) {
+        for lock in &self.keys {
+            drop(lock.lock().await);
+        }
+    }
+
+    /// The hash of a key, of this process.
+    pub(super) fn hash(&self, key: &Key) -> u64 {
+        self.hasher.hash_one(key)
     }
 }

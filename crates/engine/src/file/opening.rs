@@ -8,74 +8,29 @@
 //!
 //! Two members that have each gone on without the other are two histories; nobody but the operator can say which is
 //! to be kept.
+//!
+//! What the URL names and is no part of the pool any more is left out with a warning, because a server must start after
+//! somebody drained a directory and forgot to edit a file.
 
-use super::layout::Layout;
+use super::finding::{self, Found};
 use super::member::Member;
-use super::members::{Members, View};
+use super::members::Members;
 use super::options::Options;
 use super::refill;
-use super::roster::{Entry, MEMBERS_MAX, Roster};
+use super::roster::{Entry, MEMBERS_MAX, Roster, State};
+use super::view::View;
 use crate::Key;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use stonefold_env::Env;
 use stonefold_types::{Error, Kind, Result};
 
-/// A directory as it was found.
-enum Found {
-    /// A member that knows its pool; whether it has its record twice.
-    Member(Arc<Member>, Roster, bool),
-    /// A directory that no pool has been made in, or not to its end; whether it exists.
-    Empty { exists: bool },
-    /// It cannot be used now.
-    Missing(Error),
-}
-
 /// Opens the pool in these directories, or makes it where they are empty or absent.
 pub(super) async fn open(env: Env, options: &Options) -> Result<Arc<Members>> {
-    let mut found = Vec::new();
-    for dir in &options.dirs {
-        found.push((dir.clone(), look(&env, dir, options).await?));
-    }
-    let newest = found.iter().filter_map(|(_, found)| found.roster()).max_by_key(|roster| roster.generation);
-    match newest.cloned() {
+    let found = finding::find(&env, options).await?;
+    match finding::newest(&found) {
         Some(newest) => Opening { env, options, newest, found }.open().await,
         None => make(env, options, found).await,
-    }
-}
-
-impl Found {
-    /// What is known of the pool; a pool that was never made to its end knows nothing.
-    fn roster(&self) -> Option<&Roster> {
-        match self {
-            Found::Member(_, roster, _) if roster.generation > 0 => Some(roster),
-            _ => None,
-        }
-    }
-}
-
-async fn look(env: &Env, dir: &Path, options: &Options) -> Result<Found> {
-    let layout = Layout { root: dir.to_path_buf() };
-    let alone = options.dirs.len() == 1;
-    // With others beside it a directory that fails may be done without; what is wrong with a lone one is said as it is.
-    let missing = |error: Error| match error.kind() {
-        Kind::Io | Kind::ReadOnly | Kind::Corrupt if !alone => Ok(Found::Missing(error)),
-        _ => Err(error),
-    };
-    match layout.inspect(options.create || !alone) {
-        Ok(true) => {}
-        Ok(false) => return Ok(Found::Empty { exists: dir.exists() }),
-        Err(error) => return missing(error),
-    }
-    let member = match Member::open(env, dir, options).await {
-        Ok(member) => Arc::new(member),
-        Err(error) => return missing(error),
-    };
-    match member.read_roster().await {
-        Ok(Some((roster, twice))) => Ok(Found::Member(member, roster, twice)),
-        // Its lock is taken again when it is made.
-        Ok(None) => Ok(Found::Empty { exists: true }),
-        Err(error) => missing(error),
     }
 }
 
@@ -95,7 +50,7 @@ async fn make(env: Env, options: &Options, found: Vec<(PathBuf, Found)>) -> Resu
             _ => {}
         }
     }
-    let entry = |dir: &PathBuf| Entry { id: env.random(), since: 1, current: true, dir: dir.clone() };
+    let entry = |dir: &PathBuf| Entry { id: env.random(), since: 1, state: State::Current, dir: dir.clone() };
     let members: Vec<Entry> = options.dirs.iter().map(entry).collect();
     let making = Roster {
         pool: env.random(),
@@ -112,7 +67,7 @@ async fn make(env: Env, options: &Options, found: Vec<(PathBuf, Found)>) -> Resu
     let made = View::new(making.next(env.random()), seats.clone());
     View::new(making, seats).record().await?;
     made.record().await?;
-    Ok(Members::new(env, made))
+    Ok(Members::new(env, options, made))
 }
 
 /// A pool that exists.
@@ -124,16 +79,17 @@ struct Opening<'a> {
 }
 
 impl Opening<'_> {
-    async fn open(self) -> Result<Arc<Members>> {
+    async fn open(mut self) -> Result<Arc<Members>> {
         self.check_histories()?;
+        self.leave_out_former();
         self.check_copies()?;
         let mut next = self.newest.next(self.env.random());
-        let seats = self.seats(&mut next)?;
+        let seats = self.seats(&mut next);
         let absent = self.absent(&seats);
         let lags = self.lags(&next);
         let view = if !absent.is_empty() {
             self.check_spared(&absent)?;
-            absent.iter().for_each(|(seat, _)| next.set(*seat, false));
+            absent.iter().for_each(|(seat, _)| next.drop_member(*seat));
             let view = View::new(next, seats);
             view.record().await?;
             view
@@ -154,7 +110,8 @@ impl Opening<'_> {
         for entry in view.roster.dropped() {
             tracing::warn!("the pool runs without '{}', with fewer copies", entry.dir.display());
         }
-        let members = Members::new(self.env, view);
+        let members = Members::new(self.env, self.options, view);
+        Self::tell_url(self.options, &members);
         members.heal_all_later(short);
         Ok(members)
     }
@@ -163,7 +120,7 @@ impl Opening<'_> {
     fn lags(&self, next: &Roster) -> bool {
         let behind = |found: &Found| match found {
             Found::Member(_, roster, twice) => {
-                let current = next.members.iter().any(|entry| entry.current && entry.id == roster.own);
+                let current = next.members.iter().any(|entry| entry.state.counts() && entry.id == roster.own);
                 current && !(*twice && roster.generation == self.newest.generation)
             }
             _ => false,
@@ -195,11 +152,14 @@ impl Opening<'_> {
                 );
             }
             let Some(entry) = self.newest.members.iter().find(|entry| entry.id == roster.own) else {
+                if self.knows_no_more(roster) {
+                    continue;
+                }
                 let fix = "leave it out; to have it filled again, empty it first";
                 return invalid("is no part of the pool any more, another took its place", fix);
             };
             let same = roster.generation == self.newest.generation && roster.nonce != self.newest.nonce;
-            if same || (!entry.current && roster.generation >= entry.since) {
+            if same || (!entry.state.counts() && roster.generation >= entry.since) {
                 let fix = "decide which is to be kept, empty the other (keep a copy of it), and open again";
                 return invalid("and the others have each gone on alone: there are two histories", fix);
             }
@@ -207,8 +167,53 @@ impl Opening<'_> {
         Ok(())
     }
 
+    /// Whether whoever wrote a record has done nothing without one that counts today: had it gone on alone, its record would
+    /// say that it did without the others.
+    fn knows_no_more(&self, roster: &Roster) -> bool {
+        let counts_in = |roster: &Roster, id| roster.members.iter().any(|e| e.id == id && e.state.counts());
+        let theirs = roster.members.iter().filter(|entry| entry.state.counts());
+        roster.generation < self.newest.generation
+            && theirs.into_iter().any(|entry| counts_in(&self.newest, entry.id))
+    }
+
+    /// What the URL names and is no part of the pool is not touched: the server is to start after a directory was drained or
+    /// replaced, whether or not somebody has edited the URL.
+    fn leave_out_former(&mut self) {
+        for (dir, found) in &mut self.found {
+            let own = match found {
+                Found::Member(_, roster, _) => Some(roster.own),
+                _ => None,
+            };
+            let by_id = self.newest.members.iter().any(|entry| Some(entry.id) == own);
+            if by_id || own.is_none() && self.newest.members.iter().any(|entry| entry.dir == *dir) {
+                continue;
+            }
+            tracing::warn!(
+                "'{}' is no directory of the pool (any more) and is not used: leave it out of the pool's URL; \
+                 or have it used with 'stonefold pool add', which takes an empty one",
+                dir.display()
+            );
+            *found = Found::Former;
+        }
+    }
+
+    /// Tells the URL that names all directories, where another was given.
+    fn tell_url(options: &Options, members: &Members) {
+        let view = members.view();
+        let mut known: Vec<&PathBuf> = view.entries().map(|(_, entry)| &entry.dir).collect();
+        let mut named: Vec<&PathBuf> = options.dirs.iter().collect();
+        known.sort_unstable();
+        named.sort_unstable();
+        if known != named {
+            tracing::warn!(
+                "the pool's URL does not name just its directories; write it as {}",
+                members.url()
+            );
+        }
+    }
+
     /// Who sits where.
-    fn seats(&self, next: &mut Roster) -> Result<Vec<Option<Arc<Member>>>> {
+    fn seats(&self, next: &mut Roster) -> Vec<Option<Arc<Member>>> {
         let mut seats: Vec<Option<Arc<Member>>> = vec![None; next.members.len()];
         for (dir, found) in &self.found {
             let known = match found {
@@ -221,25 +226,22 @@ impl Opening<'_> {
             if let Some((seat, member)) = known {
                 next.members[seat].dir.clone_from(dir);
                 seats[seat] = Some(member.clone());
-            } else if !next.members.iter().any(|entry| entry.dir == *dir) {
-                let why = format!("directory '{}' is no part of the pool", dir.display());
-                return Err(Error::new(Kind::Unsupported, why)
-                    .remedy("leave it out: a pool keeps the directories it was made with"));
             }
         }
-        Ok(seats)
+        seats
     }
 
     /// Members that should be current and are not there, and why.
     fn absent(&self, seats: &[Option<Arc<Member>>]) -> Vec<(usize, String)> {
         let entries = self.newest.members.iter().enumerate();
-        let absent = entries.filter(|(seat, entry)| entry.current && seats[*seat].is_none());
+        let absent = entries.filter(|(seat, entry)| entry.state.counts() && seats[*seat].is_none());
         absent.map(|(seat, entry)| (seat, self.why_absent(&entry.dir))).collect()
     }
 
     fn why_absent(&self, dir: &Path) -> String {
         match self.found.iter().find(|(named, _)| named == dir).map(|(_, found)| found) {
-            None => "it is not named in the pool's URL".into(),
+            None => "it is not named in the pool's URL, and the pool lies elsewhere than it did: name all its directories".into(),
+            Some(Found::Former) => "what lies there is no part of the pool any more, another took its place".into(),
             Some(Found::Missing(error)) => error.what(),
             Some(Found::Empty { exists: false }) => "it does not exist".into(),
             Some(_) => "it is empty, as where nothing is mounted".into(),
@@ -251,7 +253,9 @@ impl Opening<'_> {
         let dir = |seat: usize| format!("'{}'", self.newest.members[seat].dir.display());
         let each: Vec<_> = absent.iter().map(|(seat, why)| format!("{} ({why})", dir(*seat))).collect();
         let missing = format!("the pool is without its directory {}", each.join(" and "));
-        if absent.len() + self.newest.dropped().count() >= usize::from(self.newest.copies) {
+        let mut without = self.newest.clone();
+        absent.iter().for_each(|(seat, _)| without.drop_member(*seat));
+        if without.lacking() >= usize::from(self.newest.copies) {
             let why =
                 format!("{missing}(and with {} copies some objects lie nowhere else)", self.newest.copies);
             return Err(
@@ -273,16 +277,24 @@ impl Opening<'_> {
         if view.copies() == 1 {
             return Ok((view, Vec::new()));
         }
+        if view.is_changing() {
+            // Objects are where either rule has them, and brought to where they shall lie while the pool is served. Whoever is
+            // to be filled again waits: there would be a third rule.
+            refill::level_journals(&view, &[]).await?;
+            return Ok((view, Vec::new()));
+        }
         let mut seats = view.present().to_vec();
         let mut next = view.roster.next(self.env.random());
         let mut refilled = Vec::new();
-        for seat in (0..seats.len()).filter(|seat| !view.is_current(*seat) && !self.options.degraded) {
+        for seat in (0..seats.len())
+            .filter(|seat| view.roster.members[*seat].state == State::Dropped && !self.options.degraded)
+        {
             if seats[seat].is_none() {
                 let Some(successor) = self.succeed(&mut next, seat).await? else { continue };
                 seats[seat] = Some(successor);
             }
             tracing::warn!("'{}' is filled again; this may take long", next.members[seat].dir.display());
-            next.set(seat, true);
+            next.set(seat, State::Current);
             refilled.push(seat);
         }
         let next = View::new(next, seats);

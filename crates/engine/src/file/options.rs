@@ -92,6 +92,30 @@ impl Options {
         Ok(options)
     }
 
+    /// The URL of a pool in these directories that is reached in the same way.
+    pub(super) fn url(&self, dirs: &[&PathBuf], copies: usize) -> String {
+        let mut url = String::from("file://");
+        for (index, dir) in dirs.iter().enumerate() {
+            url.push_str(match index {
+                0 => "",
+                1 => "?also=",
+                _ => "&also=",
+            });
+            url.push_str(&encode(&dir.to_string_lossy()));
+        }
+        let mut parameter = |text: String| {
+            url.push(if url.contains('?') { '&' } else { '?' });
+            url.push_str(&text);
+        };
+        if copies != 1 {
+            parameter(format!("copies={copies}"));
+        }
+        if self.direct == Direct::Never {
+            parameter("direct=never".into());
+        }
+        url
+    }
+
     /// Whether any of the directories is a pool's already; touches nothing, and promises nothing of the pool.
     pub fn is_made(&self) -> bool {
         let is_made = |dir: &PathBuf| !matches!(Layout { root: dir.clone() }.inspect(true), Ok(false));
@@ -129,6 +153,19 @@ impl Options {
     }
 }
 
+/// Percent-encodes what would end a path in a URL, and what is not plain text.
+fn encode(path: &str) -> String {
+    let plain =
+        |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'%' | b'?' | b'&' | b'#' | b'\'' | b'"');
+    path.bytes().fold(String::new(), |mut text, byte| {
+        match plain(byte) {
+            true => text.push(byte.into()),
+            false => text.push_str(&format!("%{byte:02x}")),
+        }
+        text
+    })
+}
+
 /// Undoes percent-encoding.
 fn decode(text: &str) -> std::result::Result<String, String> {
     let mut bytes = Vec::with_capacity(text.len());
@@ -158,6 +195,17 @@ mod tests {
         let two = Options::parse("file:///d1?also=/d2&copies=2&direct=never").unwrap();
         assert_eq!(two.dirs, [PathBuf::from("/d1"), "/d2".into()]);
         assert_eq!((two.copies, two.direct), (2, Direct::Never));
+    }
+
+    #[test]
+    fn what_is_told_as_url_reads_back() {
+        let dirs: Vec<PathBuf> = ["/srv/my pool", "/d&2?also=x", "/plain", "/ünd%20"].map(Into::into).into();
+        for (count, copies, direct) in [(1, 1, Direct::Auto), (4, 1, Direct::Never), (3, 2, Direct::Auto)] {
+            let options = Options { direct, ..Options::new("/") };
+            let url = options.url(&dirs.iter().take(count).collect::<Vec<_>>(), copies);
+            let read = Options::parse(&url).unwrap();
+            assert_eq!((&read.dirs[..], read.copies, read.direct), (&dirs[..count], copies, direct), "{url}");
+        }
     }
 
     #[test]

@@ -6,13 +6,12 @@
 //! copies of a member that comes back are kept where they are the same put.
 
 use super::header::SUMMED_BYTES_MAX;
-use super::heal::{copy, fetch, is_put, newest};
 use super::journal;
 use super::member::{Member, Temporary, file_error};
-use super::members::View;
-use super::private;
 use super::replay::files_of;
-use super::replica::file_name;
+use super::replica::{ensure_folder, file_name};
+use super::settle::{copy, fetch, is_put, newest};
+use super::view::View;
 use crate::{JournalId, Key};
 use futures::future::{join_all, try_join_all};
 use futures::stream::{FuturesUnordered, StreamExt};
@@ -45,7 +44,7 @@ pub(super) struct Leveling {
 /// there are none, segments that lack a copy can wait: any copy of a segment is as good as another.
 pub(super) async fn level(next: &View, untrusted: &[usize]) -> Result<Leveling> {
     let surveys = next.current().map(|(seat, member)| async move {
-        let (trusted, objects) = (!untrusted.contains(&seat), member.survey().await?);
+        let (trusted, objects) = (!untrusted.contains(&seat), member.survey_all().await?);
         Ok(Surveyed { member: member.clone(), seat, trusted, objects })
     });
     let found = try_join_all(surveys).await?;
@@ -115,8 +114,7 @@ impl Leveled {
     async fn apply(self) -> Result<u64> {
         let key = &self.key;
         let looks = join_all(self.trusted.iter().map(|member| member.look(key))).await;
-        let seats: Vec<usize> = (0..looks.len()).collect();
-        let Some((source, settled)) = newest(&seats, &looks) else {
+        let Some((header, document)) = newest(looks.iter()) else {
             if self.trusted.is_empty() {
                 // Left from before its member was dropped.
                 try_join_all(self.excess.iter().map(|member| member.delete(key))).await?;
@@ -124,14 +122,16 @@ impl Leveled {
             // Otherwise there is nothing sound to make anything from: whoever reads it is told.
             return Ok(0);
         };
+        let holder = self.trusted.iter().zip(&looks).find(|(_, look)| is_put(look, header));
+        let source = holder.map_or(&self.trusted[0], |(member, _)| member);
         let mut copied = 0;
         let mut payload = None;
         for target in &self.targets {
-            if is_put(&target.look(key).await, &settled.header) {
+            if is_put(&target.look(key).await, header) {
                 continue;
             }
             if payload.is_none() {
-                payload = match fetch(&self.trusted[source], key, &settled).await {
+                payload = match fetch(source, key, header, document.as_ref()).await {
                     Ok(payload) => Some(payload),
                     Err(error) => {
                         tracing::warn!(%error, "object '{key}' stays with a copy less");
@@ -141,7 +141,7 @@ impl Leveled {
             }
             let payload = payload.clone().unwrap_or_default();
             copied += payload.len() as u64;
-            copy(target, key, &settled.header, payload).await?;
+            copy(target, key, header, payload).await?;
         }
         for member in &self.excess {
             member.delete(key).await?;
@@ -152,7 +152,7 @@ impl Leveled {
 
 /// Makes every file of every journal lie on as many members as there are copies. That their chunks are the same is seen
 /// to when they are replayed.
-async fn level_journals(next: &View, untrusted: &[usize]) -> Result<u64> {
+pub(super) async fn level_journals(next: &View, untrusted: &[usize]) -> Result<u64> {
     for seat in untrusted {
         let member = next.member(*seat);
         for id in member.journal_list().await? {
@@ -162,7 +162,8 @@ async fn level_journals(next: &View, untrusted: &[usize]) -> Result<u64> {
     let mut copied = 0;
     for id in journal::list(next).await? {
         for (_, member) in next.current() {
-            make_folder(member, id).await?;
+            let by = member.clone();
+            member.io.blocking(move || ensure_folder(&by, id)).await?;
         }
         for (number, seats) in files_of(next, id).await?.unwrap_or_default() {
             let lacking = next.copies_now().saturating_sub(seats.len());
@@ -176,19 +177,6 @@ async fn level_journals(next: &View, untrusted: &[usize]) -> Result<u64> {
         }
     }
     Ok(copied)
-}
-
-async fn make_folder(member: &Arc<Member>, id: JournalId) -> Result<()> {
-    let by = member.clone();
-    let made = member.io.blocking(move || {
-        let folder = by.layout.journal(id);
-        match private::make_folder(&folder) {
-            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
-            Err(e) => Err(file_error("making journal", &folder, e)),
-            Ok(()) => by.sync_folder_now(&by.layout.journals()),
-        }
-    });
-    made.await
 }
 
 async fn copy_journal_file(from: &Arc<Member>, to: &Arc<Member>, id: JournalId, number: u64) -> Result<u64> {

@@ -8,8 +8,9 @@
 //! have not, before it is given out: what was served from it cannot be lost with one directory.
 
 use super::member::{Member, SharedFile, file_error};
-use super::members::{Members, View};
+use super::members::Members;
 use super::replica::file_name;
+use super::view::View;
 use crate::chunks::Replay;
 use crate::{JournalId, JournalReader};
 use async_trait::async_trait;

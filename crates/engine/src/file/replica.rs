@@ -1,8 +1,10 @@
 //! One file of a journal, on each of the members that have it.
 
 use super::member::{Member, SharedFile, file_error};
-use super::members::{Members, View};
+use super::members::Members;
+use super::private;
 use super::spares;
+use super::view::View;
 use crate::JournalId;
 use bytes::Bytes;
 use futures::future::join_all;
@@ -72,9 +74,9 @@ impl JournalFile {
         self.replicas.iter().filter(|replica| view.is_current(replica.seat))
     }
 
-    /// Whether a member that had it was dropped, and another could have it instead.
+    /// Whether a member that has it was dropped or is to leave, and another could have it instead.
     pub(super) fn is_short(&self, view: &View) -> bool {
-        self.standing(view).count() < view.copies_now()
+        self.standing(view).filter(|replica| view.receives(replica.seat)).count() < view.copies_now()
     }
 
     /// Writes a chunk at the same place of every replica.
@@ -137,9 +139,16 @@ impl JournalFile {
             .collect()
     }
 
-    /// Another file has taken its names: its room is given back.
-    pub(super) fn count_replaced(&self, view: &View) {
-        self.standing(view).for_each(|replica| replica.member.count_bytes(replica.bytes, 0));
+    /// An empty file makes way for another of its number, which has taken its names where both lie on a member.
+    pub(super) async fn give_way(&self, view: &View, to: &JournalFile) {
+        for replica in self.standing(view) {
+            if to.replicas.iter().any(|other| other.seat == replica.seat) {
+                replica.member.count_bytes(replica.bytes, 0);
+            } else {
+                // Should that not last, it is an empty copy, which a reader fills like one that is torn.
+                replica.unmake().await;
+            }
+        }
     }
 }
 
@@ -175,6 +184,7 @@ impl Replica {
         let path = folder.join(file_name(number));
         let (by, from, to) = (member.clone(), spare.path, path.clone());
         let moved = member.io.blocking(move || {
+            ensure_folder(&by, id)?;
             fs::rename(&from, &to).map_err(|e| file_error("moving journal file", &from, e))?;
             by.sync_folder_now(&folder)
         });
@@ -213,6 +223,16 @@ impl Replica {
             true => Err(failed(std::io::Error::other("an earlier attempt failed"))),
             false => Ok(()),
         }
+    }
+}
+
+/// Makes a journal's folder on a member durably, where it is not there: a directory may have come after the journal began.
+pub(super) fn ensure_folder(member: &Member, id: JournalId) -> Result<()> {
+    let folder = member.layout.journal(id);
+    match private::make_folder(&folder) {
+        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        Err(e) => Err(file_error("making journal", &folder, e)),
+        Ok(()) => member.sync_folder_now(&member.layout.journals()),
     }
 }
 

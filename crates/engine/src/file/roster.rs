@@ -14,9 +14,12 @@
 //! All integers little-endian. `check` is XXH3-64 of everything behind it; it comes first so that one call covers the
 //! rest, to the end of the file. `pool` names the pool. `generation` counts the changes of membership: the record with
 //! the highest one is believed, and `nonce` is made anew with each, so that two records of one generation that differ
-//! are seen as two histories. `own` is the member in whose directory the record lies. `state` is 1 for a member that
-//! every acknowledgement waited for, 0 for one that was dropped; `since` is the generation that made it so.
-//! `directory` is where it was last found, for people.
+//! are seen as two histories. `own` is the member in whose directory the record lies. `state` is the number of a
+//! [`State`]; `since` is the generation that made it so. `directory` is where it was last found: for people, and to find
+//! it again where the pool's URL does not name it.
+//!
+//! The magic ends in 1 where the states are 0 and 1 alone, and in 2 where others are: so a program that does not know the
+//! others refuses a pool whose directories are being changed, by name, and opens any other.
 //!
 //! Generation 0 is a pool that is being made: nothing was acknowledged yet. The record lies twice in each directory,
 //! `member` and `member.second`, written one after the other, so that no single rotten sector shuts a pool.
@@ -36,6 +39,8 @@ pub(super) const MEMBERS_MAX: usize = 32;
 const RECORD_BYTES_MAX: u64 = (HEAD_BYTES + MEMBERS_MAX * (MEMBER_BYTES + 4096)) as u64;
 
 const MAGIC: &[u8; 8] = b"SFMEMBR1";
+/// Of a pool whose members are being changed.
+const MAGIC_CHANGING: &[u8; 8] = b"SFMEMBR2";
 const HEAD_BYTES: usize = 76;
 const MEMBER_BYTES: usize = 28;
 
@@ -55,13 +60,58 @@ pub(super) struct Roster {
     pub(super) members: Vec<Entry>,
 }
 
+/// What a member is to its pool. Where an object may lie follows from it ([`super::view`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// It failed or was not there: what it holds counts for nothing until it is filled again.
+    Dropped,
+    /// It counts.
+    Current,
+    /// It counts, and what shall lie on it may still lie elsewhere.
+    Joining,
+    /// It counts, and what lies on it shall lie elsewhere.
+    Leaving,
+    /// Dropped, and not coming back: forgotten once the others hold everything as often as they shall.
+    Lost,
+    /// Nothing lies on it any more: its directory is to be emptied.
+    Left,
+    /// It has left. Never written: in memory it keeps the seats of the others what they are.
+    Gone,
+}
+
+impl State {
+    /// In the order of their numbers.
+    const WRITTEN: [State; 6] =
+        [State::Dropped, State::Current, State::Joining, State::Leaving, State::Lost, State::Left];
+
+    /// Whether acknowledgements wait for it, and it is asked where an object may lie on it.
+    pub(super) fn counts(self) -> bool {
+        self.receives() || self == State::Leaving
+    }
+
+    /// Whether objects are placed on it.
+    pub(super) fn receives(self) -> bool {
+        matches!(self, State::Current | State::Joining)
+    }
+
+    /// Whether objects were placed on it before the change under way.
+    pub(super) fn received(self) -> bool {
+        matches!(self, State::Current | State::Leaving)
+    }
+
+    /// Whether it is part of a change under way.
+    pub(super) fn changes(self) -> bool {
+        matches!(self, State::Joining | State::Leaving | State::Lost)
+    }
+}
+
 /// One member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) id: MemberId,
-    /// The generation since which it is current, or dropped.
+    /// The generation since which it is in its state.
     pub(super) since: u64,
-    pub(super) current: bool,
+    pub(super) state: State,
     pub(super) dir: PathBuf,
 }
 
@@ -72,30 +122,43 @@ impl Roster {
     }
 
     /// Sets the state of a member, as of this generation.
-    pub(super) fn set(&mut self, seat: usize, current: bool) {
+    pub(super) fn set(&mut self, seat: usize, state: State) {
         let entry = &mut self.members[seat];
-        (entry.current, entry.since) = (current, self.generation);
+        (entry.state, entry.since) = (state, self.generation);
     }
 
-    /// The members that do not count any more.
+    /// The members that should be used and are not.
     pub(super) fn dropped(&self) -> impl Iterator<Item = &Entry> {
-        self.members.iter().filter(|entry| !entry.current)
+        self.members.iter().filter(|entry| matches!(entry.state, State::Dropped | State::Lost))
+    }
+
+    /// How many copies an object may lack at most.
+    pub(super) fn lacking(&self) -> usize {
+        self.dropped().count()
+    }
+
+    /// Does without a member from now on, because it fails or is not there.
+    pub(super) fn drop_member(&mut self, seat: usize) {
+        let leaves = matches!(self.members[seat].state, State::Leaving | State::Lost);
+        self.set(seat, if leaves { State::Lost } else { State::Dropped });
     }
 
     pub(super) fn encode(&self, own: MemberId) -> Vec<u8> {
+        let written: Vec<&Entry> = self.members.iter().filter(|entry| entry.state != State::Gone).collect();
+        let plain = written.iter().all(|entry| entry.is_plain());
         let mut bytes = vec![0; 8];
-        bytes.extend_from_slice(MAGIC);
+        bytes.extend_from_slice(if plain { MAGIC } else { MAGIC_CHANGING });
         bytes.extend_from_slice(&self.pool);
         bytes.extend_from_slice(&self.generation.to_le_bytes());
         bytes.extend_from_slice(&self.nonce);
         bytes.extend_from_slice(&own);
         bytes.extend_from_slice(&self.copies.to_le_bytes());
-        bytes.extend_from_slice(&(self.members.len() as u16).to_le_bytes());
-        for entry in &self.members {
+        bytes.extend_from_slice(&(written.len() as u16).to_le_bytes());
+        for entry in written {
             let dir = entry.dir.as_os_str().as_encoded_bytes();
             bytes.extend_from_slice(&entry.id);
             bytes.extend_from_slice(&entry.since.to_le_bytes());
-            bytes.extend_from_slice(&u16::from(entry.current).to_le_bytes());
+            bytes.extend_from_slice(&(entry.state as u16).to_le_bytes());
             bytes.extend_from_slice(&(dir.len() as u16).to_le_bytes());
             bytes.extend_from_slice(dir);
         }
@@ -111,11 +174,13 @@ impl Roster {
             return Err(damaged());
         }
         let magic = bytes.get(8..16).ok_or_else(damaged)?;
-        if magic != MAGIC {
+        if magic != MAGIC && magic != MAGIC_CHANGING {
             let why = "the record of the pool's members is of another version";
             return Err(Error::new(Kind::Unsupported, why).remedy("open it with a newer stonefold"));
         }
-        Self::read(&mut &bytes[16..]).ok_or_else(damaged)
+        let roster = Self::read(&mut &bytes[16..]).ok_or_else(damaged)?;
+        let known = |entry: &Entry| magic != MAGIC || entry.is_plain();
+        if roster.members.iter().all(known) { Ok(roster) } else { Err(damaged()) }
     }
 
     fn read(from: &mut &[u8]) -> Option<Roster> {
@@ -135,6 +200,11 @@ impl Roster {
 }
 
 impl Entry {
+    /// Whether its state is one of those that every version knows.
+    fn is_plain(&self) -> bool {
+        matches!(self.state, State::Dropped | State::Current)
+    }
+
     fn read(from: &mut &[u8]) -> Option<Entry> {
         let id = take(from)?;
         let since = u64::from_le_bytes(take(from)?);
@@ -143,7 +213,8 @@ impl Entry {
         let (dir, rest) = from.split_at_checked(len)?;
         *from = rest;
         let dir = PathBuf::from(String::from_utf8_lossy(dir).into_owned());
-        (state <= 1).then_some(Entry { id, since, current: state == 1, dir })
+        let state = *State::WRITTEN.get(usize::from(state))?;
+        Some(Entry { id, since, state, dir })
     }
 }
 
@@ -203,7 +274,13 @@ mod tests {
     use super::*;
 
     fn roster() -> Roster {
-        let entry = |n: u8| Entry { id: [n; 16], since: 3, current: n != 1, dir: format!("/d{n}").into() };
+        let states = [State::Current, State::Dropped, State::Current];
+        let entry = |n: u8| Entry {
+            id: [n; 16],
+            since: 3,
+            state: states[usize::from(n)],
+            dir: format!("/d{n}").into(),
+        };
         let members = (0..3).map(entry).collect();
         Roster { pool: [9; 16], generation: 4, nonce: [8; 16], own: [2; 16], copies: 2, members }
     }
@@ -220,6 +297,28 @@ mod tests {
         for len in 0..bytes.len() {
             assert!(Roster::decode(&bytes[..len]).is_err(), "{len} bytes of it");
         }
+    }
+
+    /// Every state reads back but the one that is never written; a program from before them is told by the magic.
+    #[test]
+    fn states_read_back() {
+        for (number, state) in State::WRITTEN.into_iter().enumerate() {
+            assert_eq!(state as usize, number);
+            let mut roster = roster();
+            roster.set(0, state);
+            let mut bytes = roster.encode([2; 16]);
+            assert_eq!(Roster::decode(&bytes).unwrap(), Roster { own: [2; 16], ..roster });
+            let plain = number <= 1;
+            assert_eq!(&bytes[8..16], if plain { b"SFMEMBR1" } else { b"SFMEMBR2" });
+            bytes[15] = b'1';
+            let check = xxh3_64(&bytes[8..]);
+            bytes[..8].copy_from_slice(&check.to_le_bytes());
+            assert_eq!(Roster::decode(&bytes).is_ok(), plain);
+        }
+        let mut roster = roster();
+        roster.set(1, State::Gone);
+        let read = Roster::decode(&roster.encode([2; 16])).unwrap();
+        assert_eq!(read.members, [roster.members[0].clone(), roster.members[2].clone()]);
     }
 
     /// Noise under a right check is refused, and never believed about its lengths.

@@ -8,9 +8,11 @@ use stonefold_env::SystemWorld;
 use stonefold_format::chunk;
 use stonefold_types::Kind;
 
+mod changes;
 mod full;
 mod membership;
 mod several;
+mod worlds;
 
 fn env() -> Env {
     Env::new(SystemWorld::new(tokio::runtime::Handle::current(), 1).unwrap())

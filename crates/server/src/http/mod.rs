@@ -2,6 +2,7 @@
 
 mod answer;
 mod cache;
+mod directories;
 mod disks;
 mod domains;
 mod guard;
@@ -103,6 +104,10 @@ fn router(app: Arc<App>) -> Router {
         .route(paths::POOL_CHECK, post(pool::check))
         .route(paths::POOL_SCRUB, post(pool::scrub))
         .route(paths::POOL_CONFIRM_TIME, post(pool::confirm_time))
+        .route(paths::POOL_DIRECTORIES, post(directories::add))
+        .route(paths::POOL_DIRECTORIES_DRAIN, post(directories::drain))
+        .route(paths::POOL_DIRECTORIES_REPLACE, post(directories::replace))
+        .route(paths::POOL_DIRECTORIES_CANCEL, post(directories::cancel))
         .route(paths::CACHE, get(cache::status).patch(cache::resize))
         .route(paths::CACHE_DROP, post(cache::empty))
         .route(paths::CACHE_WARM, post(cache::warm))

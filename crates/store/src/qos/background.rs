@@ -1,4 +1,4 @@
-//! The pool's own work beside that of clients: the fold and reclaim, step by step.
+//! The pool's own work beside that of clients: the fold, reclaim, and what changes of directories move, step by step.
 //!
 //! A step is paid for before the next one begins. What it cost is paid off by three things, whichever are there: by clients
 //! being served, in proportion to the shares (when a disk of share 400 has been served 8 MiB, a class of share 50 has earned
@@ -18,6 +18,8 @@ use stonefold_types::QosFigures;
 pub(crate) enum Background {
     Fold,
     Reclaim,
+    /// Bringing objects to other directories: of the same class as reclaim, with a debt of its own.
+    Moving,
 }
 
 impl Background {
@@ -25,7 +27,7 @@ impl Background {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Background::Fold => "fold",
-            Background::Reclaim => "reclaim",
+            Background::Reclaim | Background::Moving => "reclaim",
         }
     }
 }

@@ -199,7 +199,7 @@ async fn two_histories_are_refused() {
     assert!(open(&degraded).await.is_err(), "nor is it guessed when degraded");
 }
 
-/// Directories of other pools, or of none, and other numbers of copies are refused, and nothing is touched.
+/// Directories of other pools and other numbers of copies are refused; nothing that is no part of the pool is touched.
 #[tokio::test]
 async fn strangers_are_refused() {
     let dir = tempdir();
@@ -212,7 +212,8 @@ async fn strangers_are_refused() {
         ..options.clone()
     };
     let refusal = async |options: &Options| open(options).await.err().unwrap().to_string();
-    assert!(refusal(&with(&third)).await.contains("is no part of the pool"));
+    // Left out with a warning: a drained directory may be named still, and removed since.
+    drop(open(&with(&third)).await.unwrap());
     assert!(!third.exists());
     assert!(refusal(&with(&other)).await.contains("different pools"));
     assert!(refusal(&Options { copies: 1, ..options.clone() }).await.contains("copies=2"));
