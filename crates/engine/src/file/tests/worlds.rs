@@ -15,7 +15,7 @@ use stonefold_dice::Dice;
 use stonefold_format::chunk::ChunkHeader;
 
 /// Some 10 s on a quiet machine. `STONEFOLD_WORLDS` asks for more.
-const SEEDS: u64 = 12;
+const SEEDS: u64 = 6;
 const LIVES: u32 = 6;
 
 /// What is known to be stored: by whoever has been told so.
@@ -56,7 +56,7 @@ impl World {
     fn live(&mut self, last: bool) -> std::result::Result<(), String> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         // Most die young; some live until a change is done.
-        let longest = if self.dice.one_in(3) { 4000 } else { 800 };
+        let longest = if self.dice.one_in(2) { 6000 } else { 800 };
         let steps = if last { u64::MAX } else { 20 + self.dice.below(longest) };
         let life = self.life(last);
         let mut life = std::pin::pin!(life);
@@ -123,7 +123,7 @@ impl World {
                 engine.step().await.ok();
             }
         };
-        match self.dice.below(14) {
+        match self.dice.below(20) {
             0 => self.change(engine).await,
             13 => {
                 self.model.trimmed = self.model.chunks;
@@ -134,7 +134,7 @@ impl World {
                 let chunk = chunk::encode(id.0, seq, 1, &content(seq, 6000)).freeze();
                 journal.append(chunk).await.map_err(|e| e.to_string())?;
                 self.model.chunks += 1;
-                Ok(())
+                journal.sync().await.map_err(|e| e.to_string())
             }
             2 => {
                 moving.await;
