@@ -274,7 +274,8 @@ mod tests {
         let mut client =
             Client::handshake(script(&[size_info(4096), reply(REP_ACK, &[]), good, bad]), "x").unwrap();
         assert_eq!(client.read(0, 4).unwrap(), b"abcd");
-        assert!(client.read(0, 4).unwrap_err().to_string().contains("Input/output error"));
+        let refused = format!("{:#}", client.read(0, 4).unwrap_err());
+        assert!(refused.contains("4 bytes at 0") && refused.contains("Input/output error"), "{refused}");
     }
 
     #[test]
