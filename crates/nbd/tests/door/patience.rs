@@ -23,6 +23,12 @@ fn request(command: Command, length: u64) -> Vec<u8> {
     Request { flags: 0, command, cookie: 1, offset: 0, length }.encode(Style::Simple)
 }
 
+/// Runs on a clock that stands still while anything is left to do, and then jumps.
+fn paused<T>(work: impl Future<Output = T>) -> T {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().start_paused(true).build().unwrap().block_on(work)
+}
+
 /// Sends `bytes`, then nothing, and reads nothing unless told; returns how long the server puts up with that, at most
 /// `limit`.
 fn patience_with(bytes: &[u8], limit: Duration) -> Duration {
@@ -31,9 +37,7 @@ fn patience_with(bytes: &[u8], limit: Duration) -> Duration {
 
 /// The same of a door that may have TLS.
 fn patience_of_a_door(authority: Option<&Authority>, bytes: &[u8], limit: Duration) -> Duration {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
-    runtime.block_on(async {
+    paused(async {
         let env = Env::new(SystemWorld::new(tokio::runtime::Handle::current(), 1).unwrap());
         let exports = MemoryExports::default();
         exports.create("disk", 1 << 20).fill();
@@ -57,9 +61,7 @@ fn patience_of_a_door(authority: Option<&Authority>, bytes: &[u8], limit: Durati
 /// A client beyond the bound is turned away at once, and a place that is free again is given away.
 #[test]
 fn no_more_connect_than_may() {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
-    runtime.block_on(async {
+    paused(async {
         let env = Env::new(SystemWorld::new(tokio::runtime::Handle::current(), 1).unwrap());
         let server = Server::new(env, MemoryExports::default()).with_connections_max(1);
         let greeted = async |ours: &mut DuplexStream| ours.read(&mut [0; 64]).await.unwrap() > 0;
@@ -110,9 +112,7 @@ fn a_reply_under_tls_that_nobody_reads_is_given_up_in_the_end() {
 
 /// Opens an export under TLS, sends a request and reads no answer; returns how long the server puts up with that.
 fn after_tls(authority: &Authority, request: &[u8]) -> Duration {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
-    runtime.block_on(async {
+    paused(async {
         let env = Env::new(SystemWorld::new(tokio::runtime::Handle::current(), 1).unwrap());
         let exports = MemoryExports::default();
         exports.create("disk", 1 << 20).fill();

@@ -27,6 +27,21 @@ impl Small {
     fn path(&self) -> PathBuf {
         self.dir.path().join("mounted")
     }
+
+    /// Puts objects until the first is refused for want of room, by name; returns how many went in.
+    async fn fill(&self, engine: &FileEngine, key: impl Fn(u64) -> Key) -> u64 {
+        let mut count = 0;
+        let refused = loop {
+            match engine.put_new(&key(count), vec![count as u8; 3 << 20].into()).await {
+                Ok(_) => count += 1,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(refused.kind(), Kind::NoSpace, "{refused}");
+        assert!(refused.to_string().contains(self.path().to_str().unwrap()), "{refused}");
+        assert!(count > 10, "{count} objects of 3 MiB fit into 64 MiB");
+        count
+    }
 }
 
 impl Drop for Small {
@@ -49,16 +64,7 @@ async fn a_full_disk_refuses_loses_nothing_and_recovers() {
     let chunk = |seq: u64, bytes: usize| chunk::encode(id.0, seq, 1, &vec![seq as u8; bytes]).freeze();
     journal.append(chunk(0, 10_000)).await.unwrap();
     let key = |n: u64| Key::new(format!("seg/{n}"));
-    let mut count = 0;
-    let refused = loop {
-        match engine.put_new(&key(count), vec![count as u8; 3 << 20].into()).await {
-            Ok(_) => count += 1,
-            Err(error) => break error,
-        }
-    };
-    assert_eq!(refused.kind(), Kind::NoSpace, "{refused}");
-    assert!(refused.to_string().contains(small.path().to_str().unwrap()), "{refused}");
-    assert!(count > 10, "{count} objects of 3 MiB fit into 64 MiB");
+    let count = small.fill(&engine, key).await;
     // The last bytes, too, by documents.
     let mut documents = 0;
     while engine.put_new(&Key::new(format!("doc/{documents}")), vec![1; 20_000].into()).await.is_ok() {
@@ -103,16 +109,7 @@ async fn one_full_directory_of_two_refuses_and_is_kept() {
     let key = |n: u64| Key::new(format!("segment/{n}"));
     let room = engine.room().await.unwrap();
     assert!(room.free_bytes < 64 << 20, "the lesser room counts: {room:?}");
-    let mut count = 0;
-    let refused = loop {
-        match engine.put_new(&key(count), vec![count as u8; 3 << 20].into()).await {
-            Ok(_) => count += 1,
-            Err(error) => break error,
-        }
-    };
-    assert_eq!(refused.kind(), Kind::NoSpace, "{refused}");
-    assert!(refused.to_string().contains(small.path().to_str().unwrap()), "{refused}");
-    assert!(count > 10, "{count} objects of 3 MiB fit into 64 MiB");
+    let count = small.fill(&engine, key).await;
     assert_eq!(engine.list("segment/", None, 1000).await.unwrap().len() as u64, count);
     assert_eq!(engine.get(&key(count)).await.unwrap_err().kind(), Kind::NotFound);
     for dir in &dirs {
