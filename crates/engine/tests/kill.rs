@@ -18,7 +18,9 @@ const DIR: &str = "STONEFOLD_KILL_TEST_DIR";
 const SHAPE: &str = "STONEFOLD_KILL_TEST_SHAPE";
 /// Directories and copies.
 const SHAPES: [(usize, usize); 3] = [(1, 1), (2, 2), (3, 2)];
-const ROUNDS: u32 = 12;
+const ROUNDS: u32 = 18;
+/// From this round on a directory is lost together with the process: nobody has opened the pool in between, and healed it.
+const LOST_AT_ONCE_FROM: u32 = 12;
 const JOURNAL: JournalId = JournalId(*b"the one journal.");
 
 fn runtime() -> tokio::runtime::Runtime {
@@ -80,7 +82,8 @@ fn what_was_acknowledged_survives_the_process() {
         let shape = round as usize % SHAPES.len();
         let after = Duration::from_millis(u64::from(20 + round * 25));
         let acknowledged = run_and_kill(dir.path(), shape, after);
-        runtime().block_on(check(dir.path(), SHAPES[shape], acknowledged));
+        let lost = (round >= LOST_AT_ONCE_FROM).then_some(acknowledged as usize % SHAPES[shape].0);
+        runtime().block_on(check(dir.path(), SHAPES[shape], acknowledged, lost));
     }
 }
 
@@ -103,8 +106,15 @@ fn run_and_kill(dir: &Path, shape: usize, after: Duration) -> u64 {
     last
 }
 
-async fn check(dir: &Path, shape: (usize, usize), acknowledged: u64) {
-    let engine = open(dir, shape).await;
+async fn check(dir: &Path, shape: (usize, usize), acknowledged: u64, lost_at_once: Option<usize>) {
+    let lost_at_once = lost_at_once.filter(|_| shape.1 > 1);
+    let engine = match lost_at_once {
+        None => open(dir, shape).await,
+        Some(lost) => {
+            std::fs::remove_dir_all(dir.join(lost.to_string())).unwrap();
+            open_degraded(dir, shape).await
+        }
+    };
     for n in 0..=acknowledged + 1 {
         match engine.get(&Key::new(format!("seg/{n}"))).await {
             Ok((bytes, _)) => assert!(bytes == payload(n), "object {n} is whole"),
@@ -132,7 +142,7 @@ async fn check(dir: &Path, shape: (usize, usize), acknowledged: u64) {
         assert_eq!(left, 0, "nothing half done is left");
     }
     drop((reader, engine));
-    if shape.1 > 1 {
+    if shape.1 > 1 && lost_at_once.is_none() {
         // What was acknowledged survives the loss of a directory, too.
         let lost = acknowledged as usize % shape.0;
         std::fs::remove_dir_all(dir.join(lost.to_string())).unwrap();

@@ -122,6 +122,12 @@ impl JournalFile {
         Ok(())
     }
 
+    /// For tests: how much of each replica is known to be durable, in bytes.
+    #[cfg(test)]
+    pub(super) fn synced(&self) -> Vec<u64> {
+        self.replicas.iter().map(|replica| replica.synced.load(Ordering::Acquire)).collect()
+    }
+
     fn none_left(&self, failures: Vec<(usize, Error)>) -> Error {
         let why =
             || Error::new(Kind::Io, format!("no directory has file {} of the journal any more", self.number));

@@ -1,6 +1,7 @@
 //! Several directories: the same promises, and copies that make good for each other.
 
 use super::*;
+use crate::file::replica::JournalFile;
 use std::path::Path;
 
 /// `members` directories, side by side.
@@ -69,6 +70,22 @@ async fn objects_and_journals_use_all_directories() {
         let journal = fs::read_dir(dir.join("journals").join(id.to_string())).unwrap().count();
         assert!(journal >= 4, "{journal} files of a journal lie in {}", dir.display());
     }
+}
+
+/// What a sync of a journal answers for is durable in every copy, and not in the first alone.
+#[tokio::test]
+async fn a_sync_of_a_journal_reaches_every_copy() {
+    let dir = tempdir();
+    let engine = open(&several(dir.path(), 2, 2)).await.unwrap();
+    let id = JournalId([4; 16]);
+    // Makes the folders in which the file lies.
+    engine.journal_create(id).await.unwrap();
+    let file = JournalFile::make(&engine.members, id, 7, 100_000, false).await.unwrap();
+    let chunk = chunk::encode(id.0, 0, 1, &[1; 6000]).freeze();
+    file.write(&engine.members, chunk.clone(), 0).await.unwrap();
+    assert_eq!(file.synced(), [0, 0]);
+    file.sync(&engine.members).await.unwrap();
+    assert_eq!(file.synced(), [chunk.len() as u64; 2]);
 }
 
 /// Rot in either copy of a segment is healed by a repair, in place; rot in both is told, and nothing changed.
