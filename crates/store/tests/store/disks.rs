@@ -1,10 +1,10 @@
 //! Disks: what they hold, what they refuse, what they tell.
 
-use crate::pool::{self, attach, contents, name, options, run};
+use crate::pool::{self, attach, contents, name, options, read, run, snap};
 use std::sync::Arc;
 use stonefold_engine::MemoryEngine;
 use stonefold_store::{Options, Store};
-use stonefold_types::{DiskSettings, Kind};
+use stonefold_types::{DiskSettings, Durability, Kind};
 
 /// Of every disk here: little, because it is read from end to end; more than one leaf of the map.
 pub(crate) const DISK_BYTES: u64 = 3 << 20;
@@ -113,5 +113,55 @@ fn extents_and_changes_are_told() {
         assert_eq!(told(web.extents(0, DISK_BYTES).await.unwrap()), all, "folded, the same");
         let changed = web.changed_since(&name("s"), 4096, 2 << 20).await.unwrap();
         assert_eq!(told(changed), [((1 << 20) - 4096, true), (8192, false), ((1 << 20) - 4096, true)]);
+    });
+}
+
+/// Goal: whoever takes only what has changed also learns what was trimmed, from a snapshot to now and to another snapshot (P10).
+#[test]
+fn what_was_trimmed_has_changed() {
+    run(async {
+        let store = open(&Arc::new(MemoryEngine::default())).await;
+        create(&store, "web").await;
+        let web = attach(&store, "web");
+        web.write(0, &[1; 8 * 4096], false).await.unwrap();
+        store.snapshot(&[name("web")], Some(name("s"))).await.unwrap();
+        web.zero(4096, 3 * 4096, false).await.unwrap();
+        // Of this one block in the middle becomes a hole, and its neighbours are written in part.
+        web.zero(6 * 4096 - 100, 4096 + 200, false).await.unwrap();
+        store.snapshot(&[name("web")], Some(name("t"))).await.unwrap();
+        let since = snap("web@s");
+        let told = [(4096, 3 * 4096), (5 * 4096, 3 * 4096)];
+        assert_eq!(store.diff(&since, Some(&name("t"))).await.unwrap(), told);
+        assert_eq!(store.diff(&since, None).await.unwrap(), told);
+        let changed = web.changed_since(&name("s"), 2 * 4096, 5 * 4096).await.unwrap();
+        let changed: Vec<_> = changed.iter().map(|run| (run.bytes, run.hole)).collect();
+        assert_eq!(changed, [(2 * 4096, false), (4096, true), (2 * 4096, false)]);
+    });
+}
+
+/// Goal: what was answered as durable outlives a loss of power that takes all that was not (P1).
+#[test]
+fn what_was_told_to_be_durable_outlives_the_power() {
+    run(async {
+        for (how, stays) in [("fua", true), ("fua zero", true), ("ack", true), ("flush", true), ("", false)] {
+            let engine = Arc::new(MemoryEngine::default());
+            let store = open(&engine).await;
+            create(&store, "web").await;
+            if how == "ack" {
+                let ack = DiskSettings { durability: Durability::Ack, ..DiskSettings::default() };
+                store.set_disk(&name("web"), ack).await.unwrap();
+            }
+            let web = attach(&store, "web");
+            web.write(0, &[1; 4096], how == "fua").await.unwrap();
+            match how {
+                "fua zero" => web.zero(4096, 4096, true).await.unwrap(),
+                "flush" => drop(web.flush().await.unwrap()),
+                _ => {}
+            }
+            // Every chunk of the journal that was not synced is lost.
+            let engine = Arc::new(engine.after_crash(&mut |choices| 1 % choices));
+            let found = read(&open(&engine).await, "web", 0, 4096).await;
+            assert!(found == [u8::from(stays); 4096], "after {how:?}");
+        }
     });
 }
