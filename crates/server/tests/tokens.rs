@@ -3,9 +3,9 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use stonefold_api::{Access, Client, DiskCreate, TokenCreate};
+use stonefold_api::{Access, Client, DiskCreate, SnapshotCreate, TokenCreate};
 use stonefold_server::{Config, Running, Settings, start};
-use stonefold_types::{Kind, Name, Role, Size};
+use stonefold_types::{Kind, Name, Role, Size, SnapshotName};
 
 fn settings(folder: &Path) -> Settings {
     Settings {
@@ -102,6 +102,40 @@ fn from_the_first_token_on_everybody_needs_one_whose_role_allows_it() {
     boss.remove_token(&name("hand")).unwrap();
     boss.remove_token(&name("boss")).unwrap();
     assert_eq!(open.disks().unwrap().len(), 2, "open as before");
+    running.stop().unwrap();
+}
+
+/// Goal: who may only look removes nothing, sets nothing back and makes nothing, whatever he asks; and an operator shreds nothing.
+#[test]
+fn a_viewer_removes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = start(config(folder.path())).unwrap();
+    let boss = client(&running, Some(&token(&client(&running, None), Role::Admin, "boss")));
+    let operator = client(&running, Some(&token(&boss, Role::Operator, "hand")));
+    let viewer = client(&running, Some(&token(&boss, Role::Viewer, "eye")));
+    let (web, monday): (Name, SnapshotName) = (name("web"), "web@monday".parse().unwrap());
+    operator.create_disk(&disk("web")).unwrap();
+    operator
+        .create_snapshot(&SnapshotCreate { disks: vec![web.clone()], name: Some(name("monday")) })
+        .unwrap();
+    let refused = [
+        viewer.remove_disk(&web, false),
+        viewer.remove_disk(&web, true),
+        viewer.remove_snapshot(&monday),
+        viewer.remove_qos(&name("standard")),
+        viewer.flush_disk(&web),
+        viewer.rollback(&monday).map(drop),
+        viewer.clone_snapshot(&monday, &name("x")).map(drop),
+        viewer.reclaim().map(drop),
+        viewer.shred_domain(&name("default")).map(drop),
+        operator.shred_domain(&name("default")).map(drop),
+    ];
+    for (at, result) in refused.into_iter().enumerate() {
+        assert_eq!(result.unwrap_err().kind(), Kind::Denied, "request {at}");
+    }
+    assert_eq!((viewer.disks().unwrap().len(), viewer.snapshots(None).unwrap().len()), (1, 1));
+    operator.remove_disk(&web, true).unwrap();
+    assert!(viewer.disks().unwrap().is_empty());
     running.stop().unwrap();
 }
 
