@@ -128,7 +128,7 @@ fn reclaim_survives_damage_of_what_it_keeps() {
                 survives(prefix, counted, false).await;
             }
         }
-        for prefix in ["account/", "ledger/"] {
+        for prefix in ["account/", "ledger/", "accounts"] {
             survives(prefix, true, true).await;
         }
     });
