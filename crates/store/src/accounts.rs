@@ -6,6 +6,7 @@
 //! physical form.
 
 use crate::cache::Cache;
+use crate::planted;
 use crate::segments;
 use crate::sound;
 use parking_lot::Mutex;
@@ -217,17 +218,23 @@ impl Accounts {
     }
 }
 
-/// Makes accounts that cannot be read as if there were none; `lost` says from before on, durably, that everything is to be counted
-/// anew. Tells whether it did.
-pub(crate) async fn forget_damaged(engine: &dyn Engine, lost: &Key) -> Result<bool> {
-    match read_document(engine).await {
-        Err(error) if error.kind() == Kind::Corrupt => {
-            tracing::error!("everything is counted anew: {error}");
-            engine.put_new(lost, error.to_string().into_bytes().into()).await?;
-            engine.delete(&document_key()).await.map(|()| true)
+/// Begins the accounts of a new pool. Those of any other that cannot be read, or are not there, are made as if there were none: no
+/// account of a segment must not be taken for no reference to it. `lost` says from before on, durably, that everything is to be
+/// counted anew, unless something does already (`is_known`). Tells whether it was put.
+pub(crate) async fn prepare(engine: &dyn Engine, is_new: bool, lost: &Key, is_known: bool) -> Result<bool> {
+    let why = match read_document(engine).await {
+        Ok((document, None)) if is_new => {
+            return engine.put_new(&document_key(), document.encode().into()).await.map(|_| false);
         }
-        done => done.map(|_| false),
-    }
+        Ok((_, None)) if !is_known && !planted::is("no-accounts-no-references") => {
+            "the accounts are not there".to_owned()
+        }
+        Err(error) if error.kind() == Kind::Corrupt => error.to_string(),
+        done => return done.map(|_| false),
+    };
+    tracing::error!("everything is counted anew: {why}");
+    engine.put_new(lost, why.into_bytes().into()).await?;
+    engine.delete(&document_key()).await.map(|()| true)
 }
 
 async fn read_document(engine: &dyn Engine) -> Result<(Document, Option<Version>)> {

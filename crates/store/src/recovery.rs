@@ -45,7 +45,8 @@ pub(crate) async fn open(env: Env, engine: Arc<dyn Engine>, mut options: Options
     let (pool, version) = begin_session(&env, &*engine, pool, &version, options.time_step_max).await?;
     let Heads { disks, gone, damage } = load_heads(&*engine).await?;
     let lost = unreadable::lost_key(&env);
-    if accounts::forget_damaged(&*engine, &lost).await? {
+    let (is_new, is_known) = (pool.sessions == 1, !damage.lost().is_empty());
+    if accounts::prepare(&*engine, is_new, &lost, is_known).await? {
         damage.note_lost(lost);
     }
     let mut replay = Replay::new(disks.values().cloned(), domains.keyring.clone());

@@ -179,7 +179,7 @@ impl Pool {
         self.world.set_wall_ahead(by);
     }
 
-    /// Something that reclaim keeps rots, for good: it must be told anew from the maps.
+    /// Something that reclaim keeps rots or is gone, for good: it must be told anew from the maps.
     fn rot_counts(&mut self) {
         let listed = |prefix| self.engine.list(prefix, None, usize::MAX).now_or_never();
         let found = ["account", "ledger/"].into_iter().filter_map(listed).filter_map(Result::ok);
@@ -187,11 +187,16 @@ impl Pool {
         if keys.is_empty() {
             return;
         }
-        let (key, bit) =
-            self.world.with_dice(|dice| (&keys[dice.below(keys.len() as u64) as usize], dice.number()));
-        self.engine.rot(key, bit);
+        let (key, bit, is_gone) = self
+            .world
+            .with_dice(|dice| (&keys[dice.below(keys.len() as u64) as usize], dice.number(), dice.one_in(3)));
+        if is_gone {
+            self.engine.delete(key).now_or_never();
+        } else {
+            self.engine.rot(key, bit);
+        }
         let mut story = self.story.lock();
-        story.tell(|| format!("{key} rots"));
+        story.tell(|| format!("{key} {}", if is_gone { "is gone" } else { "rots" }));
         story.miscounted = true;
     }
 
