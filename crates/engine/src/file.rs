@@ -29,6 +29,7 @@ mod moving;
 mod object;
 mod opening;
 mod options;
+mod parity;
 mod placement;
 mod planted;
 mod private;
@@ -42,6 +43,7 @@ mod spares;
 #[cfg(test)]
 mod tests;
 mod view;
+mod whole;
 
 pub use options::{Direct, Options};
 

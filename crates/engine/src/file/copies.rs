@@ -162,13 +162,16 @@ impl Members {
         offset: u64,
         len: usize,
     ) -> Result<Bytes> {
-        if targets.len() == 1 {
-            return view.member(targets.first()).get_range(key, offset, len).await;
-        }
-        let seat = self.least_busy(view, targets);
-        match read_from(view, targets, seat, key, offset, len).await {
+        let seat = if targets.len() == 1 { targets.first() } else { self.least_busy(view, targets) };
+        let read = match read_from(view, targets, seat, key, offset, len).await {
             Err(failed) => self.get_range_elsewhere(view, targets, failed, key, offset, len).await,
-            Ok(bytes) => Ok(bytes),
+            Ok(bytes) => return Ok(bytes),
+        };
+        match read {
+            Err(error) if error.kind() == Kind::Io => {
+                mend_and_read(view, targets, error, key, offset, len).await
+            }
+            done => done,
         }
     }
 
@@ -295,6 +298,25 @@ async fn read_from(
     let member = view.member(seat);
     let _counted = Counted::new(member);
     member.read_handle(key, &handle, offset, len).await.map_err(|e| (seat, e))
+}
+
+/// Reads a range that no medium gives: from the first copy whose own parity restores it.
+async fn mend_and_read(
+    view: &View,
+    targets: &Targets,
+    error: Error,
+    key: &Key,
+    offset: u64,
+    len: usize,
+) -> Result<Bytes> {
+    for seat in targets.iter() {
+        if view.member(seat).read_and_mend(key).await.is_ok_and(|whole| whole.mended > 0)
+            && let Ok(bytes) = view.member(seat).get_range(key, offset, len).await
+        {
+            return Ok(bytes);
+        }
+    }
+    Err(error)
 }
 
 /// A read on its way.

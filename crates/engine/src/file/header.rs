@@ -1,30 +1,37 @@
-//! The header page of an object's file.
+//! An object's file: what it says of itself, its parity, the first again, its bytes.
 //!
 //! ```text
-//!  0        8        16       24       32       40               56
-//!  +--------+--------+--------+--------+--------+----------------+-- … zeros --+ 4096
-//!  | check  | magic  | len    | sum    | count  | nonce          |             | payload …
-//!  +--------+--------+--------+--------+--------+----------------+-------------+
+//! +--------------+-------------------+--------------+------------- … -+
+//! | header pages | P pages of parity | header again | payload         |
+//! +--------------+-------------------+--------------+------------- … -+
+//! header:
+//!  0        8        16       24       32       40               56        56 + 4·n
+//!  +--------+--------+--------+--------+--------+----------------+---- … ---+-- … zeros --+
+//!  | check  | magic  | len    | sum    | count  | nonce          | page sums|             |
+//!  +--------+--------+--------+--------+--------+----------------+---- … ---+-- … zeros --+
 //! ```
-//! All integers little-endian. `check` is XXH3-64 of bytes 8..56. `len` counts the payload, which follows and ends
+//! All integers little-endian. `check` is XXH3-64 of all behind it up to the last page sum. `len` counts the payload, which ends
 //! with the file. `sum` is XXH3-64 of the payload of a document; 0, none, for anything longer than
 //! [`SUMMED_BYTES_MAX`]: a segment's frames carry their own sums. `count` numbers the puts of a
 //! document; `nonce` makes every put of every object different, so that a version never comes back after a delete.
+//! A page sum is the lower half of the XXH3-64 of a page: first those of the payload's n − P pages, then those of the parity's
+//! ([`super::parity`]).
 //!
-//! The header has a page of its own, so that the payload is aligned for direct I/O exactly as its reader
-//! aligns it; and it comes first, so that the file's length tells the payload's without a read.
+//! How long header and parity are follows from the payload's length and never falls as that grows, so a file's length tells the payload's
+//! without a read. Both come first for the same reason, and have pages of their own, so that the payload is aligned for direct I/O
+//! exactly as its reader aligns it. The headers lie apart, so that a medium that loses some pages in a row does not lose both.
 
+use super::parity::{PAGE, pages, parity_of, parity_pages, sums_of};
 use crate::Version;
 use stonefold_types::{AlignedBuf, Error, Kind, Result};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Bytes before the payload.
-pub(super) const HEADER_BYTES: usize = AlignedBuf::ALIGN;
 /// Longest payload with a sum of its own: the trait's bound for documents.
 pub(super) const SUMMED_BYTES_MAX: usize = 1 << 20;
 
 const MAGIC: &[u8; 8] = b"SFOBJCT1";
-const USED_BYTES: usize = 56;
+/// Bytes of a header before the page sums.
+const FIXED_BYTES: usize = 56;
 
 /// What an object's file says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,29 +48,37 @@ impl Header {
         Header { len: payload.len() as u64, sum: sum_of(payload), count, nonce }
     }
 
-    /// The page as it lies on disk.
-    pub(super) fn encode(&self) -> AlignedBuf {
-        let mut page = AlignedBuf::zeroed(HEADER_BYTES);
-        page[8..16].copy_from_slice(MAGIC);
-        page[16..24].copy_from_slice(&self.len.to_le_bytes());
-        page[24..32].copy_from_slice(&self.sum.to_le_bytes());
-        page[32..40].copy_from_slice(&self.count.to_le_bytes());
-        page[40..56].copy_from_slice(&self.nonce);
-        let check = xxh3_64(&page[8..USED_BYTES]);
-        page[..8].copy_from_slice(&check.to_le_bytes());
-        page
+    /// The pages as they lie on disk.
+    fn encode(&self, page_sums: &[u32]) -> Vec<u8> {
+        let mut bytes = [0; 8].to_vec();
+        bytes.extend(MAGIC);
+        for field in [self.len, self.sum, self.count] {
+            bytes.extend(field.to_le_bytes());
+        }
+        bytes.extend(self.nonce);
+        page_sums.iter().for_each(|sum| bytes.extend(sum.to_le_bytes()));
+        let check = xxh3_64(&bytes[8..]);
+        bytes[..8].copy_from_slice(&check.to_le_bytes());
+        bytes.resize(header_bytes(self.len), 0);
+        bytes
     }
 
-    /// Reads a header; the words of the error leave out the object, which the caller knows.
-    pub(super) fn decode(page: &[u8]) -> Result<Header> {
+    /// Reads the header of a payload that is `len` bytes long by the length of its file, and its page sums; the words of the error
+    /// leave out the object, which the caller knows.
+    pub(super) fn decode(bytes: &[u8], len: u64) -> Result<(Header, Vec<u32>)> {
         let u64_at =
-            |at: usize| page.get(at..at + 8).map(|b| u64::from_le_bytes(b.try_into().expect("8 bytes")));
+            |at: usize| bytes.get(at..at + 8).map(|b| u64::from_le_bytes(b.try_into().expect("8 bytes")));
         let header = || {
-            let sound = page.get(8..16)? == MAGIC && u64_at(0)? == xxh3_64(page.get(8..USED_BYTES)?);
-            let nonce = page.get(40..56)?.try_into().ok()?;
-            sound.then_some(Header { len: u64_at(16)?, sum: u64_at(24)?, count: u64_at(32)?, nonce })
+            let used = FIXED_BYTES + 4 * page_sums(len);
+            let sound = bytes.get(8..16)? == MAGIC && u64_at(0)? == xxh3_64(bytes.get(8..used)?);
+            let nonce = bytes.get(40..56)?.try_into().ok()?;
+            let sums = bytes[FIXED_BYTES..used].chunks_exact(4);
+            let sums = sums.map(|sum| u32::from_le_bytes(sum.try_into().expect("4 bytes"))).collect();
+            let header = Header { len: u64_at(16)?, sum: u64_at(24)?, count: u64_at(32)?, nonce };
+            (sound && header.len == len).then_some((header, sums))
         };
-        header().ok_or_else(|| Error::new(Kind::Corrupt, "its header is damaged"))
+        header()
+            .ok_or_else(|| Error::new(Kind::Corrupt, "its header is damaged, or it is not as long as it was"))
     }
 
     /// Whether this is the payload that was put.
@@ -83,6 +98,46 @@ impl Header {
     }
 }
 
+/// Checksums of pages in the header of a payload of so many bytes.
+fn page_sums(len: u64) -> usize {
+    pages(len) + parity_pages(len)
+}
+
+/// Bytes of each of the two headers before a payload of so many bytes.
+pub(super) fn header_bytes(len: u64) -> usize {
+    (FIXED_BYTES + 4 * page_sums(len)).next_multiple_of(PAGE)
+}
+
+/// Bytes before a payload of so many bytes.
+pub(super) fn front_bytes(len: u64) -> usize {
+    2 * header_bytes(len) + parity_pages(len) * PAGE
+}
+
+/// What comes before a payload.
+pub(super) fn front(header: &Header, payload: &[u8]) -> AlignedBuf {
+    let parity = parity_of(payload);
+    let encoded = header.encode(&sums_of(payload, &parity));
+    let mut front = AlignedBuf::zeroed(front_bytes(header.len));
+    let again = front.len() - encoded.len();
+    front[..encoded.len()].copy_from_slice(&encoded);
+    front[encoded.len()..again].copy_from_slice(&parity);
+    front[again..].copy_from_slice(&encoded);
+    front
+}
+
+/// How long the payload in a file of so many bytes is; `None` for a length that no object's file has.
+pub(super) fn payload_len(file_bytes: u64) -> Option<u64> {
+    // The fewest whole pages of payload whose file is as long or longer.
+    let (mut low, mut high) = (0, file_bytes / PAGE as u64);
+    while low < high {
+        let middle = u64::midpoint(low, high);
+        let bytes = middle * PAGE as u64;
+        if front_bytes(bytes) as u64 + bytes >= file_bytes { high = middle } else { low = middle + 1 }
+    }
+    let len = file_bytes.checked_sub(front_bytes(low * PAGE as u64) as u64)?;
+    (len.div_ceil(PAGE as u64) == low).then_some(len)
+}
+
 fn sum_of(payload: &[u8]) -> u64 {
     // 0 says that there is no sum; losing one value of 2^64 costs nothing.
     if payload.len() > SUMMED_BYTES_MAX { 0 } else { xxh3_64(payload).max(1) }
@@ -95,16 +150,31 @@ mod tests {
     #[test]
     fn reads_back_and_sees_damage() {
         let header = Header::of(b"payload", 3, [9; 16]);
-        let mut page = header.encode();
-        assert_eq!(Header::decode(&page).unwrap(), header);
+        let mut page = header.encode(&[1, 2]);
+        assert_eq!((page.len(), front_bytes(7)), (PAGE, 3 * PAGE));
+        assert_eq!(Header::decode(&page, 7).unwrap(), (header.clone(), vec![1, 2]));
+        assert!(Header::decode(&page, 8).is_err());
         assert!(header.verify(b"payload").is_ok());
         assert!(header.verify(b"paylaod").is_err());
         assert!(header.verify(b"payloa").is_err());
-        for bit in 0..USED_BYTES * 8 {
+        for bit in 0..(FIXED_BYTES + 8) * 8 {
             page[bit / 8] ^= 1 << (bit % 8);
-            assert!(Header::decode(&page).is_err(), "bit {bit}");
+            assert!(Header::decode(&page, 7).is_err(), "bit {bit}");
             page[bit / 8] ^= 1 << (bit % 8);
         }
-        assert!(Header::decode(&page[..20]).is_err());
+        assert!(Header::decode(&page[..20], 7).is_err());
+        assert!(Header::decode(&page[..60], 7).is_err());
+    }
+
+    #[test]
+    fn a_files_length_tells_the_payloads() {
+        let near = |at: u64| at.saturating_sub(5000)..at + 5000;
+        let lengths = near(0).chain(near(64 << 10)).chain(near(1 << 20)).chain(near(4 << 20));
+        for len in lengths.chain((0..64 << 20).step_by(40_009)) {
+            assert_eq!(payload_len(front_bytes(len) as u64 + len), Some(len), "{len}");
+        }
+        for file in [1, 4096, 8191, 3 * 4096, 4 * 4096 + 1] {
+            assert_eq!(payload_len(file), None, "{file}");
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! Copies that are damaged or cannot be read: healed from a sound one, beside whatever else goes on, or when somebody who
-//! knows what the bytes mean asks for it.
+//! Copies that are damaged or cannot be read: healed from a sound one, or by their own parity, beside whatever else goes on, or when
+//! somebody who knows what the bytes mean asks for it.
 
 use super::member::Member;
 use super::members::Members;
@@ -82,14 +82,25 @@ impl Members {
         let targets = view.targets(key);
         let former = view.former(key, &targets);
         let seats: Vec<usize> = targets.iter().chain(former.iter().copied()).collect();
-        let reads = join_all(seats.iter().map(|seat| view.member(*seat).get_range(key, offset, len))).await;
+        let read = |seat: &usize| read_to_repair(view.member(*seat).clone(), key, offset, len);
+        let (mut reads, mut mended): (Vec<_>, Vec<bool>) =
+            join_all(seats.iter().map(read)).await.into_iter().unzip();
         if reads.iter().all(|read| read.as_ref().is_err_and(|e| e.kind() == Kind::NotFound)) {
             return Err(not_found(key));
         }
         let is_sound = |read: &Result<Bytes>| read.as_ref().is_ok_and(|bytes| sound(bytes));
+        for (at, seat) in seats.iter().enumerate() {
+            let is_absent = reads[at].as_ref().is_err_and(|e| e.kind() == Kind::NotFound);
+            if !reads.iter().any(is_sound) && !is_absent {
+                // No copy is sound as it lies there.
+                mended[at] |= view.member(*seat).read_and_mend(key).await.is_ok_and(|whole| whole.mended > 0);
+                reads[at] = view.member(*seat).get_range(key, offset, len).await;
+            }
+        }
         let Some(good) = reads.iter().position(is_sound) else { return whole_or_none(reads) };
         let bytes = reads[good].clone()?;
-        let mut healed = 0;
+        let of_itself = |(read, mended): &(&Result<Bytes>, &bool)| **mended && is_sound(read);
+        let mut healed = reads.iter().zip(&mended).filter(of_itself).count() as u32;
         // Read once, where a copy lacks more than this range.
         let mut whole = None;
         // Where it shall not lie any more it need not lie, but what lies there is read and must be sound.
@@ -132,6 +143,20 @@ impl Members {
         }
         Ok(Some(Repaired { bytes, copies: copies as u32, healed }))
     }
+}
+
+/// A range of a copy, and whether something of the copy was mended meanwhile: who reads all there is learns of damage to its parity, too.
+async fn read_to_repair(member: Arc<Member>, key: &Key, offset: u64, len: usize) -> (Result<Bytes>, bool) {
+    let is_all = match member.handle(key).await {
+        Ok(handle) => offset == 0 && handle.len <= len as u64,
+        Err(error) => return (Err(error), false),
+    };
+    if !is_all {
+        return (member.get_range(key, offset, len).await, false);
+    }
+    let whole = member.read_and_mend(key).await;
+    let mended = whole.as_ref().is_ok_and(|whole| whole.mended > 0);
+    (whole.map(|whole| whole.payload.into()), mended)
 }
 
 /// No copy is sound; where none could even be read, that is told instead.

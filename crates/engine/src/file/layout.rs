@@ -1,10 +1,10 @@
 //! Where things lie in a directory of a pool. Drawn once, here; a pool on several directories has this in each.
 //!
 //! ```text
-//! DIR/pool                          "stonefold pool, layout 2", so that a directory says what it is
+//! DIR/pool                          "stonefold pool, layout 3", so that a directory says what it is
 //! DIR/member, DIR/member.second     which of the pool's members this is, and who the others are (roster.rs), twice
 //! DIR/lock                          held (flock) by the one process that serves the pool; its number is in it
-//! DIR/objects/KIND/XX/REST          an object: a header page, then its bytes (header.rs)
+//! DIR/objects/KIND/XX/REST          an object: header, parity, its bytes (header.rs)
 //! DIR/journals/INCARNATION/NNNNNNNN a journal: files of chunks, numbered without a gap (journal.rs)
 //! DIR/spares/NNNNNNNN               files that journals are done with, for the next journal to overwrite
 //! DIR/temporary/                    what is being written or removed; emptied when the pool is opened
@@ -22,9 +22,9 @@ use stonefold_types::{Error, Kind, Result};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// What the file `pool` says.
-const POOL_MARK: &str = "stonefold pool, layout 2\n";
+const POOL_MARK: &str = "stonefold pool, layout 3\n";
 /// The number in it.
-const LAYOUT: u32 = 2;
+const LAYOUT: u32 = 3;
 /// Longest file name made from a key, in bytes: file systems take 255.
 const NAME_BYTES_MAX: usize = 255;
 /// Folders that a kind's objects are spread over.

@@ -3,7 +3,7 @@
 //! The folders are not in that order, so a page costs a look at every name of its kind (about 1 µs each): ask for
 //! large pages.
 
-use super::header::HEADER_BYTES;
+use super::header::payload_len;
 use super::layout::Layout;
 use super::member::{Member, file_error};
 use crate::{Key, Listed};
@@ -55,7 +55,7 @@ impl Member {
                     for_each(bucket, &mut |name, path| {
                         match (Layout::key(kind, name), fs::metadata(path)) {
                             (Some(key), Ok(metadata)) => {
-                                found.insert(key, metadata.len().saturating_sub(HEADER_BYTES as u64));
+                                found.insert(key, payload_len(metadata.len()).unwrap_or(0));
                             }
                             // A stranger, or deleted since it was seen.
                             (None, _) => {}
@@ -84,7 +84,7 @@ fn page(layout: &Layout, prefix: &str, after: Option<Key>, limit: usize) -> io::
             let Ok(place) = layout.place(&key) else { continue };
             match fs::metadata(&place.file) {
                 Ok(metadata) => {
-                    let bytes = metadata.len().saturating_sub(HEADER_BYTES as u64);
+                    let bytes = payload_len(metadata.len()).unwrap_or(0);
                     listed.push(Listed { key, bytes });
                 }
                 // Deleted since it was seen.

@@ -6,10 +6,11 @@
 
 use super::durable::{rename_new, unsupported};
 use super::handles::Handle;
-use super::header::{HEADER_BYTES, Header, SUMMED_BYTES_MAX};
+use super::header::{Header, SUMMED_BYTES_MAX, front, front_bytes, header_bytes};
 use super::layout::Place;
 use super::member::{Member, SharedFile, Temporary, file_error, occupied_by, opening_error};
 use super::private;
+use super::whole::{Whole, length, read_and_mend};
 use crate::Key;
 use bytes::Bytes;
 use std::fs::{self, File};
@@ -77,24 +78,28 @@ impl Member {
     /// Writes a durable file without its name.
     async fn write(self: &Arc<Self>, header: &Header, bytes: Bytes) -> Result<Temporary> {
         let temporary = Temporary { path: self.temporary_path(), kept: false };
-        let page = header.encode().freeze();
+        let header = header.clone();
         if !self.is_direct() || bytes.len() <= DIRECT_FROM_BYTES {
-            return self.io.blocking(move || write_through_cache(temporary, &page, &bytes)).await;
+            return self.io.blocking(move || write_through_cache(temporary, &header, &bytes)).await;
         }
-        let (member, len) = (self.clone(), HEADER_BYTES + bytes.len());
-        let created = self.io.blocking(move || create(&member, temporary, len)).await;
-        let (temporary, file) = created?;
+        let (member, payload) = (self.clone(), bytes.clone());
+        let created = self.io.blocking(move || {
+            let front = front(&header, &payload).freeze();
+            let created = create(&member, temporary, front.len() + payload.len());
+            created.map(|(temporary, file)| (temporary, file, front))
+        });
+        let (temporary, file, front) = created.await?;
+        let front_len = front.len();
         let aligned = bytes.len() / AlignedBuf::ALIGN * AlignedBuf::ALIGN;
         let body = bytes.slice(..aligned);
         let failed = |e| file_error("writing", &temporary.path, e);
-        futures::future::try_join(self.io.write_all_at(&file, page, 0), self.write_aligned(&file, body))
-            .await
-            .map_err(failed)?;
+        let body = self.write_aligned(&file, body, front_len);
+        futures::future::try_join(self.io.write_all_at(&file, front, 0), body).await.map_err(failed)?;
         let tail = bytes.slice(aligned..);
         if !tail.is_empty() {
             // Direct I/O cannot end inside a sector, and cutting a padded file costs the same page written once
             // more: so the last page alone goes through the cache.
-            let (path, at) = (temporary.path.clone(), (HEADER_BYTES + aligned) as u64);
+            let (path, at) = (temporary.path.clone(), (front_len + aligned) as u64);
             let written = self
                 .io
                 .blocking(move || fs::OpenOptions::new().write(true).open(&path)?.write_all_at(&tail, at));
@@ -104,13 +109,13 @@ impl Member {
         Ok(temporary)
     }
 
-    /// Writes whole pages behind the header; a buffer that is not page-aligned is copied piece by piece.
-    async fn write_aligned(&self, file: &SharedFile, bytes: Bytes) -> std::io::Result<()> {
+    /// Writes whole pages from `at` on; a buffer that is not page-aligned is copied piece by piece.
+    async fn write_aligned(&self, file: &SharedFile, bytes: Bytes, at: usize) -> std::io::Result<()> {
         if bytes.as_ptr().align_offset(AlignedBuf::ALIGN) == 0 {
-            return self.io.write_all_at(file, bytes, HEADER_BYTES as u64).await;
+            return self.io.write_all_at(file, bytes, at as u64).await;
         }
         for (index, piece) in bytes.chunks(COPY_BYTES).enumerate() {
-            let at = (HEADER_BYTES + index * COPY_BYTES) as u64;
+            let at = (at + index * COPY_BYTES) as u64;
             self.io.write_all_at(file, AlignedBuf::copy_of(piece).freeze(), at).await?;
         }
         Ok(())
@@ -133,20 +138,48 @@ impl Member {
         Ok(())
     }
 
-    /// An object's header, and its payload too when it is a document's; both sound. `None` when it is absent.
+    /// An object's header, and its payload too when it is a document's; both sound, and mended where they were not. `None` when it is
+    /// absent.
     pub(super) async fn look(self: &Arc<Self>, key: &Key) -> Result<Option<(Header, Option<Bytes>)>> {
         let path = self.layout.place(key)?.file;
         let _held = self.lock_key(key).await;
-        let found = self.io.blocking(move || -> Result<_> {
-            let (header, payload) = read_document(&path)?;
-            payload.iter().try_for_each(|payload| header.verify(payload))?;
-            Ok((header, payload))
+        let found = self.io.blocking(move || match read_document(&path) {
+            Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::Io) => {
+                let mended = read_and_mend(&path).is_ok_and(|whole| whole.mended > 0);
+                let again = if mended { read_document(&path) } else { Err(error) };
+                again.map(|found| (found, mended))
+            }
+            done => done.map(|found| (found, false)),
         });
         match found.await {
-            Ok(found) => Ok(Some(found)),
+            Ok((found, mended)) => {
+                if mended {
+                    self.tell_mended(key);
+                }
+                Ok(Some(found))
+            }
             Err(error) if error.kind() == Kind::NotFound => Ok(None),
             Err(error) => Err(self.named(error, key)),
         }
+    }
+
+    /// All of an object, read from the medium and held against the checksums of its pages; what its parity can mend is mended. The
+    /// payload may have lost pages.
+    pub(super) async fn read_and_mend(self: &Arc<Self>, key: &Key) -> Result<Whole> {
+        let path = self.layout.place(key)?.file;
+        let _held = self.lock_key(key).await;
+        let whole = self.io.blocking(move || read_and_mend(&path)).await.map_err(|e| self.named(e, key))?;
+        if whole.mended > 0 {
+            self.tell_mended(key);
+        }
+        Ok(whole)
+    }
+
+    fn tell_mended(&self, key: &Key) {
+        tracing::warn!(
+            "object '{key}' in '{}' was damaged, and was mended by its own parity",
+            self.path().display()
+        );
     }
 
     /// Part of an object.
@@ -180,7 +213,8 @@ impl Member {
         let align = self.read_align() as u64;
         let first = begin / align * align;
         let span = (end.next_multiple_of(align) - first) as usize;
-        let read = self.io.read_at(&handle.file, AlignedBuf::stale(span), HEADER_BYTES as u64 + first).await;
+        let at = front_bytes(handle.len) as u64 + first;
+        let read = self.io.read_at(&handle.file, AlignedBuf::stale(span), at).await;
         let read = read.map_err(|e| {
             Error::io(format!("reading object '{key}' in '{}' at {begin}", self.path().display()), e)
         })?;
@@ -211,15 +245,13 @@ impl Member {
             return Ok(handle);
         }
         let member = self.clone();
-        let opened = self.io.blocking(move || -> std::io::Result<(File, u64)> {
-            let file = member.open_options().read(true).open(&path)?;
-            let len = file.metadata()?.len();
+        let opened = self.io.blocking(move || -> Result<(File, u64)> {
+            let opened = member.open_options().read(true).open(&path);
+            let file = opened.map_err(|e| file_error("opening", &path, e))?;
+            let len = length(&path, &file)?;
             Ok((file, len))
         });
-        let (file, len) = opened.await.map_err(|e| open_error(e, key))?;
-        let Some(len) = len.checked_sub(HEADER_BYTES as u64) else {
-            return Err(self.named(Error::new(Kind::Corrupt, "it is shorter than its header"), key));
-        };
+        let (file, len) = opened.await.map_err(|e| self.named(e, key))?;
         let handle = Handle::new(file, len);
         self.handles.keep(key, handle.clone());
         Ok(handle)
@@ -230,14 +262,16 @@ impl Member {
         let path = self.layout.place(key)?.file;
         let _held = self.lock_key(key).await;
         self.check_sound()?;
-        let file = path.clone();
+        let file = path;
         let mended = self.io.blocking(move || {
             // Through the page cache: a range begins and ends anywhere.
-            let file = fs::OpenOptions::new().write(true).open(&file)?;
-            file.write_all_at(&bytes, HEADER_BYTES as u64 + offset)?;
-            file.sync_data()
+            let failed = |e| file_error("mending", &file, e);
+            let to = fs::OpenOptions::new().write(true).open(&file);
+            let to = to.map_err(|e| opening_error("mending", &file, e))?;
+            let at = front_bytes(length(&file, &to)?) as u64 + offset;
+            to.write_all_at(&bytes, at).and_then(|()| to.sync_data()).map_err(failed)
         });
-        mended.await.map_err(|e| opening_error(&format!("mending object '{key}' in"), &path, e))
+        mended.await.map_err(|e| self.named(e, key))
     }
 
     /// Deletes an object, durably.
@@ -275,44 +309,32 @@ fn create(member: &Member, temporary: Temporary, len: usize) -> Result<(Temporar
     Ok((temporary, Arc::new(file)))
 }
 
-fn write_through_cache(temporary: Temporary, page: &[u8], payload: &[u8]) -> Result<Temporary> {
+fn write_through_cache(temporary: Temporary, header: &Header, payload: &[u8]) -> Result<Temporary> {
+    let front = front(header, payload);
     let opened = private::options().write(true).create_new(true).open(&temporary.path);
     let file = opened.map_err(|e| opening_error("writing", &temporary.path, e))?;
     let write = || {
-        file.write_all_at(page, 0)?;
-        file.write_all_at(payload, HEADER_BYTES as u64)?;
+        file.write_all_at(&front, 0)?;
+        file.write_all_at(payload, front.len() as u64)?;
         file.sync_data()
     };
     write().map_err(|e| file_error("writing", &temporary.path, e))?;
     Ok(temporary)
 }
 
-/// The header, and the payload too when it is a document's.
+/// The header, and the payload too when it is a document's; both sound.
 fn read_document(path: &Path) -> Result<(Header, Option<Bytes>)> {
-    let bytes = read_beginning(path, HEADER_BYTES + SUMMED_BYTES_MAX)?;
-    let header = Header::decode(&bytes)?;
-    let payload = (header.len <= SUMMED_BYTES_MAX as u64).then(|| bytes.freeze().slice(HEADER_BYTES..));
-    Ok((header, payload))
-}
-
-/// All of a file that is no longer than `whole_max`, the header's page of a longer one.
-fn read_beginning(path: &Path, whole_max: usize) -> Result<AlignedBuf> {
-    let failed = |e| Error::io(format!("reading '{}'", path.display()), e);
+    let failed = |e| file_error("reading", path, e);
     let file = File::open(path).map_err(|e| opening_error("reading", path, e))?;
-    let len = file.metadata().map_err(failed)?.len();
-    if len < HEADER_BYTES as u64 {
-        return Err(Error::new(Kind::Corrupt, "it is shorter than its header"));
-    }
-    let mut bytes = AlignedBuf::zeroed(if len > whole_max as u64 { HEADER_BYTES } else { len as usize });
+    let len = length(path, &file)?;
+    let is_document = len <= SUMMED_BYTES_MAX as u64;
+    let whole = if is_document { front_bytes(len) + len as usize } else { header_bytes(len) };
+    let mut bytes = AlignedBuf::zeroed(whole);
     file.read_exact_at(&mut bytes, 0).map_err(failed)?;
-    Ok(bytes)
-}
-
-fn open_error(error: std::io::Error, key: &Key) -> Error {
-    match error.kind() {
-        ErrorKind::NotFound => not_found(key),
-        _ => Error::io(format!("opening object '{key}'"), error),
-    }
+    let (header, _) = Header::decode(&bytes, len)?;
+    let payload = is_document.then(|| bytes.freeze().slice(front_bytes(len)..));
+    payload.iter().try_for_each(|payload| header.verify(payload))?;
+    Ok((header, payload))
 }
 
 pub(super) fn not_found(key: &Key) -> Error {

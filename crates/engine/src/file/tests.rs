@@ -173,7 +173,7 @@ async fn open_objects_are_bounded() {
     }
 }
 
-/// Damage to a document, or an object cut short, is told and never served.
+/// Damage to a document beyond what its parity mends, or an object cut short, is told and never served.
 #[tokio::test]
 async fn damage_is_told() {
     let dir = tempdir();
@@ -182,11 +182,22 @@ async fn damage_is_told() {
     engine.put_new(&key, vec![7; 10_000].into()).await.unwrap();
     let path = only(&engine).layout.place(&key).unwrap().file;
     let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
-    for (at, length) in [(4096 + 5000, 14_096), (20, 14_096), (0, 9_000), (0, 100)] {
-        let sound = fs::read(&path).unwrap();
-        file.set_len(length).unwrap();
-        let byte = sound[at as usize] ^ if length == 14_096 { 1 } else { 0 };
-        file.write_all_at(&[byte], at).unwrap();
+    let sound = fs::read(&path).unwrap();
+    // A header, three pages of parity, the header again, and three pages of payload.
+    let whole = 5 * 4096 + 10_000;
+    assert_eq!(sound.len(), whole);
+    let damages: [(&[usize], usize); 5] = [
+        (&[2 * 4096 + 5, 6 * 4096 + 5], whole),
+        (&[20, 4 * 4096 + 20], whole),
+        (&[], whole - 1),
+        (&[], 9_000),
+        (&[], 100),
+    ];
+    for (bytes, length) in damages {
+        file.set_len(length as u64).unwrap();
+        for at in bytes {
+            file.write_all_at(&[sound[*at] ^ 1], *at as u64).unwrap();
+        }
         let error = engine.get(&key).await.unwrap_err();
         assert_eq!(error.kind(), Kind::Corrupt, "{error}");
         assert!(error.to_string().contains("head/x"), "{error}");
@@ -196,6 +207,47 @@ async fn damage_is_told() {
     engine.get_range(&key, 0, 1).await.unwrap();
     file.set_len(9_000).unwrap();
     assert_eq!(engine.get_range(&key, 0, 10_000).await.unwrap_err().kind(), Kind::Corrupt);
+}
+
+/// Goal: the only copy of an object survives the loss of any page of its file, and of two in a row, and is as it was afterwards.
+///
+/// Method: each page in turn is overwritten with junk; a document is got, of a longer object the part that lies there is repaired, and
+/// a repair of the whole, as a scrub makes it, finds what no part shows.
+#[tokio::test]
+async fn any_page_of_an_only_copy_can_be_lost() {
+    let dir = tempdir();
+    let engine = open(&Options::new(dir.path())).await.unwrap();
+    for bytes in [1, 4096, 10_000, 65_536, 65_537, 1 << 20, (3 << 20) + 77] {
+        let payload: Vec<u8> = (0..bytes).map(|at| (at / 4096 * 31 + at % 251) as u8).collect();
+        let key = Key::new(format!("seg/{bytes}"));
+        engine.put_new(&key, payload.clone().into()).await.unwrap();
+        let path = only(&engine).layout.place(&key).unwrap().file;
+        let before = fs::read(&path).unwrap();
+        let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+        let (pages, front) = (before.len().div_ceil(4096), before.len() - bytes);
+        let repair = async |from: usize, to: usize| {
+            let sound = |found: &[u8]| found == &payload[from..to];
+            engine.repair(&key, from as u64, to - from, &sound).await.unwrap().unwrap().healed
+        };
+        for page in (0..pages).step_by(1 + pages / 50) {
+            let run = page * 4096..before.len().min((page + 1 + page % 2) * 4096);
+            let junk = || file.write_all_at(&vec![0xa5; run.len()], run.start as u64).unwrap();
+            junk();
+            let of_payload = run.start.saturating_sub(front)..run.end.saturating_sub(front);
+            if bytes <= 1 << 20 {
+                assert!(engine.get(&key).await.unwrap().0 == payload, "page {page} of {bytes} bytes");
+            } else if !of_payload.is_empty() {
+                assert_eq!(repair(of_payload.start, of_payload.end).await, 1, "page {page} of {bytes} bytes");
+            }
+            // What a read of the payload does not show.
+            repair(0, bytes).await;
+            assert!(fs::read(&path).unwrap() == before, "page {page} of {bytes} bytes is as it was");
+            junk();
+            assert_eq!(repair(0, bytes).await, 1, "page {page} of {bytes} bytes");
+            assert!(fs::read(&path).unwrap() == before);
+            assert_eq!(repair(0, bytes).await, 0);
+        }
+    }
 }
 
 /// A journal ends before the first chunk that is damaged, wherever the damage lies, and recycled files

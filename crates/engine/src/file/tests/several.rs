@@ -1,5 +1,6 @@
 //! Several directories: the same promises, and copies that make good for each other.
 
+use super::super::header::front_bytes;
 use super::*;
 use crate::file::replica::JournalFile;
 use std::path::Path;
@@ -100,10 +101,17 @@ async fn rot_in_either_copy_is_healed() {
     let expected = bytes.slice(offset..offset + len);
     let repair =
         async || engine.repair(&key(1), offset as u64, len, &|found| found == expected).await.unwrap();
-    let rot = |path: &PathBuf| {
+    let front = front_bytes(bytes.len() as u64);
+    let rot_at = |path: &PathBuf, at: usize| {
         let file = fs::OpenOptions::new().write(true).open(path).unwrap();
-        file.write_all_at(b"rot", (4096 + offset + 30_000) as u64).unwrap();
+        file.write_all_at(b"rot", (front + at) as u64).unwrap();
         file.sync_all().unwrap();
+    };
+    let rot = |path: &PathBuf| rot_at(path, offset + 30_000);
+    // Two pages of one stripe.
+    let ruin = |path: &PathBuf| {
+        rot(path);
+        rot_at(path, offset + 30_000 + 16 * 4096);
     };
     let copies = files(&options, &key(1));
     for rotten in &copies {
@@ -114,11 +122,14 @@ async fn rot_in_either_copy_is_healed() {
         let repaired = repair().await.unwrap();
         assert_eq!((repaired.copies, repaired.healed), (2, 0), "it is healed");
         assert!(
-            copies.iter().all(|path| fs::read(path).unwrap()[4096..] == bytes[..]),
+            copies.iter().all(|path| fs::read(path).unwrap()[front..] == bytes[..]),
             "nothing else changed"
         );
     }
     copies.iter().for_each(rot);
+    let repaired = repair().await.unwrap();
+    assert_eq!((repaired.copies, repaired.healed), (2, 2), "one by its own parity, the other from that one");
+    copies.iter().for_each(ruin);
     assert_eq!(repair().await, None, "no copy is sound");
 }
 
@@ -133,7 +144,10 @@ async fn a_damaged_source_does_not_drop_its_target() {
     let bytes = payload(1, 2 << 20);
     engine.put_new(&key(1), bytes.clone()).await.unwrap();
     let copies = files(&options, &key(1));
-    fs::OpenOptions::new().write(true).open(&copies[0]).unwrap().write_all_at(&[9], 20).unwrap();
+    let damaged = fs::OpenOptions::new().write(true).open(&copies[0]).unwrap();
+    for header in [0, front_bytes(2 << 20) - 4096] {
+        damaged.write_all_at(&[9], header as u64 + 20).unwrap();
+    }
     fs::remove_file(&copies[1]).unwrap();
     engine.members.view().current().for_each(|(_, member)| member.handles.forget(&key(1)));
     let expected = bytes.slice(5000..6000);
@@ -182,8 +196,7 @@ async fn a_missing_copy_is_made_anew() {
                 }
             } else {
                 let whole = engine.repair(&segment, 0, bytes.len(), &|found| found == bytes).await.unwrap();
-                let healed = whole.unwrap().healed;
-                assert_eq!(healed, u32::from(kind == 1), "a damaged header harms no range");
+                assert_eq!(whole.unwrap().healed, 1, "a damaged header is mended with the rest");
                 engine.get(&segment).await.unwrap();
             }
             assert!(fs::read(&segments[n]).unwrap() == sound.0, "damage {kind} of copy {n} is healed");
