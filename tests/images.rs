@@ -7,13 +7,14 @@
 
 use std::fs;
 use std::os::unix::fs::{FileExt, FileTypeExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use rustix::fs::{CWD, FileType, makedev, mknodat};
 use stonefold_dice::noise;
 use stonefold_e2e::gateway::{Place, in_a_place};
 use stonefold_e2e::mounts::{Loop, Mount, possible};
+use stonefold_e2e::rot::ruin_middle;
 use stonefold_e2e::tools::run;
 
 const MIB: usize = 1 << 20;
@@ -202,7 +203,7 @@ fn of_a_damaged_disk_what_can_be_read_is_saved_and_the_rest_named() {
     });
 }
 
-/// Flips a bit in the middle of the largest segment, which is the data's.
+/// Damages the middle of the largest segment, which is the data's.
 fn damage(place: &Place) -> Result<()> {
     let mut files = Vec::new();
     for bucket in fs::read_dir(place.pool().join("objects/segment"))? {
@@ -214,12 +215,5 @@ fn damage(place: &Place) -> Result<()> {
     }
     let length = |path: &PathBuf| fs::metadata(path).map_or(0, |meta| meta.len());
     let largest = files.iter().max_by_key(|path| length(path)).context("a segment")?;
-    flip(largest, length(largest) / 2)
-}
-
-fn flip(path: &Path, at: u64) -> Result<()> {
-    let file = fs::OpenOptions::new().read(true).write(true).open(path)?;
-    let mut byte = [0];
-    file.read_exact_at(&mut byte, at)?;
-    Ok(file.write_all_at(&[byte[0] ^ 4], at)?)
+    ruin_middle(largest)
 }

@@ -3,11 +3,11 @@
 use super::objects;
 use anyhow::{Context, Result, ensure};
 use std::fs;
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use stonefold_dice::{Dice, noise};
 use stonefold_e2e::gateway::in_a_place;
 use stonefold_e2e::nbd::{Connection, Refused};
+use stonefold_e2e::rot::{flip, stripes};
 use stonefold_e2e::tools::attempt;
 
 const EIO: u32 = 5;
@@ -17,6 +17,8 @@ const BLOCK: usize = 4096;
 fn a_damaged_segment_is_an_error_with_a_name_and_never_other_data() {
     const BYTES: usize = 24 << 20;
     const FLIPS: u64 = 60;
+    /// Runs of damaged pages twice as long as parity mends.
+    const RUNS: u64 = 3;
     in_a_place(|place| {
         let mut chance = Dice::new(Dice::seed("STONEFOLD_ERRORS_SEED"));
         let gateway = place.start(&[])?;
@@ -36,19 +38,35 @@ fn a_damaged_segment_is_an_error_with_a_name_and_never_other_data() {
             .filter(|f| fs::metadata(f).is_ok_and(|m| m.len() > 4 << 20))
             .collect();
         ensure!(!segments.is_empty(), "no segment of data");
-        for _ in 0..FLIPS {
-            let file = fs::OpenOptions::new().read(true).write(true).open(chance.one_of(&segments))?;
-            let at = chance.between(8192, file.metadata()?.len() / 16 * 15);
-            let mut byte = [0];
-            file.read_exact_at(&mut byte, at)?;
-            file.write_all_at(&[byte[0] ^ 1 << chance.below(8)], at)?;
+        // A page of each, and all is as it was.
+        for segment in &segments {
+            flip(segment, chance.between(8192, fs::metadata(segment)?.len()))?;
         }
+        let gateway = place.start(&["--cache", "8M"])?;
+        let damaged = read_blocks(&mut place.connect("web")?, &data)?;
+        ensure!(damaged.is_empty(), "{} blocks of {} are damaged", damaged.len(), data.len() / BLOCK);
+        gateway.stop()?;
 
+        for _ in 0..FLIPS {
+            let segment = chance.one_of(&segments);
+            flip(segment, chance.between(8192, fs::metadata(segment)?.len() / 16 * 15))?;
+        }
+        for _ in 0..RUNS {
+            let segment = chance.one_of(&segments);
+            let bytes = fs::metadata(segment)?.len();
+            let run = 2 * stripes(bytes.div_ceil(4096)) * 4096;
+            let at = chance.between(1 << 20, bytes / 16 * 15 - run);
+            (at..at + run).step_by(4096).try_for_each(|at| flip(segment, at))?;
+        }
         let gateway = place.start(&["--cache", "8M"])?;
         let mut connection = place.connect("web")?;
         let damaged = read_blocks(&mut connection, &data)?;
         ensure!(!damaged.is_empty() && damaged.len() < 2000, "{} blocks are damaged", damaged.len());
-        println!("{FLIPS} flipped bits made {} of {} blocks unreadable", damaged.len(), data.len() / BLOCK);
+        println!(
+            "{RUNS} long runs of damage made {} of {} blocks unreadable",
+            damaged.len(),
+            data.len() / BLOCK
+        );
         let (block, refused) = &damaged[0];
         for word in ["web", "frame", &(block * BLOCK).to_string()] {
             ensure!(refused.message.contains(word), "no {word:?} in {:?}", refused.message);

@@ -71,16 +71,20 @@ fn a_pool_of_a_newer_version_is_refused_and_untouched() {
 }
 
 /// The pool's record with a version that is not yet, and every checksum right (`engine/src/file/header.rs`,
-/// `format/src/document.rs`).
+/// `format/src/document.rs`): a header, the document's second copy, the header again, the document.
 fn newer(file: &[u8]) -> Vec<u8> {
-    let (mut header, mut document) = (file[..4096].to_vec(), file[4096..].to_vec());
+    let (mut header, mut document) = (file[..4096].to_vec(), file[3 * 4096..].to_vec());
     document[18..20].copy_from_slice(&999u16.to_le_bytes());
     let check = xxh3_64(&document[8..]);
     document[..8].copy_from_slice(&check.to_le_bytes());
+    let mut copy = document.clone();
+    copy.resize(4096, 0);
     header[24..32].copy_from_slice(&xxh3_64(&document).to_le_bytes());
-    let check = xxh3_64(&header[8..56]);
+    header[56..60].copy_from_slice(&(xxh3_64(&document) as u32).to_le_bytes());
+    header[60..64].copy_from_slice(&(xxh3_64(&copy) as u32).to_le_bytes());
+    let check = xxh3_64(&header[8..64]);
     header[..8].copy_from_slice(&check.to_le_bytes());
-    [header, document].concat()
+    [header.clone(), copy, header, document].concat()
 }
 
 /// Every file below a folder but the lock, with what it holds.

@@ -13,6 +13,7 @@
 //! | [`story`], [`judge`] | what was done to the disks, and whether what is found after a crash may be |
 //! | [`load`], [`keeper`] | clients that write, and one that snapshots and clones, while the server is killed |
 //! | [`qemu`] | QEMU's NBD client, which reconnects; in front of other clients |
+//! | [`rot`] | damage to files |
 //! | [`tools`] | foreign programs; [`mounts`]: file systems and loop devices, for root |
 //! | [`postgres`] | a database server, as a user of its own |
 
@@ -25,5 +26,6 @@ pub mod mounts;
 pub mod nbd;
 pub mod postgres;
 pub mod qemu;
+pub mod rot;
 pub mod story;
 pub mod tools;

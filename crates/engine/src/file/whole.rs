@@ -32,8 +32,9 @@ pub(super) fn read_and_mend(path: &Path) -> Result<Whole> {
     let len = length(path, &file)?;
     let (header_len, front_len) = (header_bytes(len), front_bytes(len));
     let lost_max = (front_len + header_len) / PAGE;
+    let read = |page: &mut [u8], at| file.read_exact_at(page, at);
     let (mut bytes, unreadable) =
-        read_pages(&file, front_len + len as usize, lost_max).map_err(|e| file_error("reading", path, e))?;
+        read_pages(read, front_len + len as usize, lost_max).map_err(|e| file_error("reading", path, e))?;
     let first = Header::decode(&bytes[..header_len], len);
     let second = Header::decode(&bytes[front_len - header_len..front_len], len);
     let (sums, sound_at) = match (first, second) {
@@ -81,12 +82,16 @@ fn headers_damaged(front: &mut [u8], sound_at: usize, header_len: usize, unreada
 
 /// The first `len` bytes of a file with zeros for pages that cannot be read, and which these are. Fails when they are more than could be
 /// mended: a medium that is gone as a whole is not asked for every page.
-fn read_pages(file: &File, len: usize, lost_max: usize) -> std::io::Result<(Vec<u8>, Vec<usize>)> {
+fn read_pages(
+    read: impl Fn(&mut [u8], u64) -> std::io::Result<()>,
+    len: usize,
+    lost_max: usize,
+) -> std::io::Result<(Vec<u8>, Vec<usize>)> {
     let mut bytes = vec![0; len];
     let mut unreadable = Vec::new();
-    if file.read_exact_at(&mut bytes, 0).is_err() {
+    if read(&mut bytes, 0).is_err() {
         for (at, page) in bytes.chunks_mut(PAGE).enumerate() {
-            if let Err(error) = file.read_exact_at(page, (at * PAGE) as u64) {
+            if let Err(error) = read(page, (at * PAGE) as u64) {
                 page.fill(0);
                 unreadable.push(at);
                 if unreadable.len() > lost_max {
@@ -108,4 +113,35 @@ fn write_back<'a>(path: &Path, pages: &[usize], page: impl Fn(usize) -> &'a [u8]
         file.sync_data()
     };
     write().map_err(|e| file_error("mending", path, e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_read_is_told_by_the_page_and_a_dead_medium_is_given_up() {
+        let asked = std::cell::Cell::new(0);
+        let dead = |pages: std::ops::Range<usize>| {
+            let asked = &asked;
+            move |buffer: &mut [u8], at: u64| {
+                asked.set(asked.get() + 1);
+                let range = at as usize / PAGE..(at as usize + buffer.len()).div_ceil(PAGE);
+                buffer.fill(7);
+                match range.start < pages.end && pages.start < range.end {
+                    true => Err(std::io::Error::from_raw_os_error(5)),
+                    false => Ok(()),
+                }
+            }
+        };
+        let (bytes, unreadable) = read_pages(dead(3..5), 20 * PAGE + 9, 4).unwrap();
+        assert_eq!(unreadable, [3, 4]);
+        for (at, page) in bytes.chunks(PAGE).enumerate() {
+            let expected = if (3..5).contains(&at) { 0 } else { 7 };
+            assert!(page.iter().all(|b| *b == expected), "page {at}");
+        }
+        asked.set(0);
+        read_pages(dead(0..5000), 5000 * PAGE, 4).unwrap_err();
+        assert_eq!(asked.get(), 1 + 5, "of the whole, then of as many pages as tell that it is in vain");
+    }
 }
