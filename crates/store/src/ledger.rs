@@ -20,6 +20,15 @@ pub(crate) struct Tally {
     pub(crate) died: Vec<Entry>,
 }
 
+impl Tally {
+    /// Adds what another part of the update did.
+    pub(crate) fn add(&mut self, other: Tally) {
+        self.born.extend(other.born);
+        self.shared.extend(other.shared);
+        self.died.extend(other.died);
+    }
+}
+
 /// Tells what is freed from what is held, of what died; what was born up to `held` is held ([`crate::disk::State::held_in`]).
 pub(crate) fn settle(tally: Tally, held: u64, changes: &mut Changes) -> Deaths {
     changes.born.extend(tally.born);

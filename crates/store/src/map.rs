@@ -1,58 +1,29 @@
 //! A disk's map: which block lies where.
 //!
 //! A copy-on-write radix tree of four levels with 256 ways ([`stonefold_format::node`]). Nodes are immutable; an
-//! update writes new nodes along the paths it touches and shares the rest, so that a commit is a root. Comparing two
+//! [update](Update) writes new nodes along the paths it touches and shares the rest, so that a commit is a root. Comparing two
 //! commits skips what they share.
 
-use crate::ledger::Tally;
+mod update;
+
+pub(crate) use update::{Run, Update};
+
 use crate::overlay::Blocks;
-use crate::packer::Packer;
 use crate::planted;
 use crate::segments::Segments;
-use futures::future::{BoxFuture, try_join_all};
+use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use stonefold_format::entry::Entry;
-use stonefold_format::frame;
 use stonefold_format::node::{NODE_SHIFT, NODE_WAYS, Node};
-use stonefold_format::snapshots::Commit;
-use stonefold_types::{Compression, Error, Kind, Result};
+use stonefold_types::{Error, Kind, Result};
 
 /// The level of the top node; leaves have level 0.
 const TOP: u32 = 3;
-/// Subtrees worked on side by side: hides the engine's time per node without flooding it.
-const ABREAST: usize = 16;
 
 /// Blocks below one entry of a node of `level`.
 const fn span(level: u32) -> u64 {
     1 << (level * NODE_SHIFT)
-}
-
-/// What becomes of some consecutive blocks.
-#[derive(Clone, Debug)]
-pub(crate) struct Run {
-    pub(crate) blocks: Blocks,
-    /// The entry of the first block; the others lie behind it in the same frame. A hole means that all become holes.
-    pub(crate) first: Entry,
-    /// The blocks were stored already, and are referred to once more.
-    pub(crate) shared: bool,
-}
-
-impl Run {
-    pub(crate) fn entry(&self, block: u64) -> Entry {
-        if self.first.is_hole() {
-            return Entry::HOLE;
-        }
-        let ahead = block - self.blocks.start;
-        let mut entry = self.first;
-        if planted::is("one-slot-per-frame") {
-            return entry;
-        }
-        entry.address += ahead;
-        entry.hint = entry.hint.with_index(entry.hint.index() + ahead as usize);
-        entry
-    }
 }
 
 /// The entries of `blocks`, if every node on the way is in memory.
@@ -156,139 +127,6 @@ pub(crate) async fn extents(
         at = upto;
     }
     Ok(out)
-}
-
-/// Writes new nodes for a commit with `runs` (ascending, not overlapping) applied.
-pub(crate) struct Update<'a> {
-    pub(crate) segments: &'a Segments,
-    pub(crate) packer: &'a Packer,
-    /// The disk, named in the index of the segments.
-    pub(crate) owner: u64,
-    /// The disk's epoch: when what is mapped now was born.
-    pub(crate) epoch: u64,
-    /// What the update does to references.
-    pub(crate) tally: Mutex<Tally>,
-}
-
-/// A subtree after an update, and by how many mapped blocks it grew.
-type Updated = (Entry, i64);
-
-impl Update<'_> {
-    /// The commit after the runs. New nodes are durable when the packer has finished.
-    pub(crate) async fn apply(&self, commit: &Commit, runs: &[Run]) -> Result<Commit> {
-        if runs.is_empty() {
-            return Ok(*commit);
-        }
-        let (root, grown) = self.subtree(commit.root, TOP, 0, runs).await?;
-        let mapped = commit.mapped_blocks as i64 + grown;
-        Ok(Commit { root, mapped_blocks: u64::try_from(mapped).expect("no fewer than no blocks are mapped") })
-    }
-
-    /// Updates the node of `level` whose first block is `base`.
-    fn subtree<'b>(
-        &'b self,
-        at: Entry,
-        level: u32,
-        base: u64,
-        runs: &'b [Run],
-    ) -> BoxFuture<'b, Result<Updated>> {
-        Box::pin(async move {
-            if at.is_hole() && runs.iter().all(|run| run.first.is_hole()) {
-                return Ok((Entry::HOLE, 0));
-            }
-            let mut node = match at.is_hole() {
-                true => Arc::default(),
-                false => self.segments.node(&at).await?,
-            };
-            let before = node.clone();
-            let grown = match level {
-                0 => self.set_leaf(Arc::make_mut(&mut node), base, runs),
-                _ => self.children(Arc::make_mut(&mut node), level, base, runs).await?,
-            };
-            if *node == *before {
-                return Ok((at, grown));
-            }
-            if !at.is_hole() {
-                self.tally.lock().died.push(at);
-            }
-            Ok((self.write(&node, level, base), grown))
-        })
-    }
-
-    async fn children(&self, node: &mut Node, level: u32, base: u64, runs: &[Run]) -> Result<i64> {
-        let width = span(level);
-        let end = base + width * NODE_WAYS as u64;
-        let mut touched = Vec::new();
-        let mut rest = runs;
-        let mut at = base;
-        while let Some(run) = rest.first() {
-            at = at.max(run.blocks.start) / width * width;
-            if at >= end {
-                break;
-            }
-            let upto = at + width;
-            let count = rest.iter().take_while(|run| run.blocks.start < upto).count();
-            touched.push((at, &rest[..count]));
-            // A run that reaches beyond this child belongs to the next one too.
-            let done = rest[..count].iter().take_while(|run| run.blocks.end <= upto).count();
-            rest = &rest[done..];
-            at = upto;
-        }
-        let mut grown = 0;
-        for group in touched.chunks(ABREAST) {
-            let place = |at: u64| ((at - base) / width) as usize;
-            let work =
-                group.iter().map(|(at, runs)| self.subtree(node.entries[place(*at)], level - 1, *at, runs));
-            let updated = try_join_all(work.collect::<Vec<_>>()).await?;
-            for ((at, _), (entry, growth)) in group.iter().zip(updated) {
-                node.entries[place(*at)] = entry;
-                grown += growth;
-            }
-        }
-        Ok(grown)
-    }
-
-    fn set_leaf(&self, node: &mut Node, base: u64, runs: &[Run]) -> i64 {
-        let mut grown = 0;
-        let mut tally = self.tally.lock();
-        for run in runs {
-            let clipped = run.blocks.start.max(base)..run.blocks.end.min(base + NODE_WAYS as u64);
-            for block in clipped {
-                let slot = &mut node.entries[(block - base) as usize];
-                let entry = run.entry(block).born(self.epoch);
-                // The same block again, found by dedupe: the reference that is there lives on.
-                if entry.address == slot.address {
-                    continue;
-                }
-                grown += i64::from(slot.is_hole()) - i64::from(entry.is_hole());
-                let old = std::mem::replace(slot, entry);
-                if !old.is_hole() {
-                    tally.died.push(old);
-                }
-                if entry.is_hole() {
-                    continue;
-                }
-                let list = if run.shared { &mut tally.shared } else { &mut tally.born };
-                list.push(entry.address);
-            }
-        }
-        grown
-    }
-
-    fn write(&self, node: &Node, level: u32, base: u64) -> Entry {
-        if node.is_empty() {
-            return Entry::HOLE;
-        }
-        let counters = &self.segments.counters;
-        let counter = if level == 0 { &counters.leaves } else { &counters.inner_nodes };
-        counter.fetch_add(1, Ordering::Relaxed);
-        let mut encoded = Vec::new();
-        frame::encode(&node.encode(), Compression::Lz4, &mut encoded);
-        let place = u64::from(level) << 56 | base;
-        let entry = self.packer.push_node(node.clone(), &encoded, self.owner, place);
-        self.tally.lock().born.push(entry.address);
-        entry.born(self.epoch)
-    }
 }
 
 /// Blocks of `within` whose entries differ between two commits, as ascending runs.
