@@ -33,6 +33,8 @@ use stonefold_types::{Error, Kind, Result};
 const SAMPLES_MAX: usize = 4 << 20;
 /// Segments whose tails are read at one time after a start.
 const TAILS_ABREAST: usize = 16;
+/// Blocks taken over from a round at one time: some tenths of a millisecond.
+const ADOPTED_AT_ONCE: usize = 512;
 /// Keys asked for at one time; large, because an engine may look at every name for every page.
 const LIST_LIMIT: usize = 100_000;
 
@@ -161,19 +163,24 @@ impl Dedupe {
     }
 
     /// Takes over what a round has packed for those of its parts that were committed: what nobody has mapped is in no
-    /// account, and may be given back. `lengths` are those of the segments it put.
-    pub(crate) fn adopt(
+    /// account, and may be given back. `lengths` are those of the segments it put. In steps, so that nobody waits long for the
+    /// thread.
+    pub(crate) async fn adopt(
         &self,
+        env: &Env,
         fresh: &Fresh,
         lengths: &[(SegmentId, u64)],
-        committed: impl Fn(usize) -> bool,
+        committed: impl Fn(usize) -> bool + Send,
     ) {
         let packed = std::mem::take(&mut *fresh.packed.lock());
-        let mut samples = self.samples.lock();
-        samples.forms.extend(lengths.iter().map(|(segment, length)| (segment.0, (0, *length))));
-        for (fingerprint, entry, _) in packed.into_iter().filter(|(_, _, part)| committed(*part)) {
-            samples.add(&fingerprint, entry.address);
-            self.keep(&fingerprint, entry);
+        let forms = lengths.iter().map(|(segment, length)| (segment.0, (0, *length)));
+        self.samples.lock().forms.extend(forms);
+        for step in packed.chunks(ADOPTED_AT_ONCE) {
+            for (fingerprint, entry, _) in step.iter().filter(|(_, _, part)| committed(*part)) {
+                self.samples.lock().add(fingerprint, entry.address);
+                self.keep(fingerprint, *entry);
+            }
+            env.sleep(Duration::ZERO).await;
         }
     }
 

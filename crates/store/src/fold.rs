@@ -99,7 +99,7 @@ async fn fold_parts(store: &Store, mut parts: Vec<Part>) -> Result<()> {
     let fresh = Arc::new(Fresh::default());
     if let Err(error) = pack_and_map(store, &data, &nodes, &fresh, &mut parts).await {
         if planted::is("dedupe-trusts-failed") {
-            store.dedupe.adopt(&fresh, &data.lengths(), |_| true);
+            store.dedupe.adopt(&store.env, &fresh, &data.lengths(), |_| true).await;
         }
         data.abandon().await;
         nodes.abandon().await;
@@ -111,7 +111,7 @@ async fn fold_parts(store: &Store, mut parts: Vec<Part>) -> Result<()> {
         done.extend(futures::future::join_all(group.iter().map(|part| commit(store, part))).await);
     }
     // What was committed is counted by reclaim, so that others may lean on it; the rest is not.
-    store.dedupe.adopt(&fresh, &data.lengths(), |part| done[part].is_ok());
+    store.dedupe.adopt(&store.env, &fresh, &data.lengths(), |part| done[part].is_ok()).await;
     store.counters.rounds.fetch_add(1, Ordering::Relaxed);
     done.into_iter().collect()
 }
