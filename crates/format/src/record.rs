@@ -18,7 +18,7 @@
 //! A write's data is taken by reference, so that a group commit copies it once.
 //!
 //! *Domain* and *key version* are 0 but for a sealed write. Its key is derived from that version of the domain's key and from
-//! `seed`, randomness that all chunks of a journal share and no other journal has ([`crate::seal`]); the position is the record's
+//! `seed`, randomness that all chunks of a session share and those of no other have, and the journal's incarnation ([`crate::seal`]); the position is the record's
 //! lsn, and bound to it are the 40 bytes before the data.
 
 use crate::bounds::{disk_size, epoch, extent, lsn};

@@ -1,8 +1,8 @@
 //! The journal's writing side: group commit of every disk's changes.
 //!
 //! *Promises*: records take effect in the order of their numbers (lsn); a wait for a record's hand-over ends when it
-//! outlives this process, and a wait for durability when it outlives the loss of power. After the first failure of
-//! the medium nothing is acknowledged any more. *Owns*: the chunk being filled and the engine's journal.
+//! outlives this process, and a wait for durability when it outlives the loss of power. *Owns*: the chunk being filled, what is not
+//! durable yet, and the engine's journal. When that one's medium fails, another [takes its place](rollover).
 //!
 //! Two tasks work beside the callers: the *writer* appends chunks one after another; what arrives while one append is
 //! under way makes up the next. The *syncer* makes durable what was handed over; flushes that arrive while one sync
@@ -11,23 +11,26 @@
 //! A write of a sealed domain is sealed in a copy of its chunk just before that is appended: the chunk itself is what readers see
 //! until it is folded. A chunk without any is not copied.
 
-use crate::arena::{ArenaSlice, ArenaWriter, Rest};
+mod chunks;
+mod rollover;
+
+pub(crate) use chunks::Appended;
+
+use crate::arena::ArenaSlice;
 use crate::domains::{JournalSeed, RecordKey};
 use crate::gate::Gate;
 use crate::planted;
 use bytes::Bytes;
+use chunks::{Chunk, Kept, Queue, Sealed};
 use parking_lot::Mutex;
-use std::collections::VecDeque;
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use stonefold_engine as engine;
+use stonefold_engine::{self as engine, JournalId};
 use stonefold_env::Env;
-use stonefold_format::chunk::{self, CHUNK_ALIGN, CHUNK_HEADER};
-use stonefold_format::record::{self, Leased, PAYLOAD_HEADER};
+use stonefold_format::record::{self, Leased};
 use stonefold_format::seal::TAG_BYTES;
-use stonefold_types::{AlignedBuf, BLOCK_BYTES, Error, Kind, Result};
+use stonefold_types::{BLOCK_BYTES, Error, Kind, Result};
 use tokio::sync::Notify;
 
 /// How often a chunk for which there is no room is handed over again before the journal ends: ten seconds in all, less than a
@@ -35,24 +38,17 @@ use tokio::sync::Notify;
 const NO_ROOM_TRIES_MAX: u32 = 20;
 const NO_ROOM_PAUSE: Duration = Duration::from_millis(500);
 
-/// A chunk takes records until it has this many bytes: enough that the medium's time per append is well used, and
-/// little enough that the first record does not wait long for the last.
-const CHUNK_BYTES_SOFT: usize = 256 << 10;
 /// A chunk with more sealed data than this, in bytes, is sealed by a worker: what takes longer than going there does.
 const SEAL_HERE_BYTES_MAX: usize = 128 << 10;
-
-/// Where a record was put.
-pub(crate) struct Appended {
-    pub(crate) lsn: u64,
-    /// Opens when the record is handed over.
-    pub(crate) handed: Arc<Gate>,
-}
 
 /// See the module.
 pub(crate) struct Journal {
     env: Env,
-    engine: Arc<dyn engine::Journal>,
-    id: JournalSeed,
+    engine: Arc<dyn engine::Engine>,
+    /// Changed under the lock of `queue`.
+    medium: Mutex<Arc<Medium>>,
+    /// Journals whose medium failed, each with the lsn from which on its successor has all.
+    left: Mutex<Vec<(JournalId, u64)>>,
     queue: Mutex<Queue>,
     writer_wake: Notify,
     syncer_wake: Notify,
@@ -76,66 +72,31 @@ pub(crate) struct Counters {
     pub(crate) chunks: AtomicU64,
     pub(crate) chunk_bytes: AtomicU64,
     pub(crate) syncs: AtomicU64,
+    /// Journals that failed and were gone on with in another.
+    pub(crate) rollovers: AtomicU64,
 }
 
-struct Queue {
-    /// Of the journal's keys: stands in every chunk.
-    seed: [u8; 32],
-    next_lsn: u64,
-    next_seq: u64,
-    filling: Option<Chunk>,
-    full: VecDeque<Chunk>,
-    /// Where the next chunk is built.
-    rest: Option<Rest>,
-    failed: Option<Error>,
-    /// Opens when the newest chunk there is is handed over.
-    newest: Arc<Gate>,
-    /// Of chunks not yet trimmed: sequence number, and the lsn after their last record. Oldest first.
-    written: VecDeque<(u64, u64)>,
-    /// Chunks below this number may be forgotten.
-    trim_below: u64,
-}
-
-struct Chunk {
-    arena: ArenaWriter,
-    records: u32,
-    handed: Arc<Gate>,
-    /// What is to be sealed.
-    sealed: Vec<Sealed>,
-}
-
-/// A record to be sealed.
-struct Sealed {
-    /// Its bytes in the chunk.
-    at: Range<usize>,
-    lsn: u64,
-    key: Arc<RecordKey>,
+/// What takes the chunks.
+struct Medium {
+    engine: Arc<dyn engine::Journal>,
+    id: JournalSeed,
 }
 
 impl Journal {
-    /// Takes over an empty journal; the first record gets `first_lsn`. The tasks run until [`Journal::close`].
-    pub(crate) fn start(
+    /// Begins a journal whose first record gets `first_lsn`. The tasks run until [`Journal::close`].
+    pub(crate) async fn start(
         env: &Env,
-        engine: Arc<dyn engine::Journal>,
+        engine: Arc<dyn engine::Engine>,
         id: JournalSeed,
         first_lsn: u64,
-    ) -> Arc<Self> {
-        let queue = Queue {
-            seed: id.seed,
-            next_lsn: first_lsn,
-            next_seq: 0,
-            filling: None,
-            full: VecDeque::new(),
-            rest: None,
-            failed: None,
-            newest: Arc::default(),
-            written: VecDeque::new(),
-            trim_below: 0,
-        };
+    ) -> Result<Arc<Self>> {
+        let medium = Medium::create(&*engine, id).await?;
+        let queue = Queue::new(id.seed, first_lsn);
         let journal = Arc::new(Journal {
             env: env.clone(),
             engine,
-            id,
+            medium: Mutex::new(medium),
+            left: Mutex::default(),
             queue: Mutex::new(queue),
             writer_wake: Notify::new(),
             syncer_wake: Notify::new(),
@@ -150,7 +111,16 @@ impl Journal {
         });
         env.spawn("journal writer", journal.clone().write_chunks());
         env.spawn("journal syncer", journal.clone().sync_chunks());
-        journal
+        Ok(journal)
+    }
+
+    /// Which journal takes what is appended now.
+    pub(crate) fn id(&self) -> JournalId {
+        self.medium().id()
+    }
+
+    fn medium(&self) -> Arc<Medium> {
+        self.medium.lock().clone()
     }
 
     /// Appends whole blocks given in parts, to be sealed where there is a key, and shows where their bytes are from now on.
@@ -175,7 +145,7 @@ impl Journal {
         chunk.arena.push(&header);
         let start = chunk.arena.len();
         parts.iter().for_each(|part| chunk.arena.push(part));
-        let slice = chunk.arena.slice(start, bytes);
+        let slice = chunk.slice(start, bytes);
         if let Some(key) = key {
             chunk.arena.push(tag);
             chunk.sealed.push(Sealed { at: record_start..chunk.arena.len(), lsn: appended.lsn, key });
@@ -240,16 +210,19 @@ impl Journal {
 
     /// Allows the engine to forget the chunks that hold only records below `lsn`.
     pub(crate) async fn trim(&self, lsn: u64) -> Result<()> {
-        let below = {
+        let (medium, below) = {
             let mut queue = self.queue.lock();
+            if queue.broken.is_some() {
+                return Ok(());
+            }
             while let Some((seq, _)) = queue.written.front().copied().filter(|(_, end)| *end <= lsn) {
                 queue.written.pop_front();
                 queue.trim_below = seq + 1;
             }
-            queue.trim_below
+            (self.medium(), queue.trim_below)
         };
         // Also when it was told so before: chunks may lie elsewhere since.
-        if below > 0 { self.engine.trim(below).await } else { Ok(()) }
+        if below > 0 { medium.engine.trim(below).await } else { Ok(()) }
     }
 
     /// Ends the tasks. What was not handed over by now never will be.
@@ -263,10 +236,14 @@ impl Journal {
     fn fail(&self, error: &Error) {
         let mut queue = self.queue.lock();
         queue.failed.get_or_insert_with(|| error.clone());
-        let waiting: Vec<Chunk> =
-            queue.filling.take().into_iter().chain(std::mem::take(&mut queue.full)).collect();
+        let filling = queue.filling.take().into_iter();
+        let waiting: Vec<Chunk> = filling.chain(std::mem::take(&mut queue.full)).collect();
+        let kept = std::mem::take(&mut queue.kept);
         drop(queue);
         waiting.into_iter().for_each(|chunk| chunk.handed.open(Err(error.clone())));
+        // Of no effect where it was handed over.
+        kept.into_iter().for_each(|kept| kept.handed.open(Err(error.clone())));
+        self.syncer_wake.notify_one();
     }
 
     async fn write_chunks(self: Arc<Self>) {
@@ -275,38 +252,43 @@ impl Journal {
                 if self.closed.load(Ordering::Acquire) {
                     return;
                 }
-                self.writer_wake.notified().await;
+                if !self.roll_over_if_broken().await {
+                    self.writer_wake.notified().await;
+                }
                 continue;
             };
-            let handed = chunk.handed.clone();
-            let bytes = self.complete(chunk, seq).await;
+            let medium = self.medium();
+            let (bytes, kept) = self.complete(chunk, &medium.id, seq, end).await;
+            let kept = Arc::new(kept);
+            self.queue.lock().kept.push_back(kept.clone());
             self.counters.chunks.fetch_add(1, Ordering::Relaxed);
             self.counters.chunk_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
             if planted::is("handed-early") {
-                handed.open(Ok(()));
+                kept.handed.open(Ok(()));
             }
-            let result = self.append_patiently(bytes).await;
-            match &result {
+            match self.append_patiently(&medium, bytes).await {
                 Ok(()) => {
                     self.handed_chunks.store(seq + 1, Ordering::Release);
                     self.handed_below.store(end, Ordering::Release);
+                    kept.handed.open(Ok(()));
                 }
-                Err(error) => {
-                    tracing::error!(
-                        "the journal failed; nothing more is acknowledged until a restart: {error}"
-                    );
-                    self.fail(error);
-                }
+                Err(error) if error.kind() == Kind::NoSpace => self.give_up(&error),
+                // It is handed over once it was written anew.
+                Err(error) => self.note_broken(&medium, error),
             }
-            handed.open(result);
         }
+    }
+
+    fn give_up(&self, error: &Error) {
+        tracing::error!("the journal failed; nothing more is acknowledged until a restart: {error}");
+        self.fail(error);
     }
 
     /// Hands a chunk to the engine. Where there is no room for it, which is how an engine says that it has changed nothing, it is
     /// tried again for a while: what lacks may be a descriptor, or bytes that somebody else is about to give back.
-    async fn append_patiently(&self, chunk: Bytes) -> Result<()> {
+    async fn append_patiently(&self, medium: &Medium, chunk: Bytes) -> Result<()> {
         for _ in 0..NO_ROOM_TRIES_MAX {
-            match self.engine.append(chunk.clone()).await {
+            match medium.engine.append(chunk.clone()).await {
                 Err(error) if error.kind() == Kind::NoSpace && !self.closed.load(Ordering::Acquire) => {
                     tracing::warn!("the journal waits for room: {error}");
                     self.env.sleep(NO_ROOM_PAUSE).await;
@@ -314,13 +296,13 @@ impl Journal {
                 done => return done,
             }
         }
-        self.engine.append(chunk).await
+        medium.engine.append(chunk).await
     }
 
     /// The next chunk to write, its sequence number, and the lsn after its last record.
     fn take_chunk(&self) -> Option<(Chunk, u64, u64)> {
         let mut queue = self.queue.lock();
-        if queue.failed.is_some() {
+        if queue.failed.is_some() || queue.broken.is_some() {
             return None;
         }
         let chunk = queue.full.pop_front().or_else(|| queue.end_chunk())?;
@@ -332,11 +314,11 @@ impl Journal {
         Some((chunk, seq, end))
     }
 
-    /// The chunk as it is appended.
-    async fn complete(&self, chunk: Chunk, seq: u64) -> Bytes {
+    /// The chunk as it is appended, and as it is kept.
+    async fn complete(&self, chunk: Chunk, id: &JournalSeed, seq: u64, end: u64) -> (Bytes, Kept) {
         let to_seal: usize = chunk.sealed.iter().map(|record| record.at.len()).sum();
-        let (incarnation, durable) = (self.id.incarnation, self.durable_chunks.load(Ordering::Acquire));
-        let complete = move || chunk.complete(incarnation, seq, durable);
+        let (id, durable) = (*id, self.durable_chunks.load(Ordering::Acquire));
+        let complete = move || chunk.complete(&id, seq, durable, end);
         if to_seal > SEAL_HERE_BYTES_MAX { self.env.offload(complete).await } else { complete() }
     }
 
@@ -356,81 +338,50 @@ impl Journal {
                 self.sync_wanted.store(false, Ordering::Release);
                 std::mem::take(&mut *next)
             };
-            let failed = self.queue.lock().failed.clone();
-            let (target, chunks) = (self.handed_below(), self.handed_chunks.load(Ordering::Acquire));
-            let result = match failed {
-                Some(error) => Err(error),
-                None if planted::is("sync-skipped") => Ok(()),
-                None => self.engine.sync().await,
-            };
-            let target = if planted::is("sync-covers-later") { self.handed_below() } else { target };
-            self.counters.syncs.fetch_add(1, Ordering::Relaxed);
-            match &result {
-                Ok(()) => {
-                    self.durable_below.store(target, Ordering::Release);
-                    self.durable_chunks.store(chunks, Ordering::Release);
+            gate.open(self.sync().await);
+        }
+    }
+
+    /// Makes durable what was handed over before the call, in another journal where this one's medium fails.
+    async fn sync(&self) -> Result<()> {
+        loop {
+            let (medium, target, chunks) = {
+                let queue = self.queue.lock();
+                if let Some(error) = &queue.failed {
+                    return Err(error.clone());
                 }
-                Err(error) => self.fail(error),
+                let medium = queue.broken.is_none().then(|| self.medium());
+                (medium, self.handed_below(), self.handed_chunks.load(Ordering::Acquire))
+            };
+            let Some(medium) = medium else {
+                self.syncer_wake.notified().await;
+                continue;
+            };
+            let synced = if planted::is("sync-skipped") { Ok(()) } else { medium.engine.sync().await };
+            self.counters.syncs.fetch_add(1, Ordering::Relaxed);
+            match synced {
+                Err(_) if planted::is("failed-sync-believed") => return Ok(()),
+                Err(error) => self.note_broken(&medium, error),
+                Ok(()) if self.note_durable(&medium, target, chunks) => return Ok(()),
+                // Another has taken its place, and has yet to be asked.
+                Ok(()) => {}
             }
-            gate.open(result);
         }
     }
-}
 
-impl Queue {
-    /// The chunk being filled, which gets nothing more.
-    fn end_chunk(&mut self) -> Option<Chunk> {
-        let mut chunk = self.filling.take()?;
-        self.rest = Some(chunk.arena.split_rest());
-        Some(chunk)
-    }
-
-    /// Room for a record of `bytes`, or for `count` records that take as much together, in the chunk being filled.
-    fn begin_record(&mut self, bytes: usize, count: u32) -> Result<(Appended, &mut Chunk)> {
-        if let Some(error) = &self.failed {
-            return Err(error.clone());
+    /// Notes that so many chunks of a journal are durable; does not where that is not the one that counts any more.
+    fn note_durable(&self, medium: &Arc<Medium>, target: u64, chunks: u64) -> bool {
+        let mut queue = self.queue.lock();
+        if !Arc::ptr_eq(medium, &self.medium()) {
+            return false;
         }
-        if self.filling.as_ref().is_some_and(|chunk| !chunk.arena.has_room(bytes)) {
-            let full = self.end_chunk();
-            self.full.extend(full);
+        let target = if planted::is("sync-covers-later") { self.handed_below() } else { target };
+        queue.failures = 0;
+        while queue.kept.front().is_some_and(|kept| kept.end <= target) {
+            queue.kept.pop_front();
         }
-        let lsn = self.next_lsn;
-        self.next_lsn += u64::from(count);
-        let (newest, seed, rest) = (&mut self.newest, &self.seed, &mut self.rest);
-        let chunk = self.filling.get_or_insert_with(|| {
-            let chunk = Chunk::new(rest.take(), bytes, lsn, seed);
-            *newest = chunk.handed.clone();
-            chunk
-        });
-        chunk.records += count;
-        Ok((Appended { lsn, handed: chunk.handed.clone() }, chunk))
-    }
-}
-
-impl Chunk {
-    fn new(rest: Option<Rest>, bytes: usize, first_lsn: u64, seed: &[u8; 32]) -> Self {
-        let needed = CHUNK_HEADER + PAYLOAD_HEADER + bytes;
-        let mut arena = ArenaWriter::new(rest, needed, CHUNK_BYTES_SOFT, CHUNK_HEADER);
-        arena.push(&record::payload_header(first_lsn, seed));
-        Chunk { arena, records: 0, handed: Arc::default(), sealed: Vec::new() }
-    }
-
-    fn complete(self, incarnation: [u8; 16], seq: u64, durable_below: u64) -> Bytes {
-        let (len, records) = (self.arena.len(), self.records);
-        let padded = len.next_multiple_of(CHUNK_ALIGN);
-        let header = |payload: &[u8]| chunk::seal(payload, incarnation, seq, records, durable_below);
-        if self.sealed.is_empty() {
-            let header = header(self.arena.payload());
-            return self.arena.finish(&header, padded);
-        }
-        let mut copy = AlignedBuf::stale(padded);
-        copy[len..].fill(0);
-        copy[CHUNK_HEADER..len].copy_from_slice(self.arena.payload());
-        for Sealed { at, lsn, key } in self.sealed {
-            record::seal(&mut copy[at], lsn, &key.key);
-        }
-        let header = header(&copy[CHUNK_HEADER..len]);
-        copy[..CHUNK_HEADER].copy_from_slice(&header);
-        copy.freeze()
+        self.durable_below.store(target, Ordering::Release);
+        self.durable_chunks.store(chunks, Ordering::Release);
+        true
     }
 }

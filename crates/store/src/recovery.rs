@@ -37,11 +37,10 @@ const DEDUPE_CACHE_PART: u64 = 8;
 
 pub(crate) async fn open(env: Env, engine: Arc<dyn Engine>, mut options: Options) -> Result<Arc<Store>> {
     let (pool, version) = read_pool(&env, &*engine).await?;
-    let journal_id = JournalId(env.random());
-    let journal_seed = JournalSeed { seed: env.random(), incarnation: journal_id.0 };
+    let journal_seed = JournalSeed { seed: env.random(), incarnation: env.random() };
     let keys = std::mem::take(&mut options.keys);
     // Before anything is changed: a wrong key shall change nothing.
-    let domains = Domains::open(env.clone(), engine.clone(), pool.id, journal_seed, keys).await?;
+    let domains = Domains::open(env.clone(), engine.clone(), pool.id, keys).await?;
     let (pool, version) = begin_session(&env, &*engine, pool, &version, options.time_step_max).await?;
     let Heads { disks, gone, damage } = load_heads(&*engine).await?;
     let lost = unreadable::lost_key(&env);
@@ -52,14 +51,13 @@ pub(crate) async fn open(env: Env, engine: Arc<dyn Engine>, mut options: Options
     let mut replay = Replay::new(disks.values().cloned(), domains.keyring.clone());
     let mut retired = Vec::new();
     for (id, chunks) in read_journals(&*engine).await? {
-        replay.met_strangers = false;
+        replay.begin_journal();
         for chunk in &chunks {
             replay.chunk(chunk)?;
         }
         retired.push(Retired { id, end: replay.next_lsn, has_strangers: replay.met_strangers });
     }
-    let engine_journal = engine.journal_create(journal_id).await?;
-    let journal = Journal::start(&env, engine_journal, journal_seed, replay.next_lsn);
+    let journal = Journal::start(&env, engine.clone(), journal_seed, replay.next_lsn).await?;
     let dedupe_bytes = options.cache_bytes / DEDUPE_CACHE_PART;
     let accounts = Accounts::open(engine.clone()).await?;
     let cache_bytes = options.cache_bytes - dedupe_bytes;
@@ -77,11 +75,11 @@ pub(crate) async fn open(env: Env, engine: Arc<dyn Engine>, mut options: Options
     );
     let clock = Clock::new(env.clone(), engine.clone(), pool, version);
     let parts = (domains, segments, dedupe);
-    let journal = (journal, journal_id, retired);
+    let journal = (journal, retired);
     Ok(Store::new(env, engine, options, parts, journal, (disks, gone, damage), (qos, growth, clock)))
 }
 
-/// A journal of an earlier session.
+/// A journal of an earlier session, or one of this whose medium failed.
 pub(crate) struct Retired {
     pub(crate) id: JournalId,
     /// The record after its last.
@@ -179,6 +177,10 @@ struct Replay {
     /// By journal, domain and version: one is derived for many records.
     keys: HashMap<([u8; 16], u16, u32), SealKey>,
     next_lsn: u64,
+    /// The record after the last that an earlier journal had. One that took the place of another repeats what was not durable there.
+    met_below: u64,
+    /// The record after the last that any had.
+    next_met: u64,
     applied: u64,
     /// Records of disks that are not here.
     met_strangers: bool,
@@ -194,9 +196,16 @@ impl Replay {
             keyring,
             keys: HashMap::new(),
             next_lsn: folded + 1,
+            next_met: 0,
+            met_below: 0,
             applied: 0,
             met_strangers: false,
         }
+    }
+
+    fn begin_journal(&mut self) {
+        self.met_below = self.next_met;
+        self.met_strangers = false;
     }
 
     fn chunk(&mut self, chunk: &[u8]) -> Result<()> {
@@ -205,6 +214,10 @@ impl Replay {
             let lsn = payload.first_lsn + at as u64;
             let record = record?;
             self.next_lsn = self.next_lsn.max(lsn + 1);
+            self.next_met = self.next_met.max(lsn + 1);
+            if lsn < self.met_below && !planted::is("repeated-taken-twice") {
+                continue;
+            }
             // A disk that is gone has no use for its records; one with a head that cannot be read may have.
             let Some(disk) = self.disks.get(&record.of.disk).cloned() else {
                 self.met_strangers = true;

@@ -239,6 +239,11 @@ impl Store {
         vec![
             ("journal_chunks", "Chunks appended to the journal", get(&journal.chunks)),
             ("journal_bytes_written", "Bytes appended to the journal", get(&journal.chunk_bytes)),
+            (
+                "journal_failures",
+                "Journals that failed and were gone on with in another",
+                get(&journal.rollovers),
+            ),
             ("journal_syncs", "Times the journal was made durable", get(&journal.syncs)),
             ("fold_rounds", "Rounds of the fold", get(&self.counters.rounds)),
             (

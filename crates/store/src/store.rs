@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use stonefold_engine::{Engine, JournalId};
+use stonefold_engine::Engine;
 use stonefold_env::Env;
 use stonefold_types::{AlignedBuf, Error, Kind, Name, Result, Size};
 use tokio::sync::Notify;
@@ -80,7 +80,6 @@ pub struct Store {
     pub(crate) segments: Arc<Segments>,
     pub(crate) dedupe: Arc<Dedupe>,
     pub(crate) journal: Arc<Journal>,
-    pub(crate) journal_id: JournalId,
     pub(crate) budget: Budget,
     pub(crate) qos: Qos,
     pub(crate) clock: Clock,
@@ -149,7 +148,7 @@ impl Store {
         engine: Arc<dyn Engine>,
         options: Options,
         (domains, segments, dedupe): (Domains, Arc<Segments>, Arc<Dedupe>),
-        journal: (Arc<Journal>, JournalId, Vec<Retired>),
+        journal: (Arc<Journal>, Vec<Retired>),
         (disks, gone, damage): (BTreeMap<Name, Arc<Disk>>, Vec<Arc<Disk>>, Damage),
         (qos, growth, clock): (Qos, Growth, Clock),
     ) -> Arc<Self> {
@@ -167,7 +166,6 @@ impl Store {
             segments,
             dedupe,
             journal: journal.0,
-            journal_id: journal.1,
             budget,
             qos,
             clock,
@@ -176,7 +174,7 @@ impl Store {
             growth,
             disks: Mutex::new(disks),
             gone: Mutex::new(gone),
-            retired: Mutex::new(journal.2),
+            retired: Mutex::new(journal.1),
             damage,
             folding: tokio::sync::Mutex::default(),
             reclaiming: tokio::sync::Mutex::default(),
@@ -263,7 +261,7 @@ impl Store {
     async fn remove_empty_journal(&self) -> Result<()> {
         let empty = self.all_disks().iter().all(|disk| disk.state.lock().first_unfolded_lsn().is_none());
         if empty {
-            self.engine.journal_remove(self.journal_id).await?;
+            self.engine.journal_remove(self.journal.id()).await?;
         }
         self.record_time().await
     }
@@ -422,6 +420,8 @@ impl Store {
         self.journal.trim(needed_from).await?;
         let gone: Vec<Retired> = {
             let mut retired = self.retired.lock();
+            let left = self.journal.take_left().into_iter();
+            retired.extend(left.map(|(id, end)| Retired { id, end, has_strangers: false }));
             let hidden = self.damage.hides_a_disk();
             let (gone, kept) =
                 retired.drain(..).partition(|one: &Retired| one.is_needless(needed_from, hidden));

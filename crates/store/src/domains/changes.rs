@@ -1,5 +1,6 @@
 //! Making, changing and shredding domains, and changing their keys.
 
+use super::Keyring;
 use super::keyring::State;
 use super::unlock::wrap_anew;
 use super::{DomainInfo, DomainPolicy, DomainState, Domains, MasterKey, wrapping};
@@ -142,7 +143,7 @@ impl Store {
         let mut protection = Protection::Plain;
         if seal {
             let (key, wrapped) = domains.make_key(id, 1, &domains.wrapping(&mut master).await?);
-            state = domains.keyring.opened(id, vec![key]);
+            state = Keyring::opened(id, vec![key]);
             protection = Protection::Sealed(vec![wrapped]);
         }
         let domain = Domain {
@@ -201,7 +202,7 @@ impl Store {
         };
         domains.swap(add).await.map_err(|e| e.context(format!("rotating the key of domain '{name}'")))?;
         keys.push(key);
-        domains.keyring.set(domain.id, name, domains.keyring.opened(domain.id, keys));
+        domains.keyring.set(domain.id, name, Keyring::opened(domain.id, keys));
         self.domain(name)
     }
 
@@ -250,7 +251,7 @@ impl Store {
                 return Ok(());
             }
         }
-        domains.keyring.set(domain.id, &domain.name, domains.keyring.opened(domain.id, keys));
+        domains.keyring.set(domain.id, &domain.name, Keyring::opened(domain.id, keys));
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 //! *Owns*: the data keys of every domain that is open, in memory only. Errors say what whoever runs the server can do.
 
 use super::{DomainState, KEY_REMEDY};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::sync::Arc;
 use stonefold_format::fingerprint::FingerprintKey;
@@ -15,12 +15,30 @@ use zeroize::Zeroizing;
 /// The predefined domain, plain for good.
 pub(crate) const DEFAULT: u16 = 0;
 
-/// What seals the records of this session's journal for one domain.
+/// What seals a domain's records in journals.
 pub(crate) struct RecordKey {
     pub(crate) domain: u16,
     /// Of the domain's key.
     pub(crate) version: u32,
-    pub(crate) key: SealKey,
+    data: Secret,
+    /// The key in the journal that was asked for last.
+    last: Mutex<Option<([u8; 16], Arc<SealKey>)>>,
+}
+
+impl RecordKey {
+    /// The key in a journal of this session.
+    pub(crate) fn of_journal(&self, journal: &JournalSeed) -> Arc<SealKey> {
+        let mut last = self.last.lock();
+        match &*last {
+            Some((incarnation, key)) if *incarnation == journal.incarnation => key.clone(),
+            _ => {
+                let key = SealKey::of_journal(&self.data, &journal.seed, &journal.incarnation);
+                let key = Arc::new(key);
+                *last = Some((journal.incarnation, key.clone()));
+                key
+            }
+        }
+    }
 }
 
 /// What identifies a journal's keys among all others.
@@ -33,7 +51,6 @@ pub(crate) struct JournalSeed {
 /// See the module.
 pub(crate) struct Keyring {
     pool: [u8; 16],
-    journal: JournalSeed,
     domains: RwLock<HashMap<u16, Entry>>,
 }
 
@@ -58,15 +75,15 @@ pub(crate) enum State {
 }
 
 impl Keyring {
-    pub(super) fn new(pool: [u8; 16], journal: JournalSeed) -> Self {
-        Keyring { pool, journal, domains: RwLock::default() }
+    pub(super) fn new(pool: [u8; 16]) -> Self {
+        Keyring { pool, domains: RwLock::default() }
     }
 
     /// The state of a domain whose keys are these, in ascending order.
-    pub(super) fn opened(&self, domain: u16, keys: Vec<DataKey>) -> State {
+    pub(super) fn opened(domain: u16, keys: Vec<DataKey>) -> State {
         let DataKey { version, secret } = keys.last().expect("a sealed domain has a key");
-        let key = SealKey::of_journal(secret, &self.journal.seed, &self.journal.incarnation);
-        let record = Arc::new(RecordKey { domain, version: *version, key });
+        let record = RecordKey { domain, version: *version, data: secret.clone(), last: Mutex::default() };
+        let record = Arc::new(record);
         State::Open(keys, record)
     }
 
@@ -133,7 +150,7 @@ impl Keyring {
         })
     }
 
-    /// What seals the domain's records in this session's journal; `None` when they are not sealed.
+    /// What seals the domain's records in a journal; `None` when they are not sealed.
     pub(crate) fn record_key(&self, domain: u16) -> Result<Option<Arc<RecordKey>>> {
         if domain == DEFAULT {
             return Ok(None);

@@ -1,6 +1,6 @@
 //! Opening the domains of a pool with the keys that are there.
 
-use super::keyring::{JournalSeed, Keyring, State, locked};
+use super::keyring::{Keyring, State, locked};
 use super::{Domains, KEY_REMEDY, Keys, wrapping};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -22,7 +22,6 @@ impl Domains {
         env: Env,
         engine: Arc<dyn Engine>,
         pool: [u8; 16],
-        journal: JournalSeed,
         keys: Keys,
     ) -> Result<Domains> {
         let (mut document, version) = Self::stored(&*engine).await?;
@@ -55,9 +54,9 @@ impl Domains {
             }
         }
         opened.extend(recovered);
-        let keyring = Keyring::new(pool, journal);
+        let keyring = Keyring::new(pool);
         for domain in &document.list {
-            keyring.set(domain.id, &domain.name, state(domain, &keyring, &mut opened, keys.master.is_some()));
+            keyring.set(domain.id, &domain.name, state(domain, &mut opened, keys.master.is_some()));
         }
         Ok(Domains {
             env,
@@ -76,12 +75,12 @@ fn owned((id, keys): (&u16, &Vec<DataKey>)) -> (u16, Vec<DataKey>) {
     (*id, keys.clone())
 }
 
-fn state(domain: &Domain, keyring: &Keyring, opened: &mut Opened, has_master: bool) -> State {
+fn state(domain: &Domain, opened: &mut Opened, has_master: bool) -> State {
     match &domain.protection {
         Protection::Plain => State::Plain,
         Protection::Shredded => State::Shredded,
         Protection::Sealed(_) => match opened.remove(&domain.id) {
-            Some(keys) => keyring.opened(domain.id, keys),
+            Some(keys) => Keyring::opened(domain.id, keys),
             None => {
                 let why = locked(&domain.name, has_master);
                 tracing::warn!("{why}");

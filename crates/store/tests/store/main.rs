@@ -18,6 +18,7 @@ mod reclaim;
 mod recount;
 mod removals;
 mod reserve;
+mod rollover;
 mod script;
 mod snapshots;
 mod tokens;
