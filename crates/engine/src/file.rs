@@ -8,8 +8,8 @@
 //!
 //! A pool has *members*, one per directory ([`member`]: files, and nothing of each other). [`members`] says who counts,
 //! [`placement`] and [`view`] what lies where, [`copies`] and [`replica`] write everywhere at once, [`settle`] and [`heal`] make
-//! copies agree, [`finding`] looks for them and [`opening`] decides who may be believed. One directory is a pool of one member. Each file has [`parity`] of its own, by which
-//! [`whole`] mends it where no other copy is sound. [`change`] lets directories come
+//! copies agree, [`finding`] looks for them and [`opening`] decides who may be believed. One directory is a pool of one member.
+//! Each file has [`parity`] of its own, by which [`whole`] mends it where no other copy is sound. [`change`] lets directories come
 //! and go on command, [`moving`] brings objects to where they shall lie then, [`leaving`] empties what has left.
 
 mod change;

@@ -53,7 +53,7 @@ async fn one_failure(ask: Ask, outcome: Outcome, best: bool) {
     store.snapshot(&[name("web"), name("vault")], Some(name("before"))).await.unwrap();
     script.on(ask, "", fails(outcome));
     vault.write(8192, &noise(4, BLOCK), false).await.unwrap();
-    web.flush().await.unwrap();
+    let _ = web.flush().await.unwrap();
     assert_eq!(counter(&store, "journal_failures").await, 1);
     web.write(2 << 20, &noise(5, 2 * BLOCK), true).await.unwrap();
     // Not answered for: may be there or not.
