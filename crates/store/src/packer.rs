@@ -13,7 +13,7 @@ use stonefold_format::entry::{Entry, Hint, SegmentId};
 use stonefold_format::fingerprint::Fingerprint;
 use stonefold_format::node::Node;
 use stonefold_format::segment::{Scope, SegmentBuilder, SegmentKind};
-use stonefold_types::Result;
+use stonefold_types::{Error, Result};
 
 /// Segments being put at one time: one under way while the next is filled, and memory for no more.
 const PUTS_MAX: usize = 2;
@@ -85,6 +85,8 @@ struct Packing {
     /// Lengths of those that were put, in bytes.
     lengths: Arc<Mutex<Vec<(SegmentId, u64)>>>,
     puts: VecDeque<Arc<Gate>>,
+    /// A put failed: nobody is told that anything is durable any more, whoever of many that pack side by side heard of it first.
+    failed: Option<Error>,
 }
 
 impl Packer {
@@ -154,14 +156,19 @@ impl Packer {
     pub(crate) async fn throttle(&self) -> Result<()> {
         loop {
             let oldest = {
-                let mut state = self.state.lock();
-                if state.puts.len() < PUTS_MAX { None } else { state.puts.pop_front() }
+                let state = self.state.lock();
+                state.failed.clone().map_or(Ok(()), Err)?;
+                if state.puts.len() < PUTS_MAX { None } else { state.puts.front().cloned() }
             };
-            match oldest {
-                Some(put) => put.wait().await?,
-                None => return Ok(()),
-            }
+            let Some(put) = oldest else { return Ok(()) };
+            self.note(put.wait().await)?;
+            // Only now: who is broken off while it waits leaves it to be waited for.
+            self.state.lock().puts.retain(|other| !Arc::ptr_eq(other, &put));
         }
+    }
+
+    fn note(&self, put: Result<()>) -> Result<()> {
+        put.inspect_err(|error| self.state.lock().failed = Some(error.clone()))
     }
 
     /// Segments put so far and their lengths in bytes.
@@ -197,8 +204,53 @@ impl Packer {
             std::mem::take(&mut state.puts)
         };
         for put in puts {
-            put.wait().await?;
+            self.note(put.wait().await)?;
         }
-        Ok(())
+        self.state.lock().failed.clone().map_or(Ok(()), Err)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Options, Store};
+    use std::sync::atomic::AtomicBool;
+    use stonefold_engine::wrap::{Ask, Decision, Operation, Subject};
+    use stonefold_engine::{FaultEngine, MemoryEngine};
+    use stonefold_env::{Env, SystemWorld};
+    use stonefold_types::Kind;
+
+    /// Goal: when a segment could not be put, nobody is told that what it holds is durable, although somebody else was told of
+    /// the failure before. What is packed side by side lies in the same segments.
+    #[test]
+    fn a_put_that_failed_is_told_to_everybody() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let env = Env::new(SystemWorld::new(tokio::runtime::Handle::current(), 1).unwrap());
+            let once = AtomicBool::new(true);
+            let decide = move |operation: &Operation<'_>| match operation.subject {
+                Subject::Object(key)
+                    if operation.ask == Ask::PutNew && key.as_str().starts_with("segment/") =>
+                {
+                    if once.swap(false, Ordering::Relaxed) {
+                        Decision::fail(Kind::Io)
+                    } else {
+                        Decision::PROCEED
+                    }
+                }
+                _ => Decision::PROCEED,
+            };
+            let engine = FaultEngine::new(Arc::new(MemoryEngine::default()), env.clone(), decide);
+            let options = Options { cache_bytes: 8 << 20, ..Options::default() };
+            let store = Store::open(env, Arc::new(engine), options).await.unwrap();
+            let packer = Packer::nodes(store.segments.clone());
+            let frame = vec![7; 32 << 10];
+            while packer.state.lock().puts.len() < PUTS_MAX {
+                packer.push(&frame, 8, &[], 1, 0);
+            }
+            assert_eq!(packer.throttle().await.unwrap_err().kind(), Kind::Io);
+            assert_eq!(packer.throttle().await.unwrap_err().kind(), Kind::Io, "told again");
+            assert_eq!(packer.finish().await.unwrap_err().kind(), Kind::Io, "and at the end");
+        });
     }
 }

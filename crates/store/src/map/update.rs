@@ -142,6 +142,8 @@ impl Update<'_> {
                 let subtrees = subtrees.map(|((at, runs), old)| self.subtree(*old, level - 1, *at, runs));
                 try_join_all(subtrees.collect::<Vec<_>>()).await?
             };
+            // A round that touches a large map all over writes a hundred megabytes of nodes.
+            self.packer.throttle().await?;
             for ((at, _), (entry, growth)) in group.iter().zip(updated) {
                 node.entries[place(*at)] = entry;
                 grown += growth;
