@@ -8,7 +8,7 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::PoisonError;
 
-use crate::shelf::SHELF;
+use crate::shelf::{Released, SHELF};
 
 /// From this size on, in bytes, memory is mapped: the kernel then clears each page when it is first touched, where
 /// the allocator would clear all of it at once. A buffer is often made for the most it may have to hold.
@@ -39,6 +39,8 @@ impl AlignedBuf {
     /// `len` zero bytes.
     pub fn zeroed(len: usize) -> Self {
         let capacity = class_of(len);
+        let released = SHELF.lock().unwrap_or_else(PoisonError::into_inner).made(capacity);
+        release_all(released);
         AlignedBuf {
             start: if capacity < MAPPED_BYTES_MIN { allocate(capacity) } else { map(capacity) },
             len,
@@ -49,7 +51,8 @@ impl AlignedBuf {
     /// `len` bytes that may hold anything, also what others wrote: for who fills them before showing them to anyone.
     pub fn stale(len: usize) -> Self {
         let capacity = class_of(len);
-        let kept = SHELF.lock().unwrap_or_else(PoisonError::into_inner).take(capacity);
+        let (kept, released) = SHELF.lock().unwrap_or_else(PoisonError::into_inner).take(capacity);
+        release_all(released);
         let start = kept
             .unwrap_or_else(|| if capacity < MAPPED_BYTES_MIN { allocate(capacity) } else { map(capacity) });
         AlignedBuf { start, len, capacity }
@@ -58,7 +61,7 @@ impl AlignedBuf {
     /// Gives the kernel back all memory that is kept for later buffers.
     pub fn release_kept() {
         let kept = SHELF.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        kept.into_iter().for_each(|(start, capacity)| release(start, capacity));
+        release_all(kept);
     }
 
     /// A copy of `bytes`.
@@ -135,8 +138,13 @@ impl Drop for AlignedBuf {
     fn drop(&mut self) {
         let shelf = SHELF.lock();
         let released = shelf.unwrap_or_else(PoisonError::into_inner).keep(self.start, self.capacity);
-        released.into_iter().for_each(|(start, capacity)| release(start, capacity));
+        release_all(released);
     }
+}
+
+/// Gives back runs with their capacities. Not under the shelf's lock: it takes the kernel's time.
+fn release_all(released: Released) {
+    released.into_iter().for_each(|(start, capacity)| release(start, capacity));
 }
 
 /// Gives back memory that nobody refers to any more.

@@ -1,24 +1,31 @@
 //! Idle page-aligned memory, kept for the next buffer.
 //!
 //! Fresh memory costs a page fault for each 4 KiB, and the kernel's clearing of it: a fifth of the time of a small write
-//! before memory was kept. *Owns*: what it keeps. *Promises*: never keeps more than [`KEPT_BYTES_MAX`]; gives each run to one taker.
+//! before memory was kept. *Owns*: what it keeps. *Promises*: never keeps more than [`KEPT_BYTES_MAX`], nor so
+//! much that with what is in use it would be more than was ever in use at one time; gives each run to one taker.
 
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
 use std::sync::Mutex;
 
 /// Kept at most, in bytes, by the whole process: most of what a journal of the usual size gives back when it is folded, for the writes that
-/// come next. It was in use a moment ago, so that keeping it does not raise the most that is ever used.
+/// come next.
 const KEPT_BYTES_MAX: usize = 128 << 20;
 
 /// What the process keeps.
 pub(crate) static SHELF: Mutex<Shelf> = Mutex::new(Shelf::new(KEPT_BYTES_MAX));
+
+/// Runs with their capacities that are the caller's to release.
+pub(crate) type Released = Vec<(NonNull<u8>, usize)>;
 
 /// Idle runs of memory by their capacity.
 pub(crate) struct Shelf {
     classes: BTreeMap<usize, Class>,
     bytes: usize,
     bytes_max: usize,
+    /// Bytes that are not here but with takers, and the most that this was since everything was last given up.
+    in_use: usize,
+    in_use_most: usize,
     /// Counts takings, to tell which class was used last.
     clock: u64,
 }
@@ -37,29 +44,48 @@ unsafe impl Send for Idle {}
 
 impl Shelf {
     const fn new(bytes_max: usize) -> Self {
-        Shelf { classes: BTreeMap::new(), bytes: 0, bytes_max, clock: 0 }
+        Shelf { classes: BTreeMap::new(), bytes: 0, bytes_max, in_use: 0, in_use_most: 0, clock: 0 }
     }
 
-    /// A run of exactly `capacity` bytes, which holds anything.
-    pub(crate) fn take(&mut self, capacity: usize) -> Option<NonNull<u8>> {
+    /// A run of exactly `capacity` bytes, which holds anything; nothing when the taker is to make one, and then with what has to go
+    /// for it, which is the caller's to release.
+    pub(crate) fn take(&mut self, capacity: usize) -> (Option<NonNull<u8>>, Released) {
         self.clock += 1;
         let class = self.classes.entry(capacity).or_default();
         class.used = self.clock;
-        let Idle(start) = class.idle.pop()?;
-        self.bytes -= capacity;
-        Some(start)
+        if let Some(Idle(start)) = class.idle.pop() {
+            self.bytes -= capacity;
+            self.in_use += capacity;
+            self.in_use_most = self.in_use_most.max(self.in_use);
+            return (Some(start), Vec::new());
+        }
+        (None, self.made(capacity))
+    }
+
+    /// A run of `capacity` bytes was made by somebody who has not asked; what has to go for it is the caller's to release.
+    pub(crate) fn made(&mut self, capacity: usize) -> Released {
+        self.in_use += capacity;
+        self.in_use_most = self.in_use_most.max(self.in_use);
+        self.shrink()
     }
 
     /// Keeps a run, of a capacity that was asked for lately; what has to go instead is returned with its capacity, and is the
     /// caller's to release.
-    pub(crate) fn keep(&mut self, start: NonNull<u8>, capacity: usize) -> Vec<(NonNull<u8>, usize)> {
+    pub(crate) fn keep(&mut self, start: NonNull<u8>, capacity: usize) -> Released {
+        self.in_use -= capacity;
         if capacity > self.bytes_max || !self.classes.contains_key(&capacity) {
             return vec![(start, capacity)];
         }
         self.classes.entry(capacity).or_default().idle.push(Idle(start));
         self.bytes += capacity;
+        self.shrink()
+    }
+
+    /// Lets go until the bounds hold.
+    fn shrink(&mut self) -> Released {
+        let bytes_max = self.bytes_max.min(self.in_use_most - self.in_use);
         let mut released = Vec::new();
-        while self.bytes > self.bytes_max {
+        while self.bytes > bytes_max {
             let oldest =
                 self.classes.iter().min_by_key(|(_, class)| class.used).map(|(capacity, _)| *capacity);
             let oldest = oldest.expect("what is kept is in a class");
@@ -79,8 +105,9 @@ impl Shelf {
     }
 
     /// Gives up everything; it is the caller's to release.
-    pub(crate) fn clear(&mut self) -> Vec<(NonNull<u8>, usize)> {
+    pub(crate) fn clear(&mut self) -> Released {
         self.bytes = 0;
+        self.in_use_most = self.in_use;
         let classes = std::mem::take(&mut self.classes).into_iter();
         classes
             .flat_map(|(capacity, class)| class.idle.into_iter().map(move |Idle(start)| (start, capacity)))
@@ -99,15 +126,30 @@ mod tests {
     #[test]
     fn what_was_asked_for_longest_ago_goes_first() {
         let mut shelf = Shelf::new(100);
+        assert_eq!(shelf.made(1000), [], "so much was in use once");
         assert_eq!(shelf.keep(run(1), 40), [(run(1), 40)], "nobody has ever asked for such");
-        assert_eq!((shelf.take(40), shelf.take(30)), (None, None));
+        assert_eq!((shelf.take(40).0, shelf.take(30).0), (None, None));
         assert!(shelf.keep(run(1), 40).is_empty() && shelf.keep(run(2), 40).is_empty());
         assert_eq!(shelf.keep(run(3), 30), [(run(2), 40)]);
         assert_eq!(shelf.keep(run(4), 30), [], "exactly full");
         assert_eq!(shelf.keep(run(5), 30), [(run(1), 40)]);
         assert_eq!(shelf.keep(run(6), 30), [(run(6), 30)], "the class of 40 is gone, and this one is full");
-        assert_eq!((shelf.take(40), shelf.take(30)), (None, Some(run(5))));
+        assert_eq!((shelf.take(40).0, shelf.take(30).0), (None, Some(run(5))));
         assert_eq!(shelf.keep(run(7), 101), [(run(7), 101)]);
-        assert_eq!((shelf.clear().len(), shelf.bytes, shelf.take(30)), (2, 0, None));
+        assert_eq!((shelf.clear().len(), shelf.bytes, shelf.take(30).0), (2, 0, None));
+    }
+
+    /// What is kept and what is in use together are never more than what was in use at one time: keeping costs no memory.
+    #[test]
+    fn keeping_does_not_raise_the_most_that_is_used() {
+        let mut shelf = Shelf::new(100);
+        assert_eq!((shelf.take(40).0, shelf.take(40).0), (None, None));
+        assert!(shelf.keep(run(1), 40).is_empty() && shelf.keep(run(2), 40).is_empty());
+        assert_eq!(shelf.take(30), (None, vec![(run(2), 40)]), "80 were in use");
+        assert_eq!(shelf.take(40), (Some(run(1)), vec![]));
+        assert_eq!((shelf.in_use, shelf.in_use_most, shelf.bytes), (70, 80, 0));
+        assert!(shelf.keep(run(3), 30).is_empty());
+        shelf.clear();
+        assert_eq!((shelf.in_use, shelf.in_use_most), (40, 40), "emptied, it begins anew");
     }
 }
