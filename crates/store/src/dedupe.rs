@@ -28,9 +28,12 @@ use stonefold_format::fingerprint::{Fingerprint, SAMPLE_ONE_IN};
 use stonefold_format::segment::{Footer, SEGMENT_TAIL};
 use stonefold_types::{Error, Kind, Result};
 
-/// Samples kept, at most: some 40 bytes each, and one stands for 64 blocks, so that 1 TiB fits. Beyond it, every
-/// other one is let go.
+/// Samples kept, at most: one stands for 64 blocks, so that 1 TiB fits. Beyond it, every other one is let go.
 const SAMPLES_MAX: usize = 4 << 20;
+/// What a sample takes at most, in bytes: a table is seven eighths full before it doubles, and 17 bytes a place.
+const SAMPLE_BYTES: u64 = 40;
+/// Memory for samples, at most, in memories for neighbourhoods.
+const SAMPLES_PART: u64 = 2;
 /// Segments whose tails are read at one time after a start.
 const TAILS_ABREAST: usize = 16;
 /// Blocks taken over from a round at one time: some tenths of a millisecond.
@@ -60,6 +63,7 @@ pub(crate) struct Dedupe {
     engine: Arc<dyn Engine>,
     accounts: Arc<Accounts>,
     samples: Mutex<Samples>,
+    samples_max: usize,
     known: Cache<Known>,
     /// Segments whose neighbourhoods were loaded lately.
     loaded: Cache<()>,
@@ -83,12 +87,13 @@ struct Samples {
 const KNOWN_BYTES: u64 = size_of::<Known>() as u64;
 
 impl Dedupe {
-    /// `memory_bytes` bounds the neighbourhoods.
+    /// `memory_bytes` bounds the neighbourhoods; samples take [`SAMPLES_PART`] times as much at most.
     pub(crate) fn new(engine: Arc<dyn Engine>, accounts: Arc<Accounts>, memory_bytes: u64) -> Arc<Self> {
         Arc::new(Dedupe {
             engine,
             accounts,
             samples: Mutex::default(),
+            samples_max: SAMPLES_MAX.min((memory_bytes * SAMPLES_PART / SAMPLE_BYTES) as usize),
             known: Cache::new(memory_bytes),
             loaded: Cache::new(memory_bytes / 64),
             found_blocks: AtomicU64::new(0),
@@ -98,6 +103,15 @@ impl Dedupe {
 
     pub(crate) fn samples(&self) -> u64 {
         self.samples.lock().places.len() as u64
+    }
+
+    /// Memory that the samples take, in bytes.
+    pub(crate) fn samples_bytes(&self) -> u64 {
+        let samples = self.samples.lock();
+        // A table has a place more for each seven that it may fill, and a byte beside each.
+        let bytes = |capacity: usize, each: usize| (capacity * 8 / 7 * (each + 1)) as u64;
+        bytes(samples.places.capacity(), size_of::<(u64, u64)>())
+            + bytes(samples.forms.capacity(), size_of::<(u64, (u8, u64))>())
     }
 
     /// Where blocks with these fingerprints, which lie together, are stored.
@@ -177,7 +191,7 @@ impl Dedupe {
         self.samples.lock().forms.extend(forms);
         for step in packed.chunks(ADOPTED_AT_ONCE) {
             for (fingerprint, entry, _) in step.iter().filter(|(_, _, part)| committed(*part)) {
-                self.samples.lock().add(fingerprint, entry.address);
+                self.samples.lock().add(fingerprint, entry.address, self.samples_max);
                 self.keep(fingerprint, *entry);
             }
             env.sleep(Duration::ZERO).await;
@@ -237,19 +251,19 @@ impl Dedupe {
         let found = footer.decode_samples(&tail)?;
         let mut samples = self.samples.lock();
         samples.forms.insert(segment.0, (generation, listed.bytes));
-        found
-            .iter()
-            .for_each(|(slot, fingerprint)| samples.add(fingerprint, segment.0 << 20 | u64::from(*slot)));
+        found.iter().for_each(|(slot, fingerprint)| {
+            samples.add(fingerprint, segment.0 << 20 | u64::from(*slot), self.samples_max)
+        });
         Ok(())
     }
 }
 
 impl Samples {
-    fn add(&mut self, fingerprint: &Fingerprint, address: u64) {
+    fn add(&mut self, fingerprint: &Fingerprint, address: u64, samples_max: usize) {
         if fingerprint.is_sample() && self.keeps(fingerprint.low) {
             self.places.insert(fingerprint.low, address);
         }
-        while self.places.len() > SAMPLES_MAX {
+        while self.places.len() > samples_max {
             self.thinned += 1;
             let thinned = self.thinned;
             self.places.retain(|low, _| keeps(*low, thinned));

@@ -112,6 +112,7 @@ async fn fold_parts(store: &Store, mut parts: Vec<Part>) -> Result<()> {
     }
     // What was committed is counted by reclaim, so that others may lean on it; the rest is not.
     store.dedupe.adopt(&store.env, &fresh, &data.lengths(), |part| done[part].is_ok()).await;
+    store.segments.set_aside(store.dedupe.samples_bytes());
     store.counters.rounds.fetch_add(1, Ordering::Relaxed);
     done.into_iter().collect()
 }

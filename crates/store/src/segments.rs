@@ -44,6 +44,8 @@ pub(crate) struct Segments {
     /// The next number when each of those began who write segments outside of rounds.
     writing: Mutex<Vec<SegmentId>>,
     writing_ended: Notify,
+    /// Bytes for both caches, and how much of that others have.
+    cache_bytes: Mutex<(u64, u64)>,
     blocks: Cache<Bytes>,
     nodes: Cache<Arc<Node>>,
     /// Where frames lie in segments whose hints did not hold.
@@ -81,6 +83,8 @@ pub(crate) struct Counters {
 const INDEX_CACHE_BYTES: u64 = 8 << 20;
 /// Memory for keys of segments, in bytes: thousands, some 64 GiB of data, because a miss costs a read.
 const KEY_CACHE_BYTES: u64 = 4 << 20;
+/// What is set aside of the caches is counted in steps of so many bytes.
+const ASIDE_STEP_BYTES: u64 = 1 << 20;
 /// One part in this many of the cache is for map nodes.
 const NODE_CACHE_PART: u64 = 4;
 
@@ -117,6 +121,7 @@ impl Segments {
             next_count: AtomicU32::new(0),
             writing: Mutex::default(),
             writing_ended: Notify::new(),
+            cache_bytes: Mutex::new((cache_bytes, 0)),
             blocks: Cache::new(cache_bytes - cache_bytes / NODE_CACHE_PART),
             nodes: Cache::new(cache_bytes / NODE_CACHE_PART),
             indexes: Cache::new(INDEX_CACHE_BYTES),
@@ -392,6 +397,23 @@ impl Segments {
     }
 
     pub(crate) fn resize_caches(&self, bytes: u64) {
+        let mut sizes = self.cache_bytes.lock();
+        sizes.0 = bytes;
+        self.keep_to(*sizes);
+    }
+
+    /// Makes the caches so much smaller, in bytes, because others need that for what grows with the pool. Small amounts are
+    /// nobody's concern.
+    pub(crate) fn set_aside(&self, bytes: u64) {
+        let mut sizes = self.cache_bytes.lock();
+        let bytes = bytes / ASIDE_STEP_BYTES * ASIDE_STEP_BYTES;
+        if std::mem::replace(&mut sizes.1, bytes) != bytes {
+            self.keep_to(*sizes);
+        }
+    }
+
+    fn keep_to(&self, (all, aside): (u64, u64)) {
+        let bytes = all - aside.min(all / 2);
         self.blocks.resize(bytes - bytes / NODE_CACHE_PART);
         self.nodes.resize(bytes / NODE_CACHE_PART);
     }

@@ -134,11 +134,12 @@ impl Store {
             store.env.spawn("directories", store.clone().move_objects());
         }
         store.env.spawn("trusted time", time::keep(store.env.clone(), Arc::downgrade(&store)));
-        let dedupe = store.dedupe.clone();
+        let (dedupe, segments) = (store.dedupe.clone(), store.segments.clone());
         store.env.spawn("dedupe index", async move {
             if let Err(error) = dedupe.read_samples().await {
                 tracing::warn!("dedupe will find fewer duplicates until the next start: {error}");
             }
+            segments.set_aside(dedupe.samples_bytes());
         });
         Ok(store)
     }
