@@ -133,8 +133,23 @@ impl Rest {
     }
 }
 
+/// Copies, one behind the other, in allocations that they share.
+#[derive(Default)]
+pub(crate) struct Copies(Option<Rest>);
+
+impl Copies {
+    /// A copy of `bytes`, which lives as long as any of its neighbours.
+    pub(crate) fn of(&mut self, bytes: &[u8]) -> ArenaSlice {
+        let mut writer = ArenaWriter::new(self.0.take(), bytes.len(), 0, 0);
+        writer.push(bytes);
+        self.0 = Some(writer.split_rest());
+        writer.slice(0, bytes.len())
+    }
+}
+
 impl ArenaSlice {
     /// A copy of `bytes` in an allocation of their own.
+    #[cfg(test)]
     pub(crate) fn copy_of(bytes: &[u8]) -> Self {
         let rest = Rest::allocate(bytes.len());
         let mut writer = ArenaWriter::new(Some(rest), bytes.len(), 0, 0);
@@ -193,6 +208,9 @@ mod tests {
             4096 - 48,
             "one allocation serves both"
         );
+        let mut copies = Copies::default();
+        let (one, two) = (copies.of(&[5; 4096]), copies.of(&[6; 100]));
+        assert_eq!((one[4095], two[99], two.as_ptr() as usize - one.as_ptr() as usize), (5, 6, 4096));
         let other = ArenaWriter::new(Some(next.split_rest()), ALLOCATED_BYTES, 0, 0);
         assert!(other.has_room(ALLOCATED_BYTES), "what does not fit gets one of its own");
     }

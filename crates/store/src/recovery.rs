@@ -6,7 +6,7 @@
 //! where the replay ended, and its journal is begun before anything is served.
 
 use crate::accounts::{self, Accounts};
-use crate::arena::ArenaSlice;
+use crate::arena::Copies;
 use crate::dedupe::Dedupe;
 use crate::disk::Disk;
 use crate::domains::{Domains, JournalSeed, Keyring};
@@ -52,8 +52,9 @@ pub(crate) async fn open(env: Env, engine: Arc<dyn Engine>, mut options: Options
     let mut retired = Vec::new();
     for (id, chunks) in read_journals(&*engine).await? {
         replay.begin_journal();
-        for chunk in &chunks {
-            replay.chunk(chunk)?;
+        // Each is let go when it was applied: what a journal holds is in memory once, and not twice.
+        for chunk in chunks {
+            replay.chunk(&chunk)?;
         }
         retired.push(Retired { id, end: replay.next_lsn, has_strangers: replay.met_strangers });
     }
@@ -176,6 +177,7 @@ struct Replay {
     keyring: Arc<Keyring>,
     /// By journal, domain and version: one is derived for many records.
     keys: HashMap<([u8; 16], u16, u32), SealKey>,
+    copies: Copies,
     next_lsn: u64,
     /// The record after the last that an earlier journal had. One that took the place of another repeats what was not durable there.
     met_below: u64,
@@ -195,6 +197,7 @@ impl Replay {
             disks,
             keyring,
             keys: HashMap::new(),
+            copies: Copies::default(),
             next_lsn: folded + 1,
             next_met: 0,
             met_below: 0,
@@ -230,9 +233,9 @@ impl Replay {
             match record.change {
                 Change::Sealed(write) => {
                     let Some(data) = self.open(&journal, &disk, lsn, &write)? else { continue };
-                    apply(&disk, lsn, Change::Write { block: write.block, data: &data });
+                    apply(&disk, lsn, Change::Write { block: write.block, data: &data }, &mut self.copies);
                 }
-                change => apply(&disk, lsn, change),
+                change => apply(&disk, lsn, change, &mut self.copies),
             }
             self.applied += 1;
         }
@@ -268,12 +271,12 @@ impl Replay {
     }
 }
 
-fn apply(disk: &Disk, lsn: u64, change: Change<'_>) {
+fn apply(disk: &Disk, lsn: u64, change: Change<'_>, copies: &mut Copies) {
     let mut state = disk.state.lock();
     match change {
         Change::Write { block, data } => {
             let blocks = block..block + (data.len() / BLOCK_BYTES) as u64;
-            state.active.insert(blocks, lsn, Source::Data(ArenaSlice::copy_of(data)));
+            state.active.insert(blocks, lsn, Source::Data(copies.of(data)));
             state.active.note(lsn, (data.len() + EXTENT_HEADER) as u64);
         }
         Change::Sealed(_) => unreachable!("a replay opens it before"),
