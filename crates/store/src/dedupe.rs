@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use stonefold_engine::{Engine, Key, Listed};
 use stonefold_env::Env;
@@ -63,7 +63,7 @@ pub(crate) struct Dedupe {
     engine: Arc<dyn Engine>,
     accounts: Arc<Accounts>,
     samples: Mutex<Samples>,
-    samples_max: usize,
+    samples_max: AtomicUsize,
     known: Cache<Known>,
     /// Segments whose neighbourhoods were loaded lately.
     loaded: Cache<()>,
@@ -93,12 +93,24 @@ impl Dedupe {
             engine,
             accounts,
             samples: Mutex::default(),
-            samples_max: SAMPLES_MAX.min((memory_bytes * SAMPLES_PART / SAMPLE_BYTES) as usize),
+            samples_max: AtomicUsize::new(samples_max(memory_bytes)),
             known: Cache::new(memory_bytes),
             loaded: Cache::new(memory_bytes / 64),
             found_blocks: AtomicU64::new(0),
             sought_blocks: AtomicU64::new(0),
         })
+    }
+
+    /// Another bound for the neighbourhoods, and with it for the samples; these are thinned when the next one comes.
+    pub(crate) fn resize(&self, memory_bytes: u64) {
+        self.known.resize(memory_bytes);
+        self.loaded.resize(memory_bytes / 64);
+        self.samples_max.store(samples_max(memory_bytes), Ordering::Relaxed);
+    }
+
+    /// Bytes of neighbourhoods held, and their bound.
+    pub(crate) fn cache_bytes(&self) -> (u64, u64) {
+        (self.known.bytes(), self.known.bytes_max())
     }
 
     pub(crate) fn samples(&self) -> u64 {
@@ -190,8 +202,9 @@ impl Dedupe {
         let forms = lengths.iter().map(|(segment, length)| (segment.0, (0, *length)));
         self.samples.lock().forms.extend(forms);
         for step in packed.chunks(ADOPTED_AT_ONCE) {
+            let samples_max = self.samples_max.load(Ordering::Relaxed);
             for (fingerprint, entry, _) in step.iter().filter(|(_, _, part)| committed(*part)) {
-                self.samples.lock().add(fingerprint, entry.address, self.samples_max);
+                self.samples.lock().add(fingerprint, entry.address, samples_max);
                 self.keep(fingerprint, *entry);
             }
             env.sleep(Duration::ZERO).await;
@@ -249,13 +262,19 @@ impl Dedupe {
             tail = read(footer.tail_bytes() as u64).await?;
         }
         let found = footer.decode_samples(&tail)?;
+        let samples_max = self.samples_max.load(Ordering::Relaxed);
         let mut samples = self.samples.lock();
         samples.forms.insert(segment.0, (generation, listed.bytes));
-        found.iter().for_each(|(slot, fingerprint)| {
-            samples.add(fingerprint, segment.0 << 20 | u64::from(*slot), self.samples_max)
-        });
+        for (slot, fingerprint) in &found {
+            samples.add(fingerprint, segment.0 << 20 | u64::from(*slot), samples_max);
+        }
         Ok(())
     }
+}
+
+/// How many samples go with so much memory for neighbourhoods, in bytes.
+fn samples_max(memory_bytes: u64) -> usize {
+    SAMPLES_MAX.min((memory_bytes * SAMPLES_PART / SAMPLE_BYTES) as usize).max(1)
 }
 
 impl Samples {
@@ -301,5 +320,46 @@ impl Dedupe {
     pub(crate) fn count(&self, sought: u64, found: u64) {
         self.sought_blocks.fetch_add(sought, Ordering::Relaxed);
         self.found_blocks.fetch_add(found, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Options, Store};
+    use stonefold_engine::MemoryEngine;
+    use stonefold_env::SystemWorld;
+
+    /// Goal: samples grow with the pool only up to their bound; beyond it they thin, by the same rule for those that come later.
+    #[test]
+    fn samples_keep_to_their_bound() {
+        let mut samples = Samples::default();
+        let number = |n: u64| Fingerprint { low: n * SAMPLE_ONE_IN, high: n };
+        (1..=10_000).for_each(|n| samples.add(&number(n), n, 100));
+        let kept = samples.places.len();
+        assert!((50..=100).contains(&kept), "{kept} samples");
+        assert!(samples.places.keys().all(|low| samples.keeps(*low)));
+        assert_eq!((samples_max(0), samples_max(1 << 40)), (1, SAMPLES_MAX));
+    }
+
+    /// Goal: what samples take is taken from the caches, so that all of them keep to what the operator said, also when he says it
+    /// anew.
+    #[tokio::test]
+    async fn caches_and_samples_share_one_budget() {
+        let env = Env::new(SystemWorld::new(tokio::runtime::Handle::current(), 1).unwrap());
+        let options = Options { cache_bytes: 64 << 20, ..Options::default() };
+        let store = Store::open(env, Arc::new(MemoryEngine::default()), options).await.unwrap();
+        let told = async || {
+            let status = store.status().await.unwrap();
+            (status.cache_bytes, status.cache_bytes_max)
+        };
+        assert_eq!(told().await, (0, 64 << 20));
+        let rooms = || store.segments.cache_rooms();
+        let before = rooms();
+        store.segments.set_aside(5 << 20);
+        assert_eq!((told().await, rooms()), ((5 << 20, 64 << 20), before - (5 << 20)));
+        store.resize_cache(32 << 20);
+        assert_eq!((told().await, rooms()), ((5 << 20, 32 << 20), (32 << 20) / 8 * 7 - (5 << 20)));
+        assert_eq!(store.dedupe.cache_bytes().1, 4 << 20);
     }
 }

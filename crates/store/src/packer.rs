@@ -161,14 +161,25 @@ impl Packer {
                 if state.puts.len() < PUTS_MAX { None } else { state.puts.front().cloned() }
             };
             let Some(put) = oldest else { return Ok(()) };
-            self.note(put.wait().await)?;
-            // Only now: who is broken off while it waits leaves it to be waited for.
-            self.state.lock().puts.retain(|other| !Arc::ptr_eq(other, &put));
+            self.await_put(put).await;
         }
     }
 
-    fn note(&self, put: Result<()>) -> Result<()> {
-        put.inspect_err(|error| self.state.lock().failed = Some(error.clone()))
+    /// Waits for a put. It is taken off the list only when it has ended: who is broken off while it waits leaves it to be waited for.
+    async fn await_put(&self, put: Arc<Gate>) {
+        let ended = put.wait().await;
+        let mut state = self.state.lock();
+        if let Err(error) = ended {
+            state.failed.get_or_insert(error);
+        }
+        state.puts.retain(|other| !Arc::ptr_eq(other, &put));
+    }
+
+    async fn await_puts(&self) {
+        loop {
+            let Some(put) = self.state.lock().puts.front().cloned() else { return };
+            self.await_put(put).await;
+        }
     }
 
     /// Segments put so far and their lengths in bytes.
@@ -178,15 +189,10 @@ impl Packer {
 
     /// Takes back every segment: nothing that is stored names them.
     pub(crate) async fn abandon(&self) {
-        let (puts, begun) = {
-            let mut state = self.state.lock();
-            state.builder = None;
-            (std::mem::take(&mut state.puts), std::mem::take(&mut state.begun))
-        };
-        for put in puts {
-            // Whether it was put or not: it is deleted below.
-            let _ = put.wait().await;
-        }
+        self.state.lock().builder = None;
+        // Whether they were put or not: they are deleted below, and none may come into being after that.
+        self.await_puts().await;
+        let begun = std::mem::take(&mut self.state.lock().begun);
         for id in begun {
             if let Err(error) = self.segments.engine.delete(&segments::key(id, 0)).await {
                 tracing::warn!("segment {id} is left over until the next reclaim: {error}");
@@ -196,16 +202,13 @@ impl Packer {
 
     /// Puts what is left, and waits until every frame pushed so far is durable.
     pub(crate) async fn finish(&self) -> Result<()> {
-        let puts = {
+        {
             let mut state = self.state.lock();
             let last = state.builder.take();
             let lengths = state.lengths.clone();
             state.puts.extend(last.map(|builder| self.put(builder, lengths)));
-            std::mem::take(&mut state.puts)
-        };
-        for put in puts {
-            self.note(put.wait().await)?;
         }
+        self.await_puts().await;
         self.state.lock().failed.clone().map_or(Ok(()), Err)
     }
 }
@@ -215,13 +218,15 @@ mod tests {
     use super::*;
     use crate::store::{Options, Store};
     use std::sync::atomic::AtomicBool;
+    use std::time::Duration;
     use stonefold_engine::wrap::{Ask, Decision, Operation, Subject};
-    use stonefold_engine::{FaultEngine, MemoryEngine};
+    use stonefold_engine::{Engine, FaultEngine, MemoryEngine};
     use stonefold_env::{Env, SystemWorld};
     use stonefold_types::Kind;
 
     /// Goal: when a segment could not be put, nobody is told that what it holds is durable, although somebody else was told of
-    /// the failure before. What is packed side by side lies in the same segments.
+    /// the failure before; and whoever takes everything back leaves nothing, although another put was still under way then. What is
+    /// packed side by side lies in the same segments.
     #[test]
     fn a_put_that_failed_is_told_to_everybody() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -232,17 +237,15 @@ mod tests {
                 Subject::Object(key)
                     if operation.ask == Ask::PutNew && key.as_str().starts_with("segment/") =>
                 {
-                    if once.swap(false, Ordering::Relaxed) {
-                        Decision::fail(Kind::Io)
-                    } else {
-                        Decision::PROCEED
-                    }
+                    let slow = Decision { delay_before: Duration::from_millis(30), ..Decision::PROCEED };
+                    if once.swap(false, Ordering::Relaxed) { Decision::fail(Kind::Io) } else { slow }
                 }
                 _ => Decision::PROCEED,
             };
-            let engine = FaultEngine::new(Arc::new(MemoryEngine::default()), env.clone(), decide);
+            let stored = Arc::new(MemoryEngine::default());
+            let engine = FaultEngine::new(stored.clone(), env.clone(), decide);
             let options = Options { cache_bytes: 8 << 20, ..Options::default() };
-            let store = Store::open(env, Arc::new(engine), options).await.unwrap();
+            let store = Store::open(env.clone(), Arc::new(engine), options).await.unwrap();
             let packer = Packer::nodes(store.segments.clone());
             let frame = vec![7; 32 << 10];
             while packer.state.lock().puts.len() < PUTS_MAX {
@@ -251,6 +254,9 @@ mod tests {
             assert_eq!(packer.throttle().await.unwrap_err().kind(), Kind::Io);
             assert_eq!(packer.throttle().await.unwrap_err().kind(), Kind::Io, "told again");
             assert_eq!(packer.finish().await.unwrap_err().kind(), Kind::Io, "and at the end");
+            packer.abandon().await;
+            env.sleep(Duration::from_millis(60)).await;
+            assert_eq!(stored.list("segment/", None, 10).await.unwrap(), []);
         });
     }
 }

@@ -33,7 +33,7 @@ use stonefold_format::seal::SealKey;
 use stonefold_types::{BLOCK_BYTES, Error, Kind, Result};
 
 /// One part in this many of the cache is for fingerprints.
-const DEDUPE_CACHE_PART: u64 = 8;
+pub(crate) const DEDUPE_CACHE_PART: u64 = 8;
 
 pub(crate) async fn open(env: Env, engine: Arc<dyn Engine>, mut options: Options) -> Result<Arc<Store>> {
     let (pool, version) = read_pool(&env, &*engine).await?;

@@ -418,9 +418,16 @@ impl Segments {
         self.nodes.resize(bytes / NODE_CACHE_PART);
     }
 
-    /// Bytes held and bound of both caches.
+    /// Bytes that both caches may hold now.
+    #[cfg(test)]
+    pub(crate) fn cache_rooms(&self) -> u64 {
+        self.blocks.bytes_max() + self.nodes.bytes_max()
+    }
+
+    /// Bytes held by both caches and set aside of them, and the bound of all that.
     pub(crate) fn cache_bytes(&self) -> (u64, u64) {
-        (self.blocks.bytes() + self.nodes.bytes(), self.blocks.bytes_max() + self.nodes.bytes_max())
+        let (all, aside) = *self.cache_bytes.lock();
+        (self.blocks.bytes() + self.nodes.bytes() + aside.min(all / 2), all)
     }
 
     /// Hits and misses of the block cache.

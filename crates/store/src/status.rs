@@ -5,6 +5,7 @@ use crate::domains::DomainState;
 use crate::growth::Trend;
 use crate::latency::Latencies;
 use crate::qos::Background;
+use crate::recovery::DEDUPE_CACHE_PART;
 use crate::store::Store;
 use crate::time::TimeStatus;
 use crate::usage::Usage;
@@ -126,9 +127,9 @@ pub struct PoolStatus {
     pub trend: Option<Trend>,
     /// Acknowledged, not yet folded.
     pub journal_bytes: u64,
-    /// Held by the caches.
+    /// Held by the caches, and by deduplication's samples, which are taken from them.
     pub cache_bytes: u64,
-    /// The bound of the caches.
+    /// The bound of all that.
     pub cache_bytes_max: u64,
     /// Bytes of blocks that something refers to, before compression, as reclaim last counted them.
     pub live_bytes: u64,
@@ -172,7 +173,9 @@ impl Store {
 
     /// A new bound for the caches, in bytes, kept to at once.
     pub fn resize_cache(&self, bytes: u64) {
-        self.segments.resize_caches(bytes);
+        let dedupe_bytes = bytes / DEDUPE_CACHE_PART;
+        self.segments.resize_caches(bytes - dedupe_bytes);
+        self.dedupe.resize(dedupe_bytes);
     }
 
     /// Tells of work until what is returned is dropped. One of a kind at a time.
@@ -198,7 +201,7 @@ impl Store {
         }));
         let disks = self.disks();
         let accounts = self.segments.accounts.document();
-        let (cache_bytes, cache_bytes_max) = self.segments.cache_bytes();
+        let (caches, neighbours) = (self.segments.cache_bytes(), self.dedupe.cache_bytes());
         Ok(PoolStatus {
             engine: self.engine.describe(),
             missing: self.engine.missing(),
@@ -222,8 +225,8 @@ impl Store {
             logical_bytes: disks.iter().map(|disk| disk.mapped_bytes).sum(),
             trend: self.growth.trend(),
             journal_bytes: self.budget.used(),
-            cache_bytes,
-            cache_bytes_max,
+            cache_bytes: caches.0 + neighbours.0,
+            cache_bytes_max: caches.1 + neighbours.1,
             live_bytes: accounts.live_blocks * BLOCK_BYTES as u64,
             dead_bytes: (accounts.present_blocks - accounts.live_blocks) * BLOCK_BYTES as u64,
             time: self.time(),
