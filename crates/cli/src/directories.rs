@@ -13,7 +13,7 @@ const WORK: &str = "directories";
 
 #[derive(Args)]
 pub(crate) struct Add {
-    /// An empty directory on a disk of its own, on the machine that serves the pool
+    /// An empty directory, or one that has left a pool, on a disk of its own, on the machine that serves the pool
     dir: PathBuf,
     #[command(flatten)]
     waiting: Waiting,
@@ -34,7 +34,7 @@ pub(crate) struct Drain {
 pub(crate) struct Replace {
     /// A directory of the pool, whether it works or not
     old: PathBuf,
-    /// An empty directory, on the machine that serves the pool
+    /// An empty directory, or one that has left a pool, on the machine that serves the pool
     new: PathBuf,
     #[command(flatten)]
     waiting: Waiting,
@@ -143,7 +143,10 @@ impl Goal<'_> {
                 format!("'{}' is a directory of the pool, and holds what it shall\n", dir.display())
             }
             Goal::Gone(dir) => {
-                format!("'{}' has left the pool, and nothing of the pool lies there\n", dir.display())
+                format!(
+                    "'{}' has left the pool, and nothing lies there but a note ('left') that says so\n",
+                    dir.display()
+                )
             }
             Goal::Undone => "all is as it was before\n".to_owned(),
         }

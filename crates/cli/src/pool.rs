@@ -34,11 +34,12 @@ pub(crate) enum Pool {
     /// What is written goes there at once, and what shall lie there is brought there while clients go on. Interrupting the
     /// command stops nothing. Taken back by draining it.
     Add(Add),
-    /// Bring everything elsewhere that lies in a directory; then it leaves the pool, and is empty; takes an admin
+    /// Bring everything elsewhere that lies in a directory; then it leaves the pool; takes an admin
     ///
     /// Refused when the other directories have no room for it. Clients go on meanwhile. Interrupting the command stops
     /// nothing; it is taken back by --cancel, or by adding the directory again. A directory that is damaged or missing is
-    /// forgotten once the others have every copy.
+    /// forgotten once the others have every copy. A file 'left' stays in a directory that has left: it says where the pool is, and
+    /// keeps a server whose URL names it still from making a new pool there.
     Drain(Drain),
     /// Use a directory in the place of another, which leaves the pool; takes an admin
     ///

@@ -85,10 +85,11 @@ pub trait Directories: Send + Sync {
     /// How far the change under way is; `None` without one.
     fn moving(&self) -> Option<Moving>;
 
-    /// Begins to use an empty directory. One that is being drained stays instead.
+    /// Begins to use an empty directory, or one that has left a pool, this or another. One that is being drained stays instead.
     async fn add(&self, dir: &Path) -> Result<()>;
 
-    /// Begins to bring everything elsewhere that lies in a directory; then it leaves the pool, and is empty. Refused
+    /// Begins to bring everything elsewhere that lies in a directory; then it leaves the pool, and has nothing of it but
+    /// a tombstone that says where the pool is. Refused
     /// with `NoSpace` when the others have no room for it, with `Invalid` when they are fewer than the copies. One that
     /// is not used is forgotten once the others have all copies. One that is being added is not.
     async fn drain(&self, dir: &Path) -> Result<()>;

@@ -10,7 +10,8 @@
 //! [`placement`] and [`view`] what lies where, [`copies`] and [`replica`] write everywhere at once, [`settle`] and [`heal`] make
 //! copies agree, [`finding`] looks for them and [`opening`] decides who may be believed. One directory is a pool of one member.
 //! Each file has [`parity`] of its own, by which [`whole`] mends it where no other copy is sound. [`change`] lets directories come
-//! and go on command, [`moving`] brings objects to where they shall lie then, [`leaving`] empties what has left.
+//! and go on command, [`moving`] brings objects to where they shall lie then, [`leaving`] empties what has left, and
+//! leaves a [`tombstone`] there.
 
 mod change;
 mod copies;
@@ -43,6 +44,7 @@ mod settle;
 mod spares;
 #[cfg(test)]
 mod tests;
+mod tombstone;
 mod view;
 mod whole;
 

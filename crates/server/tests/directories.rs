@@ -61,7 +61,8 @@ fn a_directory_comes_and_goes() {
     client.drain_directory(&path("one")).unwrap();
     let pool = settled(&client);
     assert_eq!(pool.url, Some(format!("file://{}", path("two"))));
-    assert_eq!(std::fs::read_dir(path("one")).unwrap().count(), 0, "it is empty");
+    let left: Vec<_> = std::fs::read_dir(path("one")).unwrap().map(|one| one.unwrap().file_name()).collect();
+    assert_eq!(left, ["left"], "nothing of the pool is there");
     client.replace_directory(&path("two"), &path("one")).unwrap();
     assert_eq!(settled(&client).url, Some(format!("file://{}", path("one"))));
     running.stop().unwrap();

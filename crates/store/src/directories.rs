@@ -31,7 +31,7 @@ impl Store {
         })
     }
 
-    /// Begins to use an empty directory; see [`stonefold_engine::Directories::add`].
+    /// Begins to use an empty directory, or one that has left; see [`stonefold_engine::Directories::add`].
     pub async fn add_directory(&self, dir: &Path) -> Result<()> {
         self.places()?.add(dir).await.inspect(|()| self.moving_wake.notify_one())
     }

@@ -7,7 +7,7 @@
 //!    directory that was *invited*. A crash leaves a directory that can be invited again.
 //! 2. The next generation of the roster is recorded on every member that counts in it, the new one too. A crash leaves it
 //!    on some; it is the newest, and so it holds for whoever opens the pool.
-//! 3. Only then is anything placed by the new rule.
+//! 3. Only then is anything placed by the new rule, and a tombstone of the directory's former life, which is void by now, is removed.
 //!
 //! One change at a time, because objects would lie by three rules otherwise. To take one back is the same change the other
 //! way round: joining and leaving members change their parts, and the two rules stay what they are.
@@ -183,11 +183,14 @@ impl Members {
                 Error::new(Kind::Conflict, what).remedy("look at 'stonefold pool status', and try again")
             );
         }
-        let adopted = self.adopt(View::new(wanted.roster, wanted.seats)).await;
-        adopted.map(drop).map_err(|e| {
+        let adopted = self.adopt(View::new(wanted.roster, wanted.seats)).await.map_err(|e| {
             e.context("recording the change of directories")
                 .remedy("look at 'stonefold pool status' after a restart: where it was recorded, it goes on")
-        })
+        })?;
+        for (_, member) in adopted.current() {
+            member.remove_tombstone().await;
+        }
+        Ok(())
     }
 
     /// The URL that names all directories of the pool.

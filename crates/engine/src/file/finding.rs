@@ -8,6 +8,7 @@ use super::layout::Layout;
 use super::member::Member;
 use super::options::Options;
 use super::roster::{Entry, Roster, State};
+use super::tombstone;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use stonefold_env::Env;
@@ -17,7 +18,7 @@ use stonefold_types::{Error, Kind, Result};
 pub(super) enum Found {
     /// A member that knows its pool; whether it has its record twice.
     Member(Arc<Member>, Roster, bool),
-    /// A directory that no pool has been made in, or not to its end; whether it exists.
+    /// A directory that no pool has been made in, or not to its end, or one that has left its pool; whether it exists.
     Empty { exists: bool },
     /// It cannot be used now.
     Missing(Error),
@@ -84,6 +85,12 @@ async fn look(env: &Env, dir: &Path, options: &Options) -> Result<Found> {
         Kind::Io | Kind::ReadOnly | Kind::Corrupt if !alone => Ok(Found::Missing(error)),
         _ => Err(error),
     };
+    match tombstone::holds(&layout) {
+        // No pool is made in it, and none is opened in it.
+        Ok(true) => return Ok(Found::Empty { exists: true }),
+        Ok(false) => {}
+        Err(error) => return missing(error),
+    }
     match layout.inspect(options.create || !alone) {
         Ok(true) => {}
         Ok(false) => return Ok(Found::Empty { exists: dir.exists() }),

@@ -8,6 +8,7 @@
 //! DIR/journals/INCARNATION/NNNNNNNN a journal: files of chunks, numbered without a gap (journal.rs)
 //! DIR/spares/NNNNNNNN               files that journals are done with, for the next journal to overwrite
 //! DIR/temporary/                    what is being written or removed; emptied when the pool is opened
+//! DIR/left                          of a directory that has left its pool: which pool, and where that is (tombstone.rs)
 //! ```
 //! An object's key is `KIND/REST`: its first part, and what follows with `+` for `/`. `XX` is one of 64 folders
 //! chosen by a hash of REST: a folder of some thousand names is quick to search, list and sync on every file system,
@@ -30,8 +31,18 @@ const NAME_BYTES_MAX: usize = 255;
 /// Folders that a kind's objects are spread over.
 pub(super) const BUCKETS: u64 = 64;
 /// What an empty or half-made pool directory may hold.
-const KNOWN: [&str; 9] =
-    ["pool", "member", "member.second", "lock", "objects", "journals", "spares", "temporary", "lost+found"];
+const KNOWN: [&str; 10] = [
+    "pool",
+    "member",
+    "member.second",
+    "lock",
+    "objects",
+    "journals",
+    "spares",
+    "temporary",
+    "left",
+    "lost+found",
+];
 
 /// The paths of one directory.
 #[derive(Clone, Debug)]
@@ -70,6 +81,9 @@ impl Layout {
     }
     pub(super) fn pool(&self) -> PathBuf {
         self.root.join("pool")
+    }
+    pub(super) fn tombstone(&self) -> PathBuf {
+        self.root.join("left")
     }
     pub(super) fn rosters(&self) -> [PathBuf; 2] {
         [self.root.join("member"), self.root.join("member.second")]

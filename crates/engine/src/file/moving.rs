@@ -18,6 +18,7 @@ use super::planted;
 use super::replay::files_of;
 use super::roster::State;
 use super::settle::Settled;
+use super::tombstone::Tombstone;
 use super::view::View;
 use crate::Key;
 use crate::directories::{Moving, Step};
@@ -213,8 +214,8 @@ impl Members {
     /// All objects lie where they shall. Once journals do, too, the rule from before ends.
     async fn end_change(self: &Arc<Self>, mover: &mut Mover, view: &Arc<View>) -> Result<Step> {
         if planted::is("left-without-record") {
-            for (_, member) in view.current().filter(|(seat, _)| !view.receives(*seat)) {
-                member.empty().await?;
+            for (seat, member) in view.current().filter(|(seat, _)| !view.receives(*seat)) {
+                member.empty(self.tombstone(view, seat)).await?;
             }
         }
         if !self.are_journals_placed(view).await? {
@@ -269,14 +270,21 @@ impl Members {
         Ok(true)
     }
 
+    /// What a directory that has left says of itself.
+    fn tombstone(&self, view: &View, seat: usize) -> Tombstone {
+        let entry = &view.roster.members[seat];
+        Tombstone { pool: view.roster.pool, member: entry.id, generation: entry.since, url: self.url() }
+    }
+
     /// Empties the directories that have left, and forgets them.
     async fn empty_left(self: &Arc<Self>, view: &Arc<View>) -> Result<Step> {
         let left = |entry: &super::roster::Entry| entry.state == State::Left;
         let Some(seat) = view.roster.members.iter().position(left) else { return Ok(Step::Idle) };
         let dir = view.roster.members[seat].dir.clone();
+        let tombstone = self.tombstone(view, seat);
         match &view.present()[seat] {
-            Some(member) => member.empty().await?,
-            None => leaving::remove_remains(&dir),
+            Some(member) => member.empty(tombstone).await?,
+            None => leaving::remove_remains(&dir, &tombstone),
         }
         let _held = self.changing.lock().await;
         let view = self.view();

@@ -10,7 +10,8 @@
 //! to be kept.
 //!
 //! What the URL names and is no part of the pool any more is left out with a warning, because a server must start after
-//! somebody drained a directory and forgot to edit a file.
+//! somebody drained a directory and forgot to edit a file. Where nothing else is named, it does not: a directory that has
+//! left says so ([`super::tombstone`]), and no pool is made there.
 
 use super::finding::{self, Found};
 use super::member::Member;
@@ -18,6 +19,7 @@ use super::members::Members;
 use super::options::Options;
 use super::refill;
 use super::roster::{Entry, MEMBERS_MAX, Roster, State};
+use super::tombstone;
 use super::view::View;
 use crate::Key;
 use std::path::{Path, PathBuf};
@@ -40,6 +42,7 @@ async fn make(env: Env, options: &Options, found: Vec<(PathBuf, Found)>) -> Resu
         let why = format!("{} directories are named, a pool has {MEMBERS_MAX} at most", options.dirs.len());
         return Err(Error::new(Kind::Invalid, why).remedy("name fewer"));
     }
+    tombstone::check_none(found.iter().map(|(dir, _)| dir.as_path()))?;
     for (dir, found) in found {
         match found {
             Found::Missing(error) => return Err(error),
@@ -113,6 +116,9 @@ impl Opening<'_> {
         let members = Members::new(self.env, self.options, view);
         Self::tell_url(self.options, &members);
         members.heal_all_later(short);
+        for (_, member) in members.view().current() {
+            member.remove_tombstone().await;
+        }
         Ok(members)
     }
 

@@ -1,6 +1,7 @@
 //! What a pool of files is opened with, and the URL that says it.
 
 use super::layout::Layout;
+use super::tombstone::{self, Mark};
 use std::path::PathBuf;
 use stonefold_types::{Error, Kind, Result};
 
@@ -116,9 +117,12 @@ impl Options {
         url
     }
 
-    /// Whether any of the directories is a pool's already; touches nothing, and promises nothing of the pool.
+    /// Whether any of the directories is a pool's already, or was; touches nothing, and promises nothing of the pool.
     pub fn is_made(&self) -> bool {
-        let is_made = |dir: &PathBuf| !matches!(Layout { root: dir.clone() }.inspect(true), Ok(false));
+        let is_made = |dir: &PathBuf| {
+            let layout = Layout { root: dir.clone() };
+            !matches!((layout.inspect(true), tombstone::read(&layout)), (Ok(false), Ok(Mark::Absent)))
+        };
         self.dirs.iter().any(is_made)
     }
 

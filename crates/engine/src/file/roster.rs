@@ -260,7 +260,7 @@ impl Member {
     }
 }
 
-fn read_roster(path: &Path) -> Result<Option<Roster>> {
+pub(super) fn read_roster(path: &Path) -> Result<Option<Roster>> {
     let mut bytes = Vec::new();
     match File::open(path).and_then(|file| file.take(RECORD_BYTES_MAX + 1).read_to_end(&mut bytes)) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),

@@ -10,6 +10,7 @@ use stonefold_types::Kind;
 
 mod changes;
 mod full;
+mod left;
 mod membership;
 mod several;
 mod worlds;

@@ -1,5 +1,6 @@
 //! Directories that are added, drained and replaced while the pool is used.
 
+use super::left::holds_a_tombstone_alone;
 use super::several::{files, key, payload, several};
 use super::*;
 use crate::directories::{Directories, DirectoryState, Step};
@@ -25,18 +26,18 @@ async fn step(engine: &FileEngine, times: usize) {
     }
 }
 
-fn made(at: &Path) -> PathBuf {
+pub(super) fn made(at: &Path) -> PathBuf {
     fs::create_dir(at).unwrap();
     at.to_path_buf()
 }
 
-async fn put_some(engine: &FileEngine, numbers: std::ops::Range<usize>) {
+pub(super) async fn put_some(engine: &FileEngine, numbers: std::ops::Range<usize>) {
     for n in numbers {
         engine.put_new(&key(n), payload(n, 5000)).await.unwrap();
     }
 }
 
-async fn read_all(engine: &FileEngine, count: usize) {
+pub(super) async fn read_all(engine: &FileEngine, count: usize) {
     for n in 0..count {
         assert_eq!(engine.get(&key(n)).await.unwrap().0, payload(n, 5000), "object {n}");
         assert_eq!(
@@ -48,12 +49,8 @@ async fn read_all(engine: &FileEngine, count: usize) {
     assert_eq!(engine.list("segment/", None, 1000).await.unwrap().len(), count);
 }
 
-async fn states(engine: &FileEngine) -> Vec<DirectoryState> {
+pub(super) async fn states(engine: &FileEngine) -> Vec<DirectoryState> {
     engine.states().await.unwrap().into_iter().map(|one| one.state).collect()
-}
-
-fn is_empty(dir: &Path) -> bool {
-    fs::read_dir(dir).unwrap().next().is_none()
 }
 
 /// A pool on one directory gets a second, which takes its half; then the first goes, and is empty. The old URL still opens
@@ -105,7 +102,7 @@ async fn a_pool_moves_from_one_directory_to_another() {
     let end = append(1).await;
     journal.trim(end - 1).await.unwrap();
     finish(&engine).await;
-    assert!(is_empty(&one), "nothing of the pool is left there");
+    assert!(holds_a_tombstone_alone(&one), "nothing of the pool is left there");
     assert_eq!(states(&engine).await, [DirectoryState::Sound]);
     assert!(engine.url().ends_with("/two"), "{}", engine.url());
     read_all(&engine, 60).await;
@@ -151,7 +148,7 @@ async fn directories_that_are_not_named_are_found() {
     read_all(&open(&named).await.unwrap(), 20).await;
 }
 
-/// Each change can be taken back in its midst; then all is as before, and the directory that was to come is empty.
+/// Each change can be taken back in its midst; then all is as before, and the directory that was to come has nothing of the pool.
 #[tokio::test]
 async fn a_change_is_taken_back() {
     for copies in [1, 2] {
@@ -179,7 +176,7 @@ async fn a_change_is_taken_back() {
             read_all(&engine, 40).await;
             finish(&engine).await;
             assert!(same(), "change {change} of {copies} copies is undone");
-            assert!(is_empty(&fourth));
+            assert!(holds_a_tombstone_alone(&fourth));
         }
         assert_eq!(engine.cancel().await.unwrap_err().kind(), Kind::NotFound);
         read_all(&engine, 40).await;

@@ -34,6 +34,8 @@ struct World {
     options: Options,
     dice: Dice,
     model: Model,
+    /// The pool's id, once it is made.
+    pool: Option<[u8; 16]>,
 }
 
 fn content(n: u64, len: usize) -> Vec<u8> {
@@ -49,7 +51,7 @@ impl World {
         let base = several(dir.path(), members, copies);
         let options =
             Options { journal_file_bytes_max: 64 << 10, handles_max: Some(4), direct: Direct::Never, ..base };
-        World { dir, options, dice, model: Model::default() }
+        World { dir, options, dice, model: Model::default(), pool: None }
     }
 
     /// The pool's life until a death, which may come before it is open.
@@ -84,7 +86,12 @@ impl World {
     }
 
     async fn life(&mut self, last: bool) -> std::result::Result<(), String> {
+        self.try_an_old_url().await?;
         let engine = self.open().await?;
+        let pool = engine.members.view().roster.pool;
+        if *self.pool.get_or_insert(pool) != pool {
+            return Err("another pool is opened".into());
+        }
         self.check(&engine).await?;
         self.model.journals += 1;
         (self.model.chunks, self.model.trimmed) = (0, 0);
@@ -109,6 +116,20 @@ impl World {
             }
         }
         Err("the change never ends".into())
+    }
+
+    /// A URL from before: it names some directories that belong to the pool, or did. It opens the pool or nothing, and never makes another.
+    async fn try_an_old_url(&mut self) -> std::result::Result<(), String> {
+        let Some(pool) = self.pool else { return Ok(()) };
+        let first = self.dice.index(self.options.dirs.len());
+        let dirs: Vec<PathBuf> =
+            self.options.dirs.iter().cycle().skip(first).take(self.options.copies).cloned().collect();
+        match open(&Options { dirs: dirs.clone(), ..self.options.clone() }).await {
+            Ok(engine) if engine.members.view().roster.pool != pool => {
+                Err(format!("another pool is made in {dirs:?}"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// One thing or another, with the moving beside it.
