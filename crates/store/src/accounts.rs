@@ -29,6 +29,8 @@ const LIST_LIMIT: usize = 1 << 20;
 pub(crate) struct Accounts {
     engine: Arc<dyn Engine>,
     current: Mutex<Arc<Document>>,
+    /// Why the document cannot be read: an I/O error, which may have passed at the next opening. Until then nothing is counted.
+    hidden: Option<Error>,
     stored: tokio::sync::Mutex<Stored>,
     shards: Cache<Arc<Shard>>,
     /// Of segments that were written anew: the newest form known.
@@ -64,10 +66,23 @@ pub(crate) fn ledger_key(id: u64) -> Key {
 
 impl Accounts {
     pub(crate) async fn open(engine: Arc<dyn Engine>) -> Result<Arc<Self>> {
-        let (document, version) = read_document(&*engine).await?;
+        let (document, version, hidden) = match read_document(&*engine).await {
+            Ok((document, version)) => (document, version, None),
+            Err(error) if error.kind() == Kind::Io => {
+                let why = error.remedy(
+                    "look at the medium and the kernel's log, and start again: nothing is lost meanwhile",
+                );
+                tracing::error!(
+                    "{why}; until then nothing is counted or given back, and all disks are served"
+                );
+                (Document::default(), None, Some(why))
+            }
+            Err(error) => return Err(error),
+        };
         Ok(Arc::new(Accounts {
             engine,
             current: Mutex::new(Arc::new(document)),
+            hidden,
             stored: tokio::sync::Mutex::new(Stored { version, in_doubt: false }),
             shards: Cache::new(SHARD_CACHE_BYTES),
             generations: Mutex::default(),
@@ -78,7 +93,16 @@ impl Accounts {
         }))
     }
 
-    /// The newest document.
+    /// Why nothing can be counted, if so.
+    pub(crate) fn hidden(&self) -> Option<Error> {
+        self.hidden.clone()
+    }
+
+    fn check_known(&self) -> Result<()> {
+        self.hidden().map_or(Ok(()), Err)
+    }
+
+    /// The newest document; an empty one while it cannot be read.
     pub(crate) fn document(&self) -> Arc<Document> {
         self.current.lock().clone()
     }
@@ -90,6 +114,7 @@ impl Accounts {
 
     /// The accounts of a shard, as of the newest document.
     pub(crate) async fn shard(&self, number: u64) -> Result<Arc<Shard>> {
+        self.check_known()?;
         let named = || self.document().shards.get(&number).map(|(object, _)| *object);
         let (object, bytes) = loop {
             let Some(object) = named() else { return Ok(Arc::default()) };
@@ -129,7 +154,9 @@ impl Accounts {
             // A segment that is not counted yet, or not any more because the accounts were lost.
             Ok(_) => self.newest_form(segment).await?,
             // The forms themselves tell, too: each means the same, and what is read from one is verified.
-            Err(error) if error.kind() == Kind::Corrupt => self.newest_form(segment).await?,
+            Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::Io) => {
+                self.newest_form(segment).await?
+            }
             Err(error) => return Err(error),
         };
         self.set_generation(segment, newest);
@@ -155,6 +182,7 @@ impl Accounts {
 
     /// Reads the document again when a swap left it unclear what is stored.
     pub(crate) async fn settle_doubt(&self) -> Result<()> {
+        self.check_known()?;
         let mut stored = self.stored.lock().await;
         if stored.in_doubt {
             let (document, version) = read_document(&*self.engine).await?;
@@ -173,6 +201,7 @@ impl Accounts {
 
     /// Makes `next` the newest document, and forgets the objects that it no longer names.
     pub(crate) async fn swap(&self, next: Document) -> Result<()> {
+        self.check_known()?;
         let mut stored = self.stored.lock().await;
         let (key, bytes) = (document_key(), next.encode());
         let done = match &stored.version {
@@ -230,6 +259,8 @@ pub(crate) async fn prepare(engine: &dyn Engine, is_new: bool, lost: &Key, is_kn
             "the accounts are not there".to_owned()
         }
         Err(error) if error.kind() == Kind::Corrupt => error.to_string(),
+        // It may pass: nothing is changed for it, and nothing counted ([`Accounts::hidden`]).
+        Err(error) if error.kind() == Kind::Io => return Ok(false),
         done => return done.map(|_| false),
     };
     tracing::error!("everything is counted anew: {why}");

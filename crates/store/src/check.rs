@@ -113,7 +113,7 @@ impl Store {
             checked.notes.push(format!("what is not folded was not looked at: {error}"));
         }
         self.tell_missing(&mut checked);
-        checked.problems.extend(self.damage.disks().iter().map(|disk| disk.why.to_string()));
+        checked.problems.extend(self.damage.reasons().iter().map(ToString::to_string));
         let mut walk = Walk::default();
         for tree in &trees {
             self.check_open()?;
@@ -267,7 +267,9 @@ async fn read_segment(
     let generation = match store.segments.accounts.shard(shard_of(segment)).await {
         Ok(shard) => shard.get(&segment).map_or(0, |account| account.generation),
         // That is told beside; what is read from a form is verified whoever named it.
-        Err(error) if error.kind() == Kind::Corrupt => store.segments.accounts.newest_form(segment).await?,
+        Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::Io) => {
+            store.segments.accounts.newest_form(segment).await?
+        }
         Err(error) => return Err(error),
     };
     let key = segments::key(segment, generation);

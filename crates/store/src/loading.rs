@@ -1,13 +1,13 @@
 //! All heads at an opening: those that can be read, and what becomes of those that cannot.
 //!
-//! A head that cannot be read costs its own disk ([`crate::unreadable`]). A disk whose head lies both under `head/` and `gone/` was
+//! A head that cannot be read, because it is damaged or the medium fails, costs its own disk ([`crate::unreadable`]). A disk whose head lies both under `head/` and `gone/` was
 //! being removed when a crash came; which of the two counts is decided here.
 
 use crate::disk::Disk;
 use crate::heads::{gone_key, head_key};
 use crate::pages;
 use crate::unreadable::{self, Damage, Unreadable};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use stonefold_engine::{Engine, Key};
 use stonefold_format::head::Head;
@@ -29,14 +29,19 @@ pub(crate) struct Heads {
 /// A head, or why it cannot be read.
 type Loaded = (Key, std::result::Result<Arc<Disk>, Error>);
 
-/// Reads all heads. Fails when the engine does, and when a head or a page is of a later version.
+/// Reads all heads. Fails when they cannot be listed, when a page fails with an I/O error, and when one is of a later version.
 pub(crate) async fn load_heads(engine: &dyn Engine) -> Result<Heads> {
     let mut heads = Heads { disks: BTreeMap::new(), gone: Vec::new(), damage: Damage::default() };
     let mut lost = unreadable::load_lost(engine).await?;
-    let mut damaged_gone = HashSet::new();
+    let (mut damaged_gone, mut failed_gone) = (HashSet::new(), HashMap::new());
     for (key, loaded) in load_below(engine, "gone/").await? {
         match loaded {
             Ok(disk) => heads.gone.push(disk),
+            Err(error) if error.kind() == Kind::Io => {
+                let why = error.context(format!("'{key}', which tells of a removed disk, cannot be read"));
+                failed_gone
+                    .insert(key, why.remedy("look at the medium and the kernel's log, and start again"));
+            }
             Err(error) => {
                 tracing::error!("what a removed disk held is counted anew: '{key}' cannot be read: {error}");
                 damaged_gone.insert(key.clone());
@@ -54,7 +59,10 @@ pub(crate) async fn load_heads(engine: &dyn Engine) -> Result<Heads> {
             }
         };
         let removed = gone_key(disk.id);
-        if heads.gone.iter().any(|other| other.id == disk.id) {
+        if let Some(why) = failed_gone.get(&removed) {
+            // It may have been removed: what is written to it now would go with it once that can be read.
+            unreadable.push(Unreadable::new(disk.name.clone(), why));
+        } else if heads.gone.iter().any(|other| other.id == disk.id) {
             // Its removal was broken off between the two.
             engine.delete(&disk.key).await?;
         } else {
@@ -66,7 +74,7 @@ pub(crate) async fn load_heads(engine: &dyn Engine) -> Result<Heads> {
             heads.disks.insert(disk.name.clone(), disk);
         }
     }
-    heads.damage = Damage::new(unreadable, lost);
+    heads.damage = Damage::new(unreadable, failed_gone.into_values().collect(), lost);
     Ok(heads)
 }
 
@@ -90,7 +98,7 @@ async fn load_below(engine: &dyn Engine, prefix: &str) -> Result<Vec<Loaded>> {
     }
 }
 
-/// Fails when the engine does, and when the head is of a later version: that is no damage.
+/// Fails when the head is of a later version: that is no damage; and when the engine does with a page.
 async fn load_head(engine: &dyn Engine, key: &Key) -> Result<Loaded> {
     let read = match engine.get(key).await {
         Ok((bytes, version)) => read_head(key, &bytes).map(|head| (head, version)),
@@ -98,7 +106,9 @@ async fn load_head(engine: &dyn Engine, key: &Key) -> Result<Loaded> {
     };
     let (head, version) = match read {
         Ok(found) => found,
-        Err(error) if error.kind() == Kind::Corrupt => return Ok((key.clone(), Err(error))),
+        Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::Io) => {
+            return Ok((key.clone(), Err(error)));
+        }
         Err(error) => return Err(error.context(format!("reading '{key}'"))),
     };
     let snapshots = pages::load(engine, &head).await?;

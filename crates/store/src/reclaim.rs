@@ -96,7 +96,7 @@ impl Store {
         }
         loop {
             let (done, more) = pass(self, &mut memory, rewrite::DEAD_PART_ASKED).await?;
-            if let Some(why) = self.damage.why() {
+            if let Some(why) = self.segments.accounts.hidden().or_else(|| self.damage.why()) {
                 return Err(why.context("nothing is given back"));
             }
             all.add(&done);
@@ -120,6 +120,9 @@ impl Reclaimed {
 /// One pass; tells also whether another would do more. Segments are written anew when at least one part in `dead_part` of their
 /// blocks is dead.
 pub(crate) async fn pass(store: &Store, memory: &mut Memory, dead_part: u32) -> Result<(Reclaimed, bool)> {
+    if store.segments.accounts.hidden().is_some() {
+        return Ok((Reclaimed::default(), false));
+    }
     if store.damage.hides_a_disk() && !planted::is("hidden-head-ignored") {
         removed::merge(store, memory).await;
         // Counting goes on, so that heads stay short and deduplication has what it leans on, unless it is all to be done anew.

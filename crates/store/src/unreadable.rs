@@ -2,7 +2,7 @@
 //!
 //! *Promises*: such a disk keeps its name, is refused to everybody with the reason, and loses nothing: the pool gives nothing
 //! back and keeps each journal that may hold writes to it, until its head can be read again at a later opening, or somebody
-//! gives the disk up. *Never*: guesses what a head said.
+//! gives the disk up. *Never*: guesses what a head said; takes an I/O error, which may pass, for the end of anything.
 //!
 //! Nobody knows what an unreadable head refers to: blocks that no batch of reclaim has counted yet, a snapshot that it is a
 //! clone of, ledgers, pages. So while there is one, reclaim goes on counting, which keeps heads short and lets deduplication lean on
@@ -10,8 +10,8 @@
 //!
 //! When a disk is given up, what it referred to stays counted although nothing will ever free it, and what clones of it
 //! share may not be counted at all. So an object `lost/…` says, before the head goes, that everything is to be counted anew
-//! ([`crate::recount`]) before anything is given back. A removed disk's head under `gone/` says so itself when it cannot be read:
-//! nobody is going to miss the disk.
+//! ([`crate::recount`]) before anything is given back. A removed disk's head under `gone/` says so itself when it is damaged:
+//! nobody is going to miss the disk. When the medium failed to read it, it is waited for like any other.
 
 use crate::heads::head_key;
 use crate::store::Store;
@@ -36,11 +36,16 @@ pub(crate) struct Unreadable {
 
 impl Unreadable {
     pub(crate) fn new(name: Name, why: &Error) -> Self {
-        let why = why.clone().context(format!("the head of disk '{name}' cannot be read")).remedy(format!(
-            "restore object '{}' from another copy and start again, or give the disk up with 'stonefold disk rm {name} --damaged'",
-            head_key(&name)
-        ));
-        Unreadable { name, why: why.with_kind(Kind::Corrupt) }
+        let passes = why.kind() == Kind::Io;
+        let first = match passes {
+            true => "look at the medium and the kernel's log, and start again: nothing is lost meanwhile"
+                .to_owned(),
+            false => format!("restore object '{}' from another copy and start again", head_key(&name)),
+        };
+        let why = why.clone().context(format!("the head of disk '{name}' cannot be read"));
+        let why =
+            why.remedy(format!("{first}; or give the disk up with 'stonefold disk rm {name} --damaged'"));
+        Unreadable { name, why: why.with_kind(if passes { Kind::Io } else { Kind::Corrupt }) }
     }
 }
 
@@ -49,16 +54,18 @@ impl Unreadable {
 pub(crate) struct Damage {
     /// By name.
     disks: Mutex<Vec<Unreadable>>,
+    /// Why heads of removed disks cannot be read.
+    gone: Vec<Error>,
     /// Objects that say that everything is to be counted anew. They go when that is done.
     lost: Mutex<Vec<Key>>,
 }
 
 impl Damage {
-    pub(crate) fn new(disks: Vec<Unreadable>, lost: Vec<Key>) -> Self {
-        for disk in &disks {
-            tracing::error!("{}; until then nothing is given back, and all other disks are served", disk.why);
+    pub(crate) fn new(disks: Vec<Unreadable>, gone: Vec<Error>, lost: Vec<Key>) -> Self {
+        for why in disks.iter().map(|disk| &disk.why).chain(&gone) {
+            tracing::error!("{why}; until then nothing is given back, and all other disks are served");
         }
-        Damage { disks: Mutex::new(disks), lost: Mutex::new(lost) }
+        Damage { disks: Mutex::new(disks), gone, lost: Mutex::new(lost) }
     }
 
     /// Disks that are refused.
@@ -66,9 +73,14 @@ impl Damage {
         self.disks.lock().clone()
     }
 
-    /// Whether some disk's head cannot be read.
+    /// Whether some disk's head cannot be read, and is waited for.
     pub(crate) fn hides_a_disk(&self) -> bool {
-        !self.disks.lock().is_empty()
+        !self.gone.is_empty() || !self.disks.lock().is_empty()
+    }
+
+    /// Why each of these cannot be read.
+    pub(crate) fn reasons(&self) -> Vec<Error> {
+        self.disks.lock().iter().map(|disk| &disk.why).chain(&self.gone).cloned().collect()
     }
 
     /// Whether what the accounts count may not be all that is referred to.
@@ -78,7 +90,7 @@ impl Damage {
 
     /// Why nothing can be told exactly, or given back, for now.
     pub(crate) fn why(&self) -> Option<Error> {
-        self.disks.lock().first().map(|disk| disk.why.clone())
+        self.reasons().into_iter().next()
     }
 
     /// Why a disk of this name is refused.
@@ -138,7 +150,8 @@ impl Store {
                 return Err(Error::new(Kind::Invalid, what).remedy("start the server again to serve it"));
             }
             Ok(_) => {}
-            Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::NotFound) => {}
+            // Whoever asks for it knows better than we whether an I/O error will pass.
+            Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::NotFound | Kind::Io) => {}
             Err(error) => return Err(error.context(format!("looking at the head of disk '{name}'"))),
         }
         let lost = lost_key(&self.env);

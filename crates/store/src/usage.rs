@@ -81,7 +81,7 @@ impl Store {
 
     async fn usage_within(&self, name: &Name, window_bytes: usize) -> Result<Usage> {
         let disk = self.find(name)?;
-        if let Some(why) = self.damage.why() {
+        if let Some(why) = self.segments.accounts.hidden().or_else(|| self.damage.why()) {
             return Err(why.context("not everything that disks refer to is known"));
         }
         // Nothing may be deleted, moved or counted anew while it is looked at.

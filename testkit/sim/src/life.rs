@@ -249,6 +249,9 @@ async fn one_life(
         Kind::Io if stormy => Stop::Weather(error),
         _ => Stop::Wrong(format!("opening: {error:?}")),
     })?;
+    if stormy {
+        wait_for_heads(&store).await?;
+    }
     find_everything(&world, &store, &story, stormy).await?;
     crate::service::shuffle(&world, &store, stormy).await?;
     let miscounted = story.lock().miscounted;
@@ -301,6 +304,25 @@ async fn one_life(
         Err(error) => return Err(Stop::Wrong(format!("ending in {:?}: {error:?}", plan.end))),
     }
     Ok(())
+}
+
+/// When the weather kept a head from being read, the disk is refused until an opening that can read it. What is done meanwhile
+/// takes nothing from it.
+async fn wait_for_heads(store: &Store) -> Result<(), Stop> {
+    let damaged = store.damaged_disks();
+    let Some(failed) = damaged.into_iter().find(|disk| disk.why.kind() == Kind::Io) else { return Ok(()) };
+    for _ in 0..2 {
+        if let Err(error) = store.fold_everything().await {
+            return Err(Stop::Weather(error));
+        }
+        match store.reclaim().await {
+            Err(error) if matches!(error.kind(), Kind::Io | Kind::Corrupt | Kind::Busy) => {}
+            other => {
+                return Err(Stop::Wrong(format!("reclaim beside a head that cannot be read: {other:?}")));
+            }
+        }
+    }
+    Err(Stop::Weather(failed.why))
 }
 
 fn options(world: &World) -> Options {

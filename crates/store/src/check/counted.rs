@@ -64,6 +64,10 @@ impl Store {
             return Ok(());
         }
         let accounts = &self.segments.accounts;
+        if let Some(why) = accounts.hidden() {
+            checked.problems.push(format!("what is referred to cannot be compared with the accounts: {why}"));
+            return Ok(());
+        }
         // What a clone shares is counted for the disk that it began as: that one's head may not have been counted yet.
         let uncounted = self.damage.hides_a_disk();
         let going = self.going(&untold.releases).await?;

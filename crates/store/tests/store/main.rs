@@ -22,3 +22,4 @@ mod rollover;
 mod script;
 mod snapshots;
 mod tokens;
+mod unread;
