@@ -20,7 +20,6 @@ pub(super) const BUGS: &[(&str, &str)] = &[
     ("left-without-record", "a directory is emptied before it is recorded that it has left"),
     ("no-tombstone", "a directory that is emptied does not tell that it has left"),
     ("tombstone-last", "a directory that is being emptied tells that it has left when it is empty"),
-    ("tombstone-forever", "a directory that has come back is still taken for one that has left"),
     ("copies-not-filled", "an object counts as moved when one of its copies is"),
 ];
 

@@ -18,7 +18,6 @@
 
 use super::durable::sync_folder;
 use super::layout::Layout;
-use super::planted;
 use super::private;
 use super::roster::{self, MemberId};
 use std::fs::{self, File};
@@ -114,7 +113,6 @@ pub(super) fn holds(layout: &Layout) -> Result<bool> {
     let here = layout.rosters().iter().find_map(|path| roster::read_roster(path).ok().flatten());
     Ok(match read(layout)? {
         Mark::Absent => false,
-        Mark::Left(_) if planted::is("tombstone-forever") => true,
         Mark::Left(left) => here.is_none_or(|here| here.own == left.member),
         Mark::Damaged => here.is_none(),
     })
