@@ -3,8 +3,10 @@
 use super::says;
 use anyhow::{Context, ensure};
 use std::fs;
+use std::time::Duration;
 use stonefold_dice::noise;
 use stonefold_e2e::gateway::in_a_place;
+use stonefold_guest::time::Deadline;
 
 #[test]
 fn what_is_not_there_or_cannot_be_is_refused_by_name() {
@@ -88,6 +90,44 @@ fn of_several_none_is_removed_when_one_cannot_be() {
         ensure!(told["removed"] == serde_json::json!(["a@s"]), "{told}");
         let told = place.json("disk rm a b --snapshots")?;
         ensure!(told["removed"] == serde_json::json!(["a", "b"]), "{told}");
+        gateway.stop()
+    });
+}
+
+/// Who is told that a disk is in use is told by whom.
+#[test]
+fn a_disk_in_use_says_by_whom() {
+    in_a_place(|place| {
+        let gateway = place.start(&[])?;
+        place.ok("disk create web --size 8M")?;
+        place.ok("snapshot create web --name s")?;
+        let me = format!("process {} (", std::process::id());
+        let writer = place.connect("web")?;
+        let reader = place.connect("web@s")?;
+        for line in ["disk rm web --snapshots", "rollback web@s"] {
+            says(&place.fails(line, 1)?, &["web", "in use by", &me])?;
+        }
+        says(&place.fails("snapshot rm web@s", 1)?, &["snapshot 'web@s' is in use by 1 client", &me])?;
+        let shown = place.json("disk show web")?;
+        let connections = shown["connections"].as_array().context("they are listed")?;
+        let exports: Vec<_> = connections.iter().filter_map(|one| one["export"].as_str()).collect();
+        ensure!(shown["clients"] == 1 && exports == ["web", "web@s"], "{shown}");
+        ensure!(
+            connections.iter().all(|one| one["peer"].as_str().is_some_and(|peer| peer.starts_with(&me))),
+            "{shown}"
+        );
+        ensure!(
+            connections.iter().all(|one| one["since"].as_str().is_some_and(|since| since.starts_with("20"))),
+            "{shown}"
+        );
+        ensure!(place.ok("disk show web")?.contains(&me));
+        drop((writer, reader));
+        let deadline = Deadline::after(Duration::from_secs(10));
+        while place.json("disk show web")?["connections"].as_array().is_some_and(|all| !all.is_empty()) {
+            ensure!(!deadline.passed(), "whoever has left is listed still");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        place.ok("disk rm web --snapshots")?;
         gateway.stop()
     });
 }

@@ -43,8 +43,11 @@ pub struct Disk {
     pub reserve: bool,
     /// When it was made.
     pub created: Time,
-    /// Clients connected now.
+    /// Clients connected now that can write.
     pub clients: u64,
+    /// All that are connected to it or to its snapshots, in the order in which they came.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub connections: Vec<Connection>,
     /// How many snapshots it has.
     pub snapshots: u64,
     /// The snapshot it was cloned from, as `DISK@SNAP`; that may be gone.
@@ -63,6 +66,19 @@ pub struct Disk {
     /// What it takes of the pool, as last counted since the server started; absent when it was not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<DiskUsage>,
+}
+
+/// A client that is connected.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Connection {
+    /// Where it comes from, for people: an address and port, or a process of the server's machine.
+    #[schema(examples("192.0.2.7:40112", "process 4711 (qemu-system-x86)"))]
+    pub peer: String,
+    /// Since when.
+    pub since: Time,
+    /// What it has: the disk, or a snapshot of it as `DISK@SNAP`.
+    #[schema(examples("web@monday"))]
+    pub export: String,
 }
 
 /// Why a disk cannot be used.

@@ -22,7 +22,7 @@ mod token;
 
 pub use cache::{Cache, CacheResize, CacheWarm, CacheWarmed};
 pub use client::{Access, Client};
-pub use disk::{Damage, Disk, DiskCreate, DiskIo, DiskResize, DiskSet, DiskUsage};
+pub use disk::{Connection, Damage, Disk, DiskCreate, DiskIo, DiskResize, DiskSet, DiskUsage};
 pub use domain::{Domain, DomainCreate, DomainKey, DomainSet, DomainShred, DomainState, MasterKeyChange};
 pub use error::{ErrorBody, ErrorKind};
 pub use latency::{Latencies, Latency};

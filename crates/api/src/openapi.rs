@@ -3,11 +3,11 @@
 #![expect(dead_code, reason = "only their descriptions are used")]
 
 use crate::{
-    Cache, CacheResize, CacheWarm, CacheWarmed, Checked, CloneCreate, Damage, Diff, DiffRange, Directory,
-    DirectoryChange, DirectoryReplace, DirectoryState, Disk, DiskCreate, DiskIo, DiskResize, DiskSet,
-    DiskUsage, Domain, DomainCreate, DomainKey, DomainSet, DomainShred, DomainState, ErrorBody, ErrorKind,
-    Latencies, Latency, MasterKeyChange, Pool, PoolTime, QosClass, QosCreate, QosSet, Reclaimed, Rollback,
-    Server, Snapshot, SnapshotCreate, SnapshotLock, Time, Token, TokenCreate, TokenCreated, Work,
+    Cache, CacheResize, CacheWarm, CacheWarmed, Checked, CloneCreate, Connection, Damage, Diff, DiffRange,
+    Directory, DirectoryChange, DirectoryReplace, DirectoryState, Disk, DiskCreate, DiskIo, DiskResize,
+    DiskSet, DiskUsage, Domain, DomainCreate, DomainKey, DomainSet, DomainShred, DomainState, ErrorBody,
+    ErrorKind, Latencies, Latency, MasterKeyChange, Pool, PoolTime, QosClass, QosCreate, QosSet, Reclaimed,
+    Rollback, Server, Snapshot, SnapshotCreate, SnapshotLock, Time, Token, TokenCreate, TokenCreated, Work,
 };
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
@@ -85,6 +85,7 @@ pub fn document() -> serde_json::Value {
         CacheWarmed,
         Checked,
         CloneCreate,
+        Connection,
         Diff,
         DiffRange,
         Damage,

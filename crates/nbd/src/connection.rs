@@ -29,6 +29,8 @@ use std::sync::atomic::Ordering::Relaxed;
 pub(crate) struct Surroundings<E> {
     pub(crate) env: Env,
     pub(crate) exports: Arc<E>,
+    /// Who the client is, for people.
+    pub(crate) peer: Arc<str>,
     pub(crate) memory: Arc<Memory>,
     pub(crate) metrics: Arc<Metrics>,
     /// True once the server stops.
@@ -45,8 +47,8 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send,
     E: Exports,
 {
-    let exports = around.exports.clone();
-    let mut negotiation = Negotiation::new(exports.as_ref(), Secrecy::at_first(tls.as_ref()));
+    let (exports, peer) = (around.exports.clone(), around.peer.clone());
+    let mut negotiation = Negotiation::new(exports.as_ref(), &peer, Secrecy::at_first(tls.as_ref()));
     let mut limit = handshake_limit(&around);
     let mut input = BytesMut::new();
     let begin = async {

@@ -24,6 +24,7 @@ mod meta;
 mod metrics;
 mod negotiation;
 mod output;
+mod peer;
 mod server;
 mod session;
 mod target;

@@ -12,6 +12,7 @@ use crate::target::{Exports, Target};
 use crate::tls::Secrecy;
 use crate::wire::option::{self, EXPORT_NAME_PADDING_BYTES, InfoRequest, MetaRequest, code, info, rep};
 use crate::wire::{Style, export_flag, handshake_flag};
+use std::sync::Arc;
 use stonefold_types::{Error, ExportName, Kind, Name, Result as StoreResult};
 
 /// An export opened by a client, and how to talk about it.
@@ -39,6 +40,8 @@ pub(crate) enum Next<T> {
 /// One client's handshake.
 pub(crate) struct Negotiation<'a, E> {
     exports: &'a E,
+    /// Who it is with, for people.
+    peer: &'a Arc<str>,
     secrecy: Secrecy,
     fixed: bool,
     no_zeroes: bool,
@@ -52,9 +55,10 @@ pub(crate) struct Negotiation<'a, E> {
 pub(crate) const SERVER_FLAGS: u16 = handshake_flag::FIXED_NEWSTYLE | handshake_flag::NO_ZEROES;
 
 impl<'a, E: Exports> Negotiation<'a, E> {
-    pub(crate) fn new(exports: &'a E, secrecy: Secrecy) -> Self {
+    pub(crate) fn new(exports: &'a E, peer: &'a Arc<str>, secrecy: Secrecy) -> Self {
         Negotiation {
             exports,
+            peer,
             secrecy,
             fixed: false,
             no_zeroes: false,
@@ -145,7 +149,7 @@ impl<'a, E: Exports> Negotiation<'a, E> {
             return Err(Error::new(Kind::NotFound, "no export was named")
                 .remedy("ask for a disk, or for disk@snapshot; a list tells their names"));
         }
-        self.exports.attach(&name.parse::<ExportName>()?)
+        self.exports.attach(&name.parse::<ExportName>()?, self.peer)
     }
 
     fn opened(&mut self, target: E::Target, name: &str) -> Opened<E::Target> {

@@ -19,6 +19,7 @@ use crate::limits::CONNECTIONS_MAX;
 use crate::listener::{Accepted, Listener};
 use crate::memory::Memory;
 use crate::metrics::Metrics;
+use crate::peer::BROUGHT;
 use crate::target::Exports;
 use crate::tls::Tls;
 
@@ -62,11 +63,15 @@ impl<E: Exports> Server<E> {
                 Either::Left((accepted, _)) => accepted,
                 Either::Right(_) => break,
             };
-            match accepted.map(|accepted| (accepted.configure(), accepted)) {
-                Ok((Ok(()), Accepted::Tcp(stream))) => self.admit(stream, listener.tls(), &stopping),
-                Ok((Ok(()), Accepted::Unix(stream))) => self.admit(stream, listener.tls(), &stopping),
+            match accepted.map(|accepted| (accepted.configure(), accepted.peer(), accepted)) {
+                Ok((Ok(()), peer, Accepted::Tcp(stream))) => {
+                    self.admit(stream, peer, listener.tls(), &stopping);
+                }
+                Ok((Ok(()), peer, Accepted::Unix(stream))) => {
+                    self.admit(stream, peer, listener.tls(), &stopping);
+                }
                 // Gone before it was served; nobody else should wait for that.
-                Ok((Err(_), _)) => {}
+                Ok((Err(_), ..)) => {}
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(error) => {
                     tracing::warn!(address = %listener.address(), %error, "cannot accept a client");
@@ -87,13 +92,13 @@ impl<E: Exports> Server<E> {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let (stop, stopping) = watch::channel(false);
-        self.admit(stream, tls, &stopping);
+        self.admit(stream, BROUGHT.into(), tls, &stopping);
         drop(stopping);
         stop.closed().await;
     }
 
     /// Gives a client a task of its own, unless there are too many.
-    fn admit<S>(&self, stream: S, tls: Option<&Tls>, stopping: &watch::Receiver<bool>)
+    fn admit<S>(&self, stream: S, peer: Arc<str>, tls: Option<&Tls>, stopping: &watch::Receiver<bool>)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -108,6 +113,7 @@ impl<E: Exports> Server<E> {
         let around = Surroundings {
             env: self.env.clone(),
             exports: self.exports.clone(),
+            peer,
             memory: self.memory.clone(),
             metrics: metrics.clone(),
             stopping: stopping.clone(),

@@ -40,8 +40,8 @@ pub trait Target: Clone + Send + Sync + Unpin + 'static {
 pub trait Exports: Send + Sync + 'static {
     /// An opened export.
     type Target: Target;
-    /// Opens an export; it stays open until the last clone of the target is gone.
-    fn attach(&self, name: &ExportName) -> Result<Self::Target>;
+    /// Opens an export; it stays open until the last clone of the target is gone. `peer` says who opens it, for people.
+    fn attach(&self, name: &ExportName, peer: &Arc<str>) -> Result<Self::Target>;
     /// Names and descriptions, disks first, at most `limit`.
     fn list(&self, limit: usize) -> Vec<(ExportName, String)>;
     /// The snapshots of a disk.
@@ -88,8 +88,8 @@ impl Target for Attachment {
 impl Exports for Arc<Store> {
     type Target = Attachment;
 
-    fn attach(&self, name: &ExportName) -> Result<Attachment> {
-        Store::attach(self, name)
+    fn attach(&self, name: &ExportName, peer: &Arc<str>) -> Result<Attachment> {
+        Store::attach_for(self, name, peer.clone())
     }
 
     fn list(&self, limit: usize) -> Vec<(ExportName, String)> {

@@ -2,10 +2,10 @@
 
 use crate::doors::{Door, export_uri};
 use stonefold_api::{
-    Cache, Checked, Damage, Directory, DirectoryState, Disk, DiskIo, DiskUsage, DomainState, Latencies,
-    Latency, Pool, PoolTime, Reclaimed, Snapshot, Time, Work,
+    Cache, Checked, Connection, Damage, Directory, DirectoryState, Disk, DiskIo, DiskUsage, DomainState,
+    Latencies, Latency, Pool, PoolTime, Reclaimed, Snapshot, Time, Work,
 };
-use stonefold_store::{DamagedDisk, DiskInfo, PoolStatus, SnapshotInfo, Usage};
+use stonefold_store::{Client, DamagedDisk, DiskInfo, PoolStatus, SnapshotInfo, Usage};
 use stonefold_types::{BLOCK_BYTES, DiskSettings, ExportName};
 
 pub(crate) fn disk(info: DiskInfo, doors: &[Door]) -> Disk {
@@ -26,6 +26,7 @@ pub(crate) fn disk(info: DiskInfo, doors: &[Door]) -> Disk {
         reserve: info.settings.reserve,
         created: Time::from_nanos(info.created),
         clients: info.clients as u64,
+        connections: info.connections.into_iter().map(connection).collect(),
         snapshots: info.snapshots as u64,
         origin: info.origin.map(|origin| origin.to_string()),
         io: Some(DiskIo {
@@ -60,12 +61,21 @@ pub(crate) fn damaged_disk(disk: DamagedDisk) -> Disk {
         reserve,
         created: Time::from_nanos(0),
         clients: 0,
+        connections: Vec::new(),
         snapshots: 0,
         origin: None,
         uris: Vec::new(),
         io: None,
         latency: None,
         usage: None,
+    }
+}
+
+fn connection(client: Client) -> Connection {
+    Connection {
+        peer: client.peer.to_string(),
+        since: Time::from_nanos(client.since),
+        export: client.export.to_string(),
     }
 }
 

@@ -4,6 +4,7 @@
 //! that begins after it returned, whatever the connection; a flush covers everything acknowledged before it (P1). Any
 //! alignment is taken. *May be called by*: doors.
 
+use crate::clients::Client;
 use crate::disk::{Disk, View, blocks_of};
 use crate::latency::Histogram;
 use crate::overlay::{Blocks, Part, Source};
@@ -32,14 +33,15 @@ struct Hold {
     view: View,
     name: ExportName,
     size_bytes: u64,
+    client: Arc<Client>,
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
         let mut state = self.disk.state.lock();
-        match self.view {
-            View::Now => state.clients -= 1,
-            View::Snapshot(id) => state.snapshots.drop_reader(id),
+        state.clients.remove(&self.client);
+        if let View::Snapshot(id) = self.view {
+            state.snapshots.drop_reader(id);
         }
     }
 }
@@ -73,10 +75,11 @@ impl Attachment {
         store: Arc<Store>,
         disk: Arc<Disk>,
         view: View,
-        name: ExportName,
+        client: Arc<Client>,
         size_bytes: u64,
     ) -> Self {
-        Attachment { hold: Arc::new(Hold { store, disk, view, name, size_bytes }) }
+        let name = client.export.clone();
+        Attachment { hold: Arc::new(Hold { store, disk, view, name, size_bytes, client }) }
     }
 
     /// The size when attached, in bytes.

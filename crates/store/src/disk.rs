@@ -4,6 +4,7 @@
 //! with the layers up to the one that ends with it. The fold keeps this: it moves the oldest layer into the commit under one lock.
 
 use crate::ailing::Ailing;
+use crate::clients::Clients;
 use crate::latency::Histogram;
 use crate::overlay::{Blocks, Layer, Part, resolve};
 use crate::planted;
@@ -102,8 +103,8 @@ pub(crate) struct State {
     pub(crate) frozen: VecDeque<Arc<Layer>>,
     pub(crate) snapshots: Snapshots,
     pub(crate) next_snapshot_id: u64,
-    /// Attached writable clients.
-    pub(crate) clients: usize,
+    /// Attached to it or to a snapshot.
+    pub(crate) clients: Clients,
     /// Counts folds: what was read from the map before one may be older than what was overlaid then.
     pub(crate) folds: u64,
     /// Why nothing may attach or write, while something needs the disk for itself or it is gone.
@@ -150,7 +151,7 @@ impl Disk {
                 frozen: VecDeque::new(),
                 snapshots,
                 next_snapshot_id: head.next_snapshot_id,
-                clients: 0,
+                clients: Clients::default(),
                 folds: 0,
                 barred: None,
                 buried: false,

@@ -1,6 +1,7 @@
 //! Making, changing, removing and attaching disks.
 
 use crate::attachment::Attachment;
+use crate::clients::Client;
 use crate::disk::{Disk, State, View};
 use crate::domains::DEFAULT;
 use crate::heads::{gone_key, head_key};
@@ -272,27 +273,38 @@ impl Store {
         self.domains.keyring.check(disk.domain).map_err(|e| e.context(format!("disk '{}'", disk.name)))
     }
 
-    /// Attaches a client to a disk, writable, or to a snapshot, read-only.
+    /// Fails with `Busy` while a client is attached to a disk or to one of its snapshots, and names it.
+    pub fn check_no_clients(&self, name: &Name) -> Result<()> {
+        let disk = self.find(name)?;
+        let state = disk.state.lock();
+        check_idle(name, &state)
+    }
+
+    /// Attaches a client to a disk, writable, or to a snapshot, read-only; one of this process.
     pub fn attach(self: &Arc<Self>, export: &ExportName) -> Result<Attachment> {
+        self.attach_for(export, "the server itself".into())
+    }
+
+    /// The same for somebody else; `peer` says who, for people.
+    pub fn attach_for(self: &Arc<Self>, export: &ExportName, peer: Arc<str>) -> Result<Attachment> {
         let disk = self.find(export.disk())?;
         let mut state = disk.state.lock();
         state.check_not_barred()?;
         // Under the disk's lock, under which shredding looks for clients.
         self.check_domain(&disk)?;
         let view = match export {
-            ExportName::Disk(_) => {
-                state.clients += 1;
-                View::Now
-            }
+            ExportName::Disk(_) => View::Now,
             ExportName::Snapshot(name) => {
                 let id = state.snapshot_named(&name.disk, &name.snapshot)?.id;
                 state.snapshots.add_reader(id);
                 View::Snapshot(id)
             }
         };
+        let client = Client { peer, since: self.env.wall(), export: export.clone() };
+        let client = state.clients.add(client);
         let size_bytes = state.size_of(view);
         drop(state);
-        Ok(Attachment::new(self.clone(), disk, view, export.clone(), size_bytes))
+        Ok(Attachment::new(self.clone(), disk, view, client, size_bytes))
     }
 }
 
@@ -307,12 +319,8 @@ enum Done {
 
 /// Fails with `Busy` while a client is attached to the disk or to one of its snapshots.
 pub(crate) fn check_idle(name: &Name, state: &State) -> Result<()> {
-    let clients = state.clients + state.snapshots.readers();
-    if clients == 0 {
-        return Ok(());
-    }
-    let what = format!("disk '{name}' is in use by {clients} client{}", if clients == 1 { "" } else { "s" });
-    Err(Error::new(Kind::Busy, what).remedy("disconnect them first"))
+    debug_assert_eq!(state.clients.all().len(), state.clients.writers() + state.snapshots.readers());
+    state.clients.check_none(&format!("disk '{name}'"), |_| true)
 }
 
 /// Fails with `Busy` while something needs the disk. One of which it is not known whether it was removed can be removed again.

@@ -14,6 +14,7 @@ mod attachment;
 mod budget;
 mod cache;
 mod check;
+mod clients;
 mod dedupe;
 mod directories;
 mod disk;
@@ -61,6 +62,7 @@ mod usage;
 
 pub use attachment::{Attachment, Extent, Flushed, PREFETCH_BYTES};
 pub use check::Checked;
+pub use clients::Client;
 pub use domains::{DomainInfo, DomainPolicy, DomainState, Keys, MasterKey};
 pub use growth::Trend;
 pub use latency::{Latencies, Latency};

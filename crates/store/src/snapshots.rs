@@ -19,7 +19,7 @@ use stonefold_env::WallNanos;
 use stonefold_format::head::Base;
 use stonefold_format::record::{Change, Record};
 use stonefold_format::snapshots::Commit;
-use stonefold_types::{BLOCK_BYTES, Error, Kind, Name, Result, SnapshotName};
+use stonefold_types::{BLOCK_BYTES, Error, ExportName, Kind, Name, Result, SnapshotName};
 
 /// Snapshots not folded that a disk has before a round comes by itself: each is a layer that reads go through, some ten
 /// nanoseconds; a round for fewer would show in how long one in a hundred takes.
@@ -154,8 +154,9 @@ impl Store {
                 self.check_unlocked(&format!("snapshot '{name}'"), snapshot.locked_until)?;
             }
             if snapshot.readers > 0 {
-                let what = format!("snapshot '{name}' is being read by {} clients", snapshot.readers);
-                return Err(Error::new(Kind::Busy, what).remedy("disconnect them first"));
+                let of_it =
+                    |export: &ExportName| matches!(export, ExportName::Snapshot(read) if read == name);
+                state.clients.check_none(&format!("snapshot '{name}'"), of_it)?;
             }
             let id = snapshot.id;
             let mut encoded = Vec::new();

@@ -1,5 +1,6 @@
 //! What is told of a pool and its disks.
 
+use crate::clients::Client;
 use crate::disk::Disk;
 use crate::domains::DomainState;
 use crate::growth::Trend;
@@ -29,6 +30,8 @@ pub struct DiskInfo {
     pub created: WallNanos,
     /// Attached clients that can write.
     pub clients: usize,
+    /// All that are attached to it or to its snapshots, in the order in which they came.
+    pub connections: Vec<Client>,
     /// The snapshot it was cloned from; that may be gone.
     pub origin: Option<SnapshotName>,
     /// How many it has.
@@ -335,7 +338,8 @@ impl Store {
             size_bytes: state.size_bytes,
             settings: state.settings.clone(),
             created: disk.created,
-            clients: state.clients,
+            clients: state.clients.writers(),
+            connections: state.clients.all(),
             origin: disk.origin.clone(),
             snapshots: state.snapshots.live(),
             domain_state: self.domains.keyring.public_state(disk.domain),

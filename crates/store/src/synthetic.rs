@@ -66,7 +66,7 @@ impl Store {
         let _alone = self.folding.lock().await;
         let (before, epoch, held) = {
             let state = disk.state.lock();
-            if state.clients > 0 || state.first_unfolded_lsn().is_some() {
+            if state.clients.writers() > 0 || state.first_unfolded_lsn().is_some() {
                 let what = format!("disk '{name}' is being written to");
                 return Err(Error::new(Kind::Busy, what).remedy("disconnect its clients and fold"));
             }

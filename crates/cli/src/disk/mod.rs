@@ -236,9 +236,18 @@ fn show_text(disk: &Info) -> String {
         ("made (UTC)", disk.created.to_seconds_text()),
         ("clone of", disk.origin.clone().unwrap_or_default()),
         ("snapshots", disk.snapshots.to_string()),
-        ("clients", disk.clients.to_string()),
+        ("clients", clients(disk)),
         ("reached at", format!("{}{}", closed(disk).1, disk.uris.join("\n"))),
     ])
+}
+
+/// How many can write, and who is connected to what.
+fn clients(disk: &Info) -> String {
+    let each = disk.connections.iter().map(|one| {
+        let what = if one.export == disk.name.as_str() { String::new() } else { format!(", {}", one.export) };
+        format!("\n{} since {}{what}", one.peer, one.since.to_seconds_text())
+    });
+    format!("{}{}", disk.clients, each.collect::<String>())
 }
 
 fn used(disk: &Info, of: fn(&DiskUsage) -> u64) -> String {
@@ -323,8 +332,11 @@ fn remove(context: &Context, names: &[Name], with_snapshots: bool) -> Result<(),
             let error = Error::new(Kind::Busy, what);
             return Err(error.remedy("add --snapshots to remove them, too").into());
         }
-        if disk.clients > 0 {
-            let what = format!("disk '{}' is in use by {}", disk.name, count(disk.clients, "client"));
+        let connected = disk.clients.max(disk.connections.len() as u64);
+        if connected > 0 {
+            let peers: Vec<&str> = disk.connections.iter().map(|one| one.peer.as_str()).collect();
+            let by = count(connected, "client");
+            let what = format!("disk '{}' is in use by {by}: {}", disk.name, peers.join("; "));
             return Err(Error::new(Kind::Busy, what)
                 .remedy("disconnect them first; nothing was removed")
                 .into());

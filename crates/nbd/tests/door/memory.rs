@@ -213,7 +213,7 @@ impl Target for MemoryTarget {
 impl Exports for MemoryExports {
     type Target = MemoryTarget;
 
-    fn attach(&self, name: &ExportName) -> Result<MemoryTarget> {
+    fn attach(&self, name: &ExportName, _peer: &Arc<str>) -> Result<MemoryTarget> {
         let missing =
             || Error::new(Kind::NotFound, format!("'{name}' does not exist")).remedy("choose another");
         let disk = self.0.read().get(name.disk()).cloned().ok_or_else(missing)?;

@@ -7,8 +7,7 @@ use axum::Json;
 use axum::http::StatusCode;
 use serde::Deserialize;
 use stonefold_api::{Disk, DiskCreate, DiskResize, DiskSet, DiskUsage};
-use stonefold_store::DiskInfo;
-use stonefold_types::{DiskSettings, Error, Kind, Result, Size};
+use stonefold_types::{DiskSettings, Error, Kind, Size};
 
 pub(super) async fn list(app: Shared) -> Json<Vec<Disk>> {
     let store = app.gate.store();
@@ -113,7 +112,8 @@ pub(super) async fn remove(
             return store.give_up_disk(&disk.0).await;
         }
         if removal.snapshots {
-            refuse_while_in_use(&store.disk(&disk.0)?)?;
+            // Before the first snapshot goes: the disk itself is refused only after the last.
+            store.check_no_clients(&disk.0)?;
             store.check_no_locks(&disk.0)?;
             for snapshot in store.snapshots(Some(&disk.0))? {
                 store.remove_snapshot(&snapshot.name).await?;
@@ -123,14 +123,4 @@ pub(super) async fn remove(
     });
     app.hint(&export, removed.await)?;
     Ok(StatusCode::NO_CONTENT)
-}
-
-/// Looked at before the first snapshot goes, because the disk itself is refused only after the last.
-fn refuse_while_in_use(disk: &DiskInfo) -> Result<()> {
-    if disk.clients == 0 {
-        return Ok(());
-    }
-    let plural = if disk.clients == 1 { "" } else { "s" };
-    let what = format!("disk '{}' is in use by {} client{plural}", disk.name, disk.clients);
-    Err(Error::new(Kind::Busy, what).remedy("disconnect them first"))
 }
