@@ -63,6 +63,7 @@ pub fn document() -> serde_json::Value {
         domain_create,
         domain,
         domain_set,
+        domain_remove,
         domain_rotate,
         domain_shred,
         domain_export_key,
@@ -320,6 +321,11 @@ operation! {
     /// Change what new disks of a domain get; what is left out stays
     domain_set: patch, path = "/v1/domains/{domain}", tag = "domains", params(("domain" = String, Path)), request_body = DomainSet,
     responses((status = 200, body = Domain), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Remove a domain that no disk is made in, with the keys that it may have; takes an admin. Refused while disks of it are there, or were and have not been given back
+    domain_remove: delete, path = "/v1/domains/{domain}", tag = "domains", params(("domain" = String, Path)),
+    responses((status = 204), (status = "default", body = ErrorBody))
 }
 operation! {
     /// Give an encrypted domain a new key for what is written from now on; takes an admin

@@ -35,6 +35,13 @@ pub(crate) enum Domain {
         #[command(flatten)]
         change: Change,
     },
+    /// Remove a domain that no disk is made in, with the keys that it may have
+    ///
+    /// Refused while disks of it are there, or were and have not been given back ('pool reclaim' does that now).
+    Rm {
+        /// The domain
+        name: Name,
+    },
     /// Give an encrypted domain a new key for what is written from now on; what is there stays readable
     Rotate {
         /// The domain
@@ -107,6 +114,10 @@ impl Domain {
                 let set = DomainSet { compression: change.compression, dedupe: change.dedupe };
                 let domain = client.set_domain(&name, &set)?;
                 context.answer(&domain, || table_of(std::slice::from_ref(&domain)))
+            }
+            Domain::Rm { name } => {
+                client.remove_domain(&name)?;
+                context.answer(&json!({ "removed": [name] }), || format!("removed domain '{name}'\n"))
             }
             Domain::Rotate { name } => {
                 let rotated = client.rotate_domain(&name)?;

@@ -132,6 +132,7 @@ mod tests {
             (Method::GET, paths::DOMAINS, Role::Viewer),
             (Method::PATCH, "/v1/domains/bank", Role::Operator),
             (Method::POST, paths::DOMAINS, Role::Admin),
+            (Method::DELETE, "/v1/domains/bank", Role::Admin),
             (Method::POST, "/v1/domains/bank/export-key", Role::Admin),
             (Method::POST, "/v1/domains/bank/shred", Role::Admin),
             (Method::POST, paths::MASTER_KEY, Role::Admin),

@@ -102,5 +102,15 @@ fn a_domain_lives_from_create_to_shred() {
     let export = "vault".parse().unwrap();
     assert_eq!(client.warm_cache(&export, 0, 4096).unwrap_err().kind(), Kind::WrongKey);
     client.remove_disk(&name("vault"), false).unwrap();
+    let needed = client.remove_domain(&name("bank")).unwrap_err();
+    assert!(needed.kind() == Kind::Busy && needed.what().contains("'second'"), "{needed}");
+    client.remove_disk(&name("second"), false).unwrap();
+    client.reclaim().unwrap();
+    client.remove_domain(&name("bank")).unwrap();
+    assert_eq!(client.domain(&name("bank")).unwrap_err().kind(), Kind::NotFound);
+    assert_eq!(client.remove_domain(&name("default")).unwrap_err().kind(), Kind::Invalid);
+    running.stop().unwrap();
+    let (running, client) = serve(settings(folder)).unwrap();
+    assert_eq!(client.domains().unwrap().len(), 1);
     running.stop().unwrap();
 }

@@ -54,6 +54,8 @@ impl Store {
     ) -> Result<DiskInfo> {
         self.check_open()?;
         let _no_class_goes = self.qos.changing.lock().await;
+        // Nor a domain; this one may have gone before.
+        self.domains.check_there(domain)?;
         match self.qos.check_class(&settings.qos) {
             // A clone takes after its disk, whose class may have been lost.
             Err(_) if origin.is_some() => settings.qos = DiskSettings::default().qos,

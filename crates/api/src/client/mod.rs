@@ -281,6 +281,11 @@ impl Client {
         self.patch(&paths::of_domain(paths::DOMAIN, name), policy)
     }
 
+    /// Removes a domain that nothing needs.
+    pub fn remove_domain(&self, name: &Name) -> Result<()> {
+        self.delete(&paths::of_domain(paths::DOMAIN, name))
+    }
+
     /// Gives a domain a new key.
     pub fn rotate_domain(&self, name: &Name) -> Result<Domain> {
         self.command(&paths::of_domain(paths::DOMAIN_ROTATE, name))

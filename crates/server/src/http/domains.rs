@@ -52,6 +52,11 @@ pub(super) async fn set(
     Ok(Json(shown(set.await?)))
 }
 
+pub(super) async fn remove(app: Shared, DomainPath(name): DomainPath) -> Answer<StatusCode> {
+    app.gate.run(move |store| async move { store.remove_domain(&name).await }).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
 pub(super) async fn rotate(app: Shared, DomainPath(name): DomainPath) -> Answer<Json<Domain>> {
     let rotated = app.gate.run(move |store| async move { store.rotate_domain(&name).await }).await?;
     tracing::info!(domain = %rotated.name, version = ?rotated.key.map(|key| key.0), "a domain's key was rotated");

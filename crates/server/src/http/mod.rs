@@ -123,7 +123,7 @@ fn router(app: Arc<App>) -> Router {
         .route(paths::SNAPSHOT_ROLLBACK, post(snapshots::rollback))
         .route(paths::SNAPSHOT_LOCK, post(snapshots::lock))
         .route(paths::DOMAINS, get(domains::list).post(domains::create))
-        .route(paths::DOMAIN, get(domains::show).patch(domains::set))
+        .route(paths::DOMAIN, get(domains::show).patch(domains::set).delete(domains::remove))
         .route(paths::DOMAIN_ROTATE, post(domains::rotate))
         .route(paths::DOMAIN_SHRED, post(domains::shred))
         .route(paths::DOMAIN_EXPORT_KEY, post(domains::export))

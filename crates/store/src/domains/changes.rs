@@ -23,14 +23,14 @@ const SETTLE_RETRY: Duration = Duration::from_secs(1);
 
 impl Domains {
     /// As it was last stored.
-    fn find(&self, name: &Name) -> Result<Domain> {
+    pub(super) fn find(&self, name: &Name) -> Result<Domain> {
         let document = self.document.lock().clone();
         document.list.iter().find(|domain| domain.name == *name).cloned().ok_or_else(|| missing(name))
     }
 
     /// Stores the document as `change` makes it, then takes it over. One change at a time; the caller holds `changing`. What an
     /// earlier swap tried to store and nobody knows whether it did is not taken over: it is overwritten.
-    async fn swap(&self, change: impl FnOnce(&mut Document) -> Result<()>) -> Result<()> {
+    pub(super) async fn swap(&self, change: impl FnOnce(&mut Document) -> Result<()>) -> Result<()> {
         let (_, version) = self.look().await?;
         let mut document = Document::clone(&self.document.lock());
         change(&mut document)?;
@@ -41,7 +41,7 @@ impl Domains {
     }
 
     /// What is stored: the document as it is here, or what a swap tried of which nobody knew whether it was done.
-    async fn look(&self) -> Result<(Document, Option<Version>)> {
+    pub(super) async fn look(&self) -> Result<(Document, Option<Version>)> {
         let (stored, version) = Self::stored(&*self.engine).await?;
         let mut in_doubt = self.in_doubt.lock();
         if stored != **self.document.lock() && !in_doubt.contains(&stored) {
@@ -52,7 +52,7 @@ impl Domains {
         Ok((stored, version))
     }
 
-    fn adopt(&self, stored: Document) {
+    pub(super) fn adopt(&self, stored: Document) {
         self.in_doubt.lock().clear();
         *self.document.lock() = Arc::new(stored);
     }
@@ -328,7 +328,7 @@ fn entry<'a>(document: &'a mut Document, name: &Name) -> Result<&'a mut Domain> 
     document.list.iter_mut().find(|domain| domain.name == *name).ok_or_else(|| missing(name))
 }
 
-fn missing(name: &Name) -> Error {
+pub(super) fn missing(name: &Name) -> Error {
     Error::new(Kind::NotFound, format!("domain '{name}' does not exist"))
         .remedy("'stonefold domain ls' names those that do")
 }

@@ -91,6 +91,10 @@ impl Keyring {
         self.domains.write().insert(domain, Entry { name: name.clone(), state });
     }
 
+    pub(super) fn remove(&self, domain: u16) {
+        self.domains.write().remove(&domain);
+    }
+
     pub(super) fn state(&self, domain: u16) -> Option<State> {
         self.domains.read().get(&domain).map(|entry| entry.state.clone())
     }

@@ -11,6 +11,7 @@
 
 mod changes;
 mod keyring;
+mod removal;
 mod unlock;
 
 pub(crate) use keyring::{DEFAULT, JournalSeed, Keyring, RecordKey};

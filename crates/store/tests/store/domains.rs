@@ -4,6 +4,7 @@
 //! crash; whoever has the key finds all of it; and a key that is gone is gone ([`keys`]).
 
 mod keys;
+mod removal;
 
 use crate::pool::{self, BLOCK, attach, counter, master, name, options, run, sound};
 use std::sync::Arc;
