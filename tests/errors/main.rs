@@ -8,6 +8,7 @@
 mod damage;
 mod full;
 mod pools;
+mod records;
 mod refusals;
 
 use anyhow::{Result, ensure};
