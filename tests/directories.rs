@@ -113,7 +113,7 @@ fn commands_wait_tell_and_refuse() {
             ensure!(!deadline.passed(), "the drain does not end: {}", place.ok("pool status")?);
             std::thread::sleep(Duration::from_millis(100));
         }
-        ensure!(things_in(&place.pool())? == ["left"], "nothing of the pool is in the directory it began in");
+        ensure!(things_in(place.pool())? == ["left"], "nothing of the pool is in the directory it began in");
         for at in (0..32 << 20).step_by(PIECE_BYTES as usize) {
             ensure!(connection.read_all(at, PIECE_BYTES)? == ballast(at), "what was written at {at} is read");
         }
