@@ -65,8 +65,13 @@ pub(crate) fn ledger_key(id: u64) -> Key {
 }
 
 impl Accounts {
-    pub(crate) async fn open(engine: Arc<dyn Engine>) -> Result<Arc<Self>> {
-        let (document, version, hidden) = match read_document(&*engine).await {
+    pub(crate) async fn open(engine: Arc<dyn Engine>, prepared: Prepared) -> Result<Arc<Self>> {
+        // What could not be read a moment ago is not believed now: it was not prepared.
+        let read = match prepared {
+            Prepared::Hidden(error) => Err(error),
+            Prepared::Sound | Prepared::Lost => read_document(&*engine).await,
+        };
+        let (document, version, hidden) = match read {
             Ok((document, version)) => (document, version, None),
             Err(error) if error.kind() == Kind::Io => {
                 let why = error.remedy(
@@ -247,25 +252,41 @@ impl Accounts {
     }
 }
 
+/// What became of the accounts before they are opened.
+pub(crate) enum Prepared {
+    /// They are there, or others tell already that they are to be counted anew.
+    Sound,
+    /// It was put that they are.
+    Lost,
+    /// They could not be read, which may pass.
+    Hidden(Error),
+}
+
 /// Begins the accounts of a new pool. Those of any other that cannot be read, or are not there, are made as if there were none: no
 /// account of a segment must not be taken for no reference to it. `lost` says from before on, durably, that everything is to be
-/// counted anew, unless something does already (`is_known`). Tells whether it was put.
-pub(crate) async fn prepare(engine: &dyn Engine, is_new: bool, lost: &Key, is_known: bool) -> Result<bool> {
+/// counted anew, unless something does already (`is_known`).
+pub(crate) async fn prepare(
+    engine: &dyn Engine,
+    is_new: bool,
+    lost: &Key,
+    is_known: bool,
+) -> Result<Prepared> {
     let why = match read_document(engine).await {
         Ok((document, None)) if is_new => {
-            return engine.put_new(&document_key(), document.encode().into()).await.map(|_| false);
+            let begun = engine.put_new(&document_key(), document.encode().into()).await;
+            return begun.map(|_| Prepared::Sound);
         }
         Ok((_, None)) if !is_known && !planted::is("no-accounts-no-references") => {
             "the accounts are not there".to_owned()
         }
         Err(error) if error.kind() == Kind::Corrupt => error.to_string(),
         // It may pass: nothing is changed for it, and nothing counted ([`Accounts::hidden`]).
-        Err(error) if error.kind() == Kind::Io => return Ok(false),
-        done => return done.map(|_| false),
+        Err(error) if error.kind() == Kind::Io => return Ok(Prepared::Hidden(error)),
+        done => return done.map(|_| Prepared::Sound),
     };
     tracing::error!("everything is counted anew: {why}");
     engine.put_new(lost, why.into_bytes().into()).await?;
-    engine.delete(&document_key()).await.map(|()| true)
+    engine.delete(&document_key()).await.map(|()| Prepared::Lost)
 }
 
 async fn read_document(engine: &dyn Engine) -> Result<(Document, Option<Version>)> {

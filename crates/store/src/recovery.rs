@@ -5,7 +5,7 @@
 //! earlier session is never appended to; it stays until everything in it is folded. The new session's records are numbered from
 //! where the replay ended, and its journal is begun before anything is served.
 
-use crate::accounts::{self, Accounts};
+use crate::accounts::{self, Accounts, Prepared};
 use crate::arena::Copies;
 use crate::dedupe::Dedupe;
 use crate::disk::Disk;
@@ -45,7 +45,8 @@ pub(crate) async fn open(env: Env, engine: Arc<dyn Engine>, mut options: Options
     let Heads { disks, gone, damage } = load_heads(&*engine).await?;
     let lost = unreadable::lost_key(&env);
     let (is_new, is_known) = (pool.sessions == 1, !damage.lost().is_empty());
-    if accounts::prepare(&*engine, is_new, &lost, is_known).await? {
+    let prepared = accounts::prepare(&*engine, is_new, &lost, is_known).await?;
+    if matches!(prepared, Prepared::Lost) {
         damage.note_lost(lost);
     }
     let mut replay = Replay::new(disks.values().cloned(), domains.keyring.clone());
@@ -60,7 +61,7 @@ pub(crate) async fn open(env: Env, engine: Arc<dyn Engine>, mut options: Options
     }
     let journal = Journal::start(&env, engine.clone(), journal_seed, replay.next_lsn).await?;
     let dedupe_bytes = options.cache_bytes / DEDUPE_CACHE_PART;
-    let accounts = Accounts::open(engine.clone()).await?;
+    let accounts = Accounts::open(engine.clone(), prepared).await?;
     let cache_bytes = options.cache_bytes - dedupe_bytes;
     let (keyring, session) = (domains.keyring.clone(), pool.sessions);
     let segments =
