@@ -10,6 +10,7 @@ mod full;
 mod pools;
 mod records;
 mod refusals;
+mod salvage;
 
 use anyhow::{Result, ensure};
 use std::fs;

@@ -15,6 +15,7 @@ mod openapi;
 pub mod paths;
 mod pool;
 mod qos;
+mod salvage;
 mod server;
 mod snapshot;
 mod time;
@@ -31,6 +32,7 @@ pub use pool::{
     Checked, Directory, DirectoryChange, DirectoryReplace, DirectoryState, Pool, PoolTime, Reclaimed, Work,
 };
 pub use qos::{QosClass, QosCreate, QosSet};
+pub use salvage::{Salvage, Salvaged, SalvagedFrom, SalvagedRange};
 pub use server::Server;
 pub use snapshot::{CloneCreate, Diff, DiffRange, Rollback, Snapshot, SnapshotCreate, SnapshotLock};
 pub use time::Time;

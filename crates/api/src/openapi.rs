@@ -7,7 +7,8 @@ use crate::{
     Directory, DirectoryChange, DirectoryReplace, DirectoryState, Disk, DiskCreate, DiskIo, DiskResize,
     DiskSet, DiskUsage, Domain, DomainCreate, DomainKey, DomainSet, DomainShred, DomainState, ErrorBody,
     ErrorKind, Latencies, Latency, MasterKeyChange, Pool, PoolTime, QosClass, QosCreate, QosSet, Reclaimed,
-    Rollback, Server, Snapshot, SnapshotCreate, SnapshotLock, Time, Token, TokenCreate, TokenCreated, Work,
+    Rollback, Salvage, Salvaged, SalvagedFrom, SalvagedRange, Server, Snapshot, SnapshotCreate, SnapshotLock,
+    Time, Token, TokenCreate, TokenCreated, Work,
 };
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
@@ -33,6 +34,7 @@ pub fn document() -> serde_json::Value {
         pool,
         pool_reclaim,
         pool_check,
+        pool_salvage,
         pool_scrub,
         pool_confirm_time,
         pool_directory_add,
@@ -117,6 +119,10 @@ pub fn document() -> serde_json::Value {
         QosCreate,
         QosSet,
         Rollback,
+        Salvage,
+        Salvaged,
+        SalvagedFrom,
+        SalvagedRange,
         Server,
         Snapshot,
         SnapshotCreate,
@@ -175,6 +181,11 @@ operation! {
 operation! {
     /// Read everything in use and verify it; changes nothing. Answers when that is done
     pool_check: post, path = "/v1/pool/check", tag = "pool", responses((status = 200, body = Checked), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Check the pool, and make a new disk of each disk and snapshot whose map is damaged in every copy; what is damaged stays as it is.
+    /// Answers when that is done
+    pool_salvage: post, path = "/v1/pool/salvage", tag = "pool", responses((status = 200, body = Checked), (status = "default", body = ErrorBody))
 }
 operation! {
     /// Read every copy of everything in use, verify it, and heal what is damaged from a sound copy. Answers when that is done
@@ -417,6 +428,7 @@ mod tests {
             paths::POOL,
             paths::POOL_RECLAIM,
             paths::POOL_CHECK,
+            paths::POOL_SALVAGE,
             paths::POOL_SCRUB,
             paths::POOL_CONFIRM_TIME,
             paths::POOL_DIRECTORIES,

@@ -19,6 +19,8 @@ pub const POOL: &str = "/v1/pool";
 pub const POOL_RECLAIM: &str = "/v1/pool/reclaim";
 /// Reads everything in use and verifies it.
 pub const POOL_CHECK: &str = "/v1/pool/check";
+/// The same, and salvage what is damaged.
+pub const POOL_SALVAGE: &str = "/v1/pool/salvage";
 /// The same of every copy, and heals.
 pub const POOL_SCRUB: &str = "/v1/pool/scrub";
 /// Takes the server's clock for right.

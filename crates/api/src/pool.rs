@@ -1,6 +1,6 @@
 //! The pool.
 
-use crate::{Damage, Time};
+use crate::{Damage, Salvage, Time};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -202,4 +202,7 @@ pub struct Checked {
     pub notes: Vec<String>,
     /// What is wrong, in words; empty when all is sound.
     pub problems: Vec<String>,
+    /// What was salvaged of it, where that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub salvage: Option<Salvage>,
 }

@@ -18,6 +18,7 @@ mod offline;
 mod pool;
 mod qemu;
 mod qos;
+mod salvage;
 mod serve;
 mod shell;
 mod snapshot;

@@ -5,6 +5,7 @@ use crate::directories::{self, Add, Drain, Replace, Waiting};
 use crate::failure::Failure;
 use crate::keys::KeyFlags;
 use crate::offline::Offline;
+use crate::salvage;
 use crate::table::facts;
 use crate::waiting::wait_for;
 use clap::{Args, Subcommand};
@@ -21,7 +22,7 @@ pub(crate) enum Pool {
     /// What is not folded yet is folded first, and a damaged copy that is met is healed from a sound one, as by any
     /// read; nothing else changes. Clients go on meanwhile. Exit status 1 when something is wrong, a missing directory
     /// of the pool too.
-    Check(Place),
+    Check(Check),
     /// As check, of every copy: what is damaged is healed from a sound copy
     Scrub(Place),
     /// Give back all space that nothing refers to
@@ -54,6 +55,21 @@ pub(crate) enum Pool {
     ConfirmTime,
 }
 
+/// What to check.
+#[derive(Args)]
+pub(crate) struct Check {
+    #[command(flatten)]
+    place: Place,
+    /// Make a new disk NAME.salvaged of each disk and snapshot whose map is damaged in every copy
+    ///
+    /// The damaged one stays as it is. Its map is rebuilt from what lies in the pool, and gives what is there, not what is
+    /// certain: a block that was overwritten by one found by deduplication, or trimmed, since the last version of its map that can be
+    /// read may be as it was before. Where nothing was found, reading fails until it is written or trimmed. Exit status 1 while
+    /// there is damage, also when all of it was salvaged.
+    #[arg(long)]
+    salvage: bool,
+}
+
 /// Which pool.
 #[derive(Args)]
 pub(crate) struct Place {
@@ -68,7 +84,10 @@ impl Pool {
     pub(crate) fn run(self, context: &Context) -> Result<(), Failure> {
         match self {
             Pool::Status(place) => place.with(context, status),
-            Pool::Check(place) => place.with(context, |context| check(context, false)),
+            Pool::Check(Check { place, salvage: true }) => place.with(context, salvage::run),
+            Pool::Check(Check { place, salvage: false }) => {
+                place.with(context, |context| check(context, false))
+            }
             Pool::Scrub(place) => place.with(context, |context| check(context, true)),
             Pool::Reclaim => reclaim(context),
             Pool::Add(add) => add.run(context),
@@ -222,12 +241,15 @@ fn check(context: &Context, heal: bool) -> Result<(), Failure> {
     let what = format!("{wrong} thing{} wrong in the pool", if wrong == 1 { " is" } else { "s are" });
     let remedy = match heal {
         true => "restore what is named from another copy; everything else is sound",
-        false => "'stonefold pool scrub' heals what has a second copy; restore the rest from elsewhere",
+        false => {
+            "'stonefold pool scrub' heals what has a second copy; 'stonefold pool check --salvage' makes new disks of what \
+             it can where a map is damaged; restore the rest from elsewhere"
+        }
     };
     Err(Error::new(Kind::Corrupt, what).remedy(remedy).into())
 }
 
-fn told(found: &Checked) -> String {
+pub(crate) fn told(found: &Checked) -> String {
     let mut text = facts([
         ("walked", format!("{} disks, {} snapshots", found.disks, found.snapshots)),
         ("in use", format!("{} blocks, {} map nodes", found.blocks, found.nodes)),

@@ -9,7 +9,8 @@
 //!      +--------------------------------------------+
 //! ```
 //! *Address*: the block is the `slot`-th of segment `segment`; this never changes (P4). Segment 0 does not exist:
-//! an all-zero entry is a hole. *Hint*: where its frame lay when it was mapped (`offset` and stored `length`
+//! an all-zero entry is a hole, and slot 1 of segment 0 is *lost*: nobody knows what was there ([`Entry::LOST`]). Whoever does not know of
+//! that finds no such segment, and so reads neither zeros nor anything else. *Hint*: where its frame lay when it was mapped (`offset` and stored `length`
 //! within the segment object, both in units of 16 bytes, and the `index` of the block in the frame). It is never
 //! trusted: the frame found there must carry the checksum of the right address; if it does not, the segment's index is
 //! asked. *Birth*: the disk's epoch in which the map began to hold this entry: one more than its newest snapshot's number
@@ -109,9 +110,23 @@ impl Entry {
         Entry { address: segment.0 << 20 | u64::from(slot), hint }
     }
 
+    /// What was stored is not known any more: reading it is an error until it is written or trimmed. In a node above the leaves all
+    /// below it is lost. It was never born, and refers to nothing.
+    pub const LOST: Entry = Entry { address: 1, hint: Hint(0) };
+
     /// Whether nothing is stored.
     pub fn is_hole(&self) -> bool {
         self.address == 0
+    }
+
+    /// Whether what was stored is not known.
+    pub fn is_lost(&self) -> bool {
+        self.address == Self::LOST.address
+    }
+
+    /// Whether it refers to something.
+    pub fn is_stored(&self) -> bool {
+        !self.is_hole() && !self.is_lost()
     }
 
     /// Its segment.
@@ -129,11 +144,11 @@ impl Entry {
         self.hint.0 >> 37
     }
 
-    /// The same, born in `epoch`. A hole is never born.
+    /// The same, born in `epoch`. Neither a hole nor what is lost is ever born.
     #[must_use]
     pub fn born(self, epoch: u64) -> Self {
         assert!(epoch < BIRTH_MAX, "epoch {epoch}");
-        if self.is_hole() {
+        if !self.is_stored() {
             return self;
         }
         Entry { hint: Hint(self.hint.0 & ((1 << 37) - 1) | epoch << 37), ..self }
@@ -165,6 +180,9 @@ impl fmt::Debug for Entry {
         if self.is_hole() {
             return f.write_str("hole");
         }
+        if self.is_lost() {
+            return f.write_str("lost");
+        }
         let hint = self.hint;
         write!(f, "{}:{} (frame at {}+{})", self.segment(), self.slot(), hint.offset(), hint.length())
     }
@@ -187,7 +205,16 @@ mod tests {
             prop_assert_eq!((back.segment(), back.slot(), back.birth()), (segment, slot, epoch));
             let hint = back.hint;
             prop_assert_eq!((hint.offset() as usize, hint.length(), hint.index()), (offset, length, index));
-            prop_assert!(!back.is_hole());
+            prop_assert!(back.is_stored());
         }
+    }
+
+    #[test]
+    fn what_is_lost_is_neither_stored_nor_a_hole() {
+        for entry in [Entry::LOST, Entry::LOST.born(5), Entry::decode(&Entry::LOST.encode())] {
+            assert!(entry.is_lost() && !entry.is_hole() && !entry.is_stored());
+            assert_eq!((entry, entry.birth()), (Entry::LOST, 0));
+        }
+        assert!(Entry::HOLE.is_hole() && !Entry::HOLE.is_lost() && !Entry::HOLE.is_stored());
     }
 }

@@ -25,14 +25,21 @@ pub struct Node {
 
 impl Default for Node {
     fn default() -> Self {
-        Node { entries: Box::new([Entry::HOLE; NODE_WAYS]) }
+        Node::filled(Entry::HOLE)
     }
 }
 
 impl Node {
-    /// Whether it maps nothing.
-    pub fn is_empty(&self) -> bool {
-        self.entries.iter().all(Entry::is_hole)
+    /// A node of 256 times the same: holes, or what is lost.
+    pub fn filled(entry: Entry) -> Self {
+        debug_assert!(!entry.is_stored());
+        Node { entries: Box::new([entry; NODE_WAYS]) }
+    }
+
+    /// What can stand for the node in the one above: a hole where all are, what is lost where all is.
+    pub fn in_place(&self) -> Option<Entry> {
+        let first = self.entries[0];
+        (!first.is_stored() && self.entries.iter().all(|entry| *entry == first)).then_some(first)
     }
 
     /// Its 4 KiB.
@@ -65,9 +72,12 @@ mod tests {
     #[test]
     fn comes_back() {
         let mut node = Node::default();
-        assert!(node.is_empty());
+        assert_eq!(node.in_place(), Some(Entry::HOLE));
+        assert_eq!(Node::filled(Entry::LOST).in_place(), Some(Entry::LOST));
         node.entries[3] = Entry::new(SegmentId(9), 4, Hint::new(64, 5000, 2)).born(9);
         node.entries[255] = Entry::new(SegmentId(1), 0, Hint::new(0, 1, 0));
+        node.entries[9] = Entry::LOST;
+        assert_eq!(node.in_place(), None);
         assert_eq!(Node::decode(&node.encode()).unwrap(), node);
         assert!(Node::decode(&[0; 4095]).is_err());
     }

@@ -3,7 +3,8 @@
 use crate::doors::{Door, export_uri};
 use stonefold_api::{
     Cache, Checked, Connection, Damage, Directory, DirectoryState, Disk, DiskIo, DiskUsage, DomainState,
-    Latencies, Latency, Pool, PoolTime, Reclaimed, Snapshot, Time, Work,
+    ErrorBody, Latencies, Latency, Pool, PoolTime, Reclaimed, Salvage, Salvaged, SalvagedFrom, SalvagedRange,
+    Snapshot, Time, Work,
 };
 use stonefold_store::{Client, DamagedDisk, DiskInfo, PoolStatus, SnapshotInfo, Usage};
 use stonefold_types::{BLOCK_BYTES, DiskSettings, ExportName};
@@ -214,6 +215,41 @@ pub(crate) fn checked(found: stonefold_store::Checked) -> Checked {
         unfolded_bytes: found.unfolded_bytes,
         notes: found.notes,
         problems: found.problems,
+        salvage: None,
+    }
+}
+
+pub(crate) fn salvage(found: stonefold_store::Salvage) -> Checked {
+    let disks = found.salvaged.into_iter().map(salvaged).collect();
+    Checked { salvage: Some(Salvage { disks, unseen: found.unseen }), ..checked(found.checked) }
+}
+
+fn salvaged(one: stonefold_store::Salvaged) -> Salvaged {
+    let from = |from| match from {
+        stonefold_store::SalvagedFrom::Memory => SalvagedFrom::Memory,
+        stonefold_store::SalvagedFrom::Nodes => SalvagedFrom::Nodes,
+        stonefold_store::SalvagedFrom::OlderVersion => SalvagedFrom::OlderVersion,
+        stonefold_store::SalvagedFrom::Blocks => SalvagedFrom::Blocks,
+        stonefold_store::SalvagedFrom::Nothing => SalvagedFrom::Nothing,
+    };
+    let ranges = one.ranges.iter();
+    let (disk, error) = match one.disk {
+        Ok(disk) => (Some(disk), None),
+        Err(error) => (None, Some(ErrorBody::from(&error))),
+    };
+    Salvaged {
+        of: one.of.to_string(),
+        disk,
+        error,
+        ranges: ranges
+            .map(|range| SalvagedRange {
+                offset: range.offset_bytes,
+                length: range.bytes,
+                from: from(range.from),
+            })
+            .collect(),
+        untold_bytes: one.untold_bytes,
+        lost_bytes: one.lost_bytes,
     }
 }
 

@@ -39,6 +39,9 @@ const TOP: u32 = 3;
 /// How many of those that damage affects are named.
 const NAMES_MAX: usize = 8;
 
+/// Why a block that was salvaged without its content cannot be read.
+const LOST: &str = "nothing was found of it when the disk was salvaged, and it was not written since";
+
 /// Keys asked for at one time; large, because an engine may look at every name for every page.
 const LIST_LIMIT: usize = 100_000;
 
@@ -86,6 +89,8 @@ struct Walk {
     reached: BTreeMap<SegmentId, Bits>,
     /// Addresses that cannot be read, and why.
     damaged: HashMap<u64, String>,
+    /// Whether something is known to be lost.
+    lost: bool,
 }
 
 impl Store {
@@ -103,6 +108,11 @@ impl Store {
         self.check_open()?;
         // Nothing may be deleted or moved while it is looked at.
         let _no_pass = self.reclaiming.lock().await;
+        Ok(self.verify_all(heal).await?.0)
+    }
+
+    /// Looks at everything; returns also the addresses that cannot be read, and why. The caller holds reclaim's lock.
+    pub(crate) async fn verify_all(&self, heal: bool) -> Result<(Checked, HashMap<u64, String>)> {
         let telling = self.tell(if heal { "scrub" } else { "check" });
         // A full place, or a disk that cannot be folded, does not keep the rest from being looked at.
         let folded = self.fold(None).await;
@@ -133,10 +143,10 @@ impl Store {
         checked.blocks = all - checked.nodes;
         pages::check(self, heal, &mut checked).await?;
         self.compare_accounts(&walk, &untold, &mut checked).await?;
-        if !walk.damaged.is_empty() {
+        if !walk.damaged.is_empty() || walk.lost {
             self.tell_affected(&trees, &walk, &mut checked).await?;
         }
-        Ok(checked)
+        Ok((checked, walk.damaged))
     }
 
     /// What no reading of frames shows: copies that are not there, and data that nobody can open.
@@ -215,7 +225,9 @@ impl Store {
                 more => format!(" and {more} more"),
             };
             let bytes = BLOCK_BYTES as u64;
-            checked.problems.push(format!(
+            // What is known to be lost is no damage: nothing can be done about it but to write there.
+            let list = if why == LOST { &mut checked.notes } else { &mut checked.problems };
+            list.push(format!(
                 "{}{more} cannot be read from {} for {} bytes: {why}",
                 shown.join(", "),
                 start * bytes,
@@ -233,7 +245,8 @@ fn walk_below<'a>(
     walk: &'a mut Walk,
 ) -> futures::future::BoxFuture<'a, Result<()>> {
     Box::pin(async move {
-        if at.is_hole() || !walk.nodes.insert(at.address) {
+        walk.lost |= at.is_lost();
+        if !at.is_stored() || !walk.nodes.insert(at.address) {
             return Ok(());
         }
         walk.reached.entry(at.segment()).or_default().set(at.slot());
@@ -246,7 +259,9 @@ fn walk_below<'a>(
             Err(error) => return Err(error),
         };
         for entry in node.entries.iter().filter(|entry| !entry.is_hole()) {
-            if level == 0 {
+            if level == 0 && entry.is_lost() {
+                walk.lost = true;
+            } else if level == 0 {
                 walk.reached.entry(entry.segment()).or_default().set(entry.slot());
             } else {
                 walk_below(store, *entry, level - 1, walk).await?;
@@ -399,6 +414,10 @@ fn affected_below<'a>(
             return Ok(());
         }
         let width = 1u64 << (level * NODE_SHIFT);
+        if at.is_lost() {
+            add_run(out, base, width * NODE_WAYS as u64, LOST);
+            return Ok(());
+        }
         if let Some(why) = walk.damaged.get(&at.address) {
             add_run(out, base, width * NODE_WAYS as u64, why);
             return Ok(());
@@ -408,6 +427,8 @@ fn affected_below<'a>(
             let start = base + place as u64 * width;
             if level > 0 {
                 affected_below(store, *entry, level - 1, start, walk, out).await?;
+            } else if entry.is_lost() {
+                add_run(out, start, 1, LOST);
             } else if let Some(why) = walk.damaged.get(&entry.address).filter(|_| !entry.is_hole()) {
                 add_run(out, start, 1, why);
             }
@@ -418,7 +439,9 @@ fn affected_below<'a>(
 
 fn add_run(out: &mut Vec<(u64, u64, String)>, start: u64, blocks: u64, why: &str) {
     match out.last_mut() {
-        Some((first, length, _)) if *first + *length == start => *length += blocks,
+        Some((first, length, last)) if *first + *length == start && (*last == LOST) == (why == LOST) => {
+            *length += blocks;
+        }
         _ => out.push((start, blocks, why.to_owned())),
     }
 }

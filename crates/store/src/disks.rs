@@ -13,11 +13,46 @@ use crate::status::{DamagedDisk, DiskInfo};
 use crate::store::Store;
 use std::sync::Arc;
 use stonefold_format::head::{Base, Head, Lease};
+use stonefold_format::ledger::LedgerRef;
 use stonefold_format::record::{Change, Record};
 use stonefold_format::snapshots::Commit;
 use stonefold_types::{
     BLOCK_BYTES, DISK_BYTES_MAX, DiskSettings, Error, ExportName, Kind, Name, Result, Size, SnapshotName,
 };
+
+/// What a disk is when it is made.
+pub(crate) struct Beginning {
+    pub(crate) id: u64,
+    pub(crate) domain: u16,
+    /// What it is a clone of, for people.
+    pub(crate) origin: Option<SnapshotName>,
+    /// Of what it shares: what was born up to there is the other disk's.
+    pub(crate) base: Option<Base>,
+    pub(crate) commit: Commit,
+    /// Its first epoch: nothing that it maps was born later.
+    pub(crate) epoch: u64,
+    /// Where the ledger tells of the references that are its own.
+    pub(crate) changes: Vec<LedgerRef>,
+}
+
+impl Beginning {
+    /// Zeros.
+    fn empty(id: [u8; 8], domain: u16) -> Self {
+        let (id, commit) = (u64::from_le_bytes(id), Commit::default());
+        Beginning { id, domain, origin: None, base: None, commit, epoch: 1, changes: Vec::new() }
+    }
+
+    /// A snapshot; its epochs follow that one's.
+    pub(crate) fn clone_of(id: [u8; 8], domain: u16, from: SnapshotName, base: Base, commit: Commit) -> Self {
+        let (epoch, base) = (base.epoch + 1, Some(base));
+        Beginning { epoch, base, commit, origin: Some(from), ..Beginning::empty(id, domain) }
+    }
+
+    /// Whether it takes after another disk.
+    fn has_a_past(&self) -> bool {
+        self.base.is_some() || !self.commit.root.is_hole()
+    }
+}
 
 impl Store {
     /// Makes a disk of zeros in the predefined domain.
@@ -28,7 +63,7 @@ impl Store {
         settings: DiskSettings,
     ) -> Result<DiskInfo> {
         check_size(size_bytes)?;
-        self.add_disk(name, size_bytes, settings, (DEFAULT, None), Commit::default()).await
+        self.add_disk(name, size_bytes, settings, Beginning::empty(self.env.random(), DEFAULT)).await
     }
 
     /// Makes a disk of zeros in a domain, where it stays.
@@ -41,7 +76,7 @@ impl Store {
     ) -> Result<DiskInfo> {
         check_size(size_bytes)?;
         let domain = self.domain_id(domain)?;
-        self.add_disk(name, size_bytes, settings, (domain, None), Commit::default()).await
+        self.add_disk(name, size_bytes, settings, Beginning::empty(self.env.random(), domain)).await
     }
 
     pub(crate) async fn add_disk(
@@ -49,20 +84,19 @@ impl Store {
         name: &Name,
         size_bytes: u64,
         mut settings: DiskSettings,
-        (domain, origin): (u16, Option<(SnapshotName, Base)>),
-        commit: Commit,
+        begins: Beginning,
     ) -> Result<DiskInfo> {
         self.check_open()?;
         let _no_class_goes = self.qos.changing.lock().await;
         // Nor a domain; this one may have gone before.
-        self.domains.check_there(domain)?;
+        self.domains.check_there(begins.domain)?;
         match self.qos.check_class(&settings.qos) {
             // A clone takes after its disk, whose class may have been lost.
-            Err(_) if origin.is_some() => settings.qos = DiskSettings::default().qos,
+            Err(_) if begins.has_a_past() => settings.qos = DiskSettings::default().qos,
             checked => checked?,
         }
         // What was promised was promised to the disk, not to clones of it.
-        settings.reserve &= origin.is_none();
+        settings.reserve &= !begins.has_a_past();
         let reserve = settings.reserve;
         if reserve {
             self.check_promise(name, size_bytes, 0).await?;
@@ -71,24 +105,22 @@ impl Store {
             let what = format!("disk '{name}' exists already, although {}", why.what());
             return Err(Error::new(Kind::AlreadyExists, what).remedy("choose another name"));
         }
-        let (origin, base) = origin.unzip();
         let head = Head {
-            id: u64::from_le_bytes(self.env.random()),
-            domain,
+            id: begins.id,
+            domain: begins.domain,
             name: name.clone(),
             created: self.env.wall(),
             size_bytes,
             settings,
             lease: Lease::default(),
-            origin,
+            origin: begins.origin,
             // Records before its birth are not its own.
             folded_lsn: self.journal.next_lsn() - 1,
-            commit,
-            base,
-            // A clone's epochs follow that of the snapshot it began as.
-            next_snapshot_id: base.map_or(1, |base| base.epoch + 1),
+            commit: begins.commit,
+            base: begins.base,
+            next_snapshot_id: begins.epoch,
             reclaimed: 0,
-            changes: Vec::new(),
+            changes: begins.changes,
             deaths: Vec::new(),
             directories: Vec::new(),
             recent: Vec::new(),

@@ -24,6 +24,7 @@ use stonefold_format::entry::Entry;
 use stonefold_format::fingerprint::{Fingerprint, FingerprintKey};
 use stonefold_format::head::Head;
 use stonefold_format::ledger::{Changes, Deaths, LedgerBuilder, LedgerRef};
+use stonefold_format::segment::FirstUse;
 use stonefold_format::snapshots::Commit;
 use stonefold_types::{DiskSettings, Error, Result};
 
@@ -52,6 +53,22 @@ struct Part {
     deaths_at: Vec<(u64, Vec<LedgerRef>)>,
     /// Why this disk is left as it is.
     failed: Option<Error>,
+}
+
+impl Part {
+    fn new(disk: Arc<Disk>, layers: Vec<Arc<Layer>>) -> Self {
+        Part {
+            runs: vec![Vec::new(); layers.len()],
+            commits: Vec::new(),
+            changes: Changes::default(),
+            deaths: Vec::new(),
+            changes_at: Vec::new(),
+            deaths_at: Vec::new(),
+            failed: None,
+            disk,
+            layers,
+        }
+    }
 }
 
 /// Folds everything appended before the call, on all disks or on one. A disk that cannot be folded holds up no other;
@@ -117,6 +134,23 @@ async fn fold_parts(store: &Store, mut parts: Vec<Part>) -> Result<()> {
     done.into_iter().collect()
 }
 
+/// Packs what layers of a disk hold, for a map that is not the disk's own: the runs of each, ascending. Durable on return.
+pub(crate) async fn pack_layers(
+    store: &Store,
+    disk: &Arc<Disk>,
+    layers: Vec<Arc<Layer>>,
+) -> Result<Vec<Vec<Run>>> {
+    let data = Packers::new(store.segments.clone());
+    let mut parts = vec![Part::new(disk.clone(), layers)];
+    if let Err(error) = pack_data(store, &data, &Arc::default(), &mut parts).await {
+        data.abandon().await;
+        return Err(error);
+    }
+    let mut runs = std::mem::take(&mut parts[0].runs);
+    runs.iter_mut().for_each(|runs| runs.sort_unstable_by_key(|run| run.blocks.start));
+    Ok(runs)
+}
+
 async fn pack_and_map(
     store: &Store,
     data: &Packers,
@@ -154,17 +188,7 @@ fn collect(store: &Store, only: Option<&Arc<Disk>>) -> Vec<Part> {
             state.freeze(None);
             if state.buried { Vec::new() } else { state.frozen.iter().cloned().collect() }
         };
-        Part {
-            runs: vec![Vec::new(); layers.len()],
-            commits: Vec::new(),
-            changes: Changes::default(),
-            deaths: Vec::new(),
-            changes_at: Vec::new(),
-            deaths_at: Vec::new(),
-            failed: None,
-            disk,
-            layers,
-        }
+        Part::new(disk, layers)
     });
     let mut parts: Vec<Part> = parts.filter(|part| !part.layers.is_empty()).collect();
     // One domain after another, so that each fills its own segments.
@@ -328,7 +352,8 @@ fn place_frame(
     };
     let fingerprints: Vec<Fingerprint> =
         seen[piece.index..piece.index + blocks].iter().map(fingerprint).collect();
-    let first = packer.push(encoded, blocks, &fingerprints, piece.owner, piece.block);
+    let first_use = FirstUse { owner: piece.owner, epoch: piece.epoch, place: piece.block };
+    let first = packer.push(encoded, blocks, &fingerprints, first_use);
     let run = Run { blocks: piece.block..piece.block + piece.blocks, first, shared: false };
     for (block, fingerprint) in run.blocks.clone().zip(fingerprints) {
         fresh.add(fingerprint, run.entry(block), part);
@@ -365,8 +390,8 @@ fn jobs(store: &Store, parts: &mut [Part]) -> (Vec<Job>, Vec<(usize, usize)>) {
                     jobs.push(Job { domain, pieces: Vec::new() });
                 }
                 bytes += data.len();
-                let (owner, block) = (part.disk.id, blocks.start);
-                let piece = Piece { place, owner, block, data: data.clone(), compression, dedupe };
+                let (owner, epoch, block) = (part.disk.id, content.epoch, blocks.start);
+                let piece = Piece { place, owner, epoch, block, data: data.clone(), compression, dedupe };
                 jobs.last_mut().expect("begun just now").pieces.push(piece);
             }
         }

@@ -6,7 +6,7 @@
 
 mod update;
 
-pub(crate) use update::{Run, Update};
+pub(crate) use update::{Run, Update, write_node};
 
 use crate::overlay::Blocks;
 use crate::planted;
@@ -19,10 +19,10 @@ use stonefold_format::node::{NODE_SHIFT, NODE_WAYS, Node};
 use stonefold_types::{Error, Kind, Result};
 
 /// The level of the top node; leaves have level 0.
-const TOP: u32 = 3;
+pub(crate) const TOP: u32 = 3;
 
 /// Blocks below one entry of a node of `level`.
-const fn span(level: u32) -> u64 {
+pub(crate) const fn span(level: u32) -> u64 {
     1 << (level * NODE_SHIFT)
 }
 
@@ -43,7 +43,8 @@ pub(crate) fn lookup_cached(
             if entry.is_hole() {
                 break None;
             }
-            let node = segments.cached_node(&entry)?;
+            // Rare, and told with its place by who comes for it next.
+            let node = if entry.is_lost() { None } else { segments.cached_node(&entry) }?;
             if level == 0 {
                 break Some(node);
             }
@@ -90,6 +91,9 @@ async fn descend(segments: &Segments, root: &Entry, block: u64) -> Result<(Optio
         let end = (block / width + 1) * width;
         if entry.is_hole() {
             return Ok((None, end));
+        }
+        if entry.is_lost() {
+            return Ok((Some(Arc::new(Node::filled(Entry::LOST))), (block / span(1) + 1) * span(1)));
         }
         // Held here, not in the cache: that may be too small for the whole way.
         let node = segments.node(&entry).await?;
@@ -171,6 +175,7 @@ fn own_below<'a>(
         let end = base + span(level + 1);
         // A node that ends where the last step did has been looked through but for itself.
         let done = if level == 0 { end <= wanted.from } else { end < wanted.from };
+        // What is lost was never born, and so is nobody's.
         if at.is_hole() || at.birth() <= wanted.after || done {
             return Ok(None);
         }
@@ -212,7 +217,7 @@ fn diff_below<'a>(
         if a.address == b.address || base >= within.end || base + span(level + 1) <= within.start {
             return Ok(());
         }
-        let (left, right) = (node_or_empty(segments, &a).await?, node_or_empty(segments, &b).await?);
+        let (left, right) = (node_at(segments, &a).await?, node_at(segments, &b).await?);
         for (at, (x, y)) in left.entries.iter().zip(right.entries.iter()).enumerate() {
             if at >= NODE_WAYS / 2 && planted::is("diff-one-child") {
                 break;
@@ -249,15 +254,15 @@ fn died_below<'a>(
     out: &'a mut Vec<Entry>,
 ) -> BoxFuture<'a, Result<()>> {
     Box::pin(async move {
-        if a.is_hole() || is_same(&a, &b) {
+        if !a.is_stored() || is_same(&a, &b) {
             return Ok(());
         }
         out.push(a);
-        let (before, after) = (segments.node(&a).await?, node_or_empty(segments, &b).await?);
+        let (before, after) = (segments.node(&a).await?, node_at(segments, &b).await?);
         for (x, y) in before.entries.iter().zip(after.entries.iter()) {
             if level > 0 {
                 died_below(segments, *x, *y, level - 1, out).await?;
-            } else if !x.is_hole() && !is_same(x, y) {
+            } else if x.is_stored() && !is_same(x, y) {
                 out.push(*x);
             }
         }
@@ -265,6 +270,7 @@ fn died_below<'a>(
     })
 }
 
-async fn node_or_empty(segments: &Segments, at: &Entry) -> Result<Arc<Node>> {
-    if at.is_hole() { Ok(Arc::new(Node::default())) } else { segments.node(at).await }
+/// The node at an entry, be it a hole or lost.
+async fn node_at(segments: &Segments, at: &Entry) -> Result<Arc<Node>> {
+    if at.is_stored() { segments.node(at).await } else { Ok(Arc::new(Node::filled(*at))) }
 }

@@ -23,6 +23,8 @@ pub(crate) struct Piece {
     pub(crate) place: usize,
     /// The disk's id.
     pub(crate) owner: u64,
+    /// The disk's epoch when it was written.
+    pub(crate) epoch: u64,
     /// The first block.
     pub(crate) block: u64,
     /// Whole blocks.
@@ -58,6 +60,7 @@ pub(crate) enum Verdict {
 pub(crate) struct Packed {
     pub(crate) place: usize,
     pub(crate) owner: u64,
+    pub(crate) epoch: u64,
     pub(crate) block: u64,
     pub(crate) blocks: u64,
     /// The first block's number in the job.
@@ -229,7 +232,8 @@ impl<'a> Packing<'a> {
                 return;
             }
         }
-        self.out.push(Packed { place: piece.place, owner: piece.owner, block, blocks: 1, index, content });
+        let Piece { place, owner, epoch, .. } = *piece;
+        self.out.push(Packed { place, owner, epoch, block, blocks: 1, index, content });
     }
 
     fn end_group(&mut self) {
@@ -237,8 +241,9 @@ impl<'a> Packing<'a> {
         let start = self.buffer.len();
         frame::encode(whole.unwrap_or(&self.scattered), piece.compression, &mut self.buffer);
         let content = Content::Frame(start..self.buffer.len());
-        let (place, owner, blocks) = (piece.place, piece.owner, blocks as u64);
-        self.out.push(Packed { place, owner, block, blocks, index, content });
+        let Piece { place, owner, epoch, .. } = *piece;
+        let blocks = blocks as u64;
+        self.out.push(Packed { place, owner, epoch, block, blocks, index, content });
         self.scattered.clear();
     }
 }
@@ -273,7 +278,15 @@ mod tests {
     fn job(tags: &[u8]) -> Vec<Piece> {
         let bytes: Vec<u8> = tags.iter().flat_map(|tag| vec![*tag; BLOCK_BYTES]).collect();
         let data = ArenaSlice::copy_of(&bytes);
-        vec![Piece { place: 0, owner: 1, block: 8, data, compression: Compression::Lz4, dedupe: true }]
+        vec![Piece {
+            place: 0,
+            owner: 1,
+            epoch: 1,
+            block: 8,
+            data,
+            compression: Compression::Lz4,
+            dedupe: true,
+        }]
     }
 
     fn judged(tags: &[u8], known: &[u8]) -> String {
@@ -314,6 +327,7 @@ mod tests {
             pieces.push(Piece {
                 place: 0,
                 owner: 1,
+                epoch: 1,
                 block,
                 data,
                 compression: Compression::Zstd(1),

@@ -1,7 +1,7 @@
 //! Packing new frames into segments.
 //!
 //! *Promises*: a frame is durable before [`Packer::finish`] returns; data of different domains never shares a segment.
-//! *May be called by*: fold, map, rollback.
+//! *May be called by*: fold, map, rollback, salvage.
 
 use crate::gate::Gate;
 use crate::segments::{self, Segments};
@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use stonefold_format::entry::{Entry, Hint, SegmentId};
 use stonefold_format::fingerprint::Fingerprint;
 use stonefold_format::node::Node;
-use stonefold_format::segment::{Scope, SegmentBuilder, SegmentKind};
+use stonefold_format::segment::{FirstUse, Scope, SegmentBuilder, SegmentKind};
 use stonefold_types::{Error, Result};
 
 /// Segments being put at one time: one under way while the next is filled, and memory for no more.
@@ -107,8 +107,7 @@ impl Packer {
         encoded: &[u8],
         blocks: usize,
         fingerprints: &[Fingerprint],
-        owner: u64,
-        place: u64,
+        first_use: FirstUse,
     ) -> Entry {
         let mut state = self.state.lock();
         if state.builder.as_ref().is_some_and(|builder| !builder.has_room(encoded.len(), blocks)) {
@@ -122,13 +121,13 @@ impl Packer {
             begun.push(builder.id());
             builder
         });
-        let (slot, offset, length) = builder.push(encoded, blocks, fingerprints, owner, place);
+        let (slot, offset, length) = builder.push(encoded, blocks, fingerprints, first_use);
         Entry::new(builder.id(), slot, Hint::new(offset, length, 0))
     }
 
     /// Adds a map node. It can be read from the cache at once.
-    pub(crate) fn push_node(&self, node: Node, encoded: &[u8], owner: u64, place: u64) -> Entry {
-        let entry = self.push(encoded, 1, &[], owner, place);
+    pub(crate) fn push_node(&self, node: Node, encoded: &[u8], first_use: FirstUse) -> Entry {
+        let entry = self.push(encoded, 1, &[], first_use);
         self.segments.keep_node(&entry, Arc::new(node));
         entry
     }
@@ -249,7 +248,7 @@ mod tests {
             let packer = Packer::nodes(store.segments.clone());
             let frame = vec![7; 32 << 10];
             while packer.state.lock().puts.len() < PUTS_MAX {
-                packer.push(&frame, 8, &[], 1, 0);
+                packer.push(&frame, 8, &[], FirstUse { owner: 1, epoch: 1, place: 0 });
             }
             assert_eq!(packer.throttle().await.unwrap_err().kind(), Kind::Io);
             assert_eq!(packer.throttle().await.unwrap_err().kind(), Kind::Io, "told again");

@@ -6,7 +6,7 @@ use crate::overlay::{Blocks, Part};
 use crate::segments::Segments;
 use std::ops::Range;
 use stonefold_format::entry::Entry;
-use stonefold_types::{BLOCK_BYTES, Result};
+use stonefold_types::{BLOCK_BYTES, Error, Kind, Result};
 
 /// The bytes of `buf` that hold the part of `blocks` inside the request, and how many bytes of the first block lie
 /// before it.
@@ -63,6 +63,9 @@ pub(crate) fn read_cached(
         let mut entries = Vec::with_capacity((blocks.end - blocks.start) as usize);
         map::lookup_cached(segments, &root, &blocks, &mut entries)?;
         for (block, entry) in blocks.zip(&entries) {
+            if entry.is_lost() {
+                return None;
+            }
             if entry.is_hole() {
                 copy_block(block, None, offset, buf);
             } else {
@@ -72,6 +75,14 @@ pub(crate) fn read_cached(
         }
     }
     Some(Ok(()))
+}
+
+/// P6: neither zeros nor anything else is read where nobody knows what was there.
+fn lost(disk: &Disk, block: u64) -> Error {
+    let at = block * BLOCK_BYTES as u64;
+    let what =
+        format!("disk '{}' at {at}: nothing was found of this block when the disk was salvaged", disk.name);
+    Error::new(Kind::Corrupt, what).remedy("write or trim the whole block of 4K to use it again")
 }
 
 /// Fills `buf`.
@@ -89,6 +100,9 @@ pub(crate) async fn read(
     let (root, rest) = read_layers(disk, view, offset, buf)?;
     for blocks in rest {
         let entries = map::lookup(segments, &root, &blocks).await?;
+        if let Some(at) = entries.iter().position(Entry::is_lost) {
+            return Err(lost(disk, blocks.start + at as u64));
+        }
         let stored: Vec<Entry> = entries.iter().filter(|entry| !entry.is_hole()).copied().collect();
         let contents = segments.blocks(&stored).await?;
         let mut contents = contents.iter();

@@ -158,7 +158,7 @@ fn look_at(disk: &Arc<Disk>, instant: &mut Instant) -> Result<()> {
 }
 
 /// The newest physical form of each segment.
-async fn list_forms(store: &Store) -> Result<BTreeMap<SegmentId, u8>> {
+pub(crate) async fn list_forms(store: &Store) -> Result<BTreeMap<SegmentId, u8>> {
     let mut forms = BTreeMap::new();
     let mut after = None;
     loop {

@@ -201,7 +201,7 @@ fn move_frame(
             return Err(no_room(segment));
         }
         builder.skip_to((first + run.start) as u32);
-        builder.push(&encoded, run.len(), known, record.owner, record.place + run.start as u64);
+        builder.push(&encoded, run.len(), known, record.first_use(run.start));
     }
     Ok(())
 }
@@ -224,6 +224,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use stonefold_dice::Dice;
+    use stonefold_format::segment::FirstUse;
 
     /// A segment filled to the brim with frames of so many blocks, each stamped with its number and otherwise zero.
     fn full(kind: SegmentKind, blocks_of_frame: usize, noise_bytes: usize) -> (SegmentId, Bytes, usize) {
@@ -247,7 +248,12 @@ mod tests {
                 // Every one of them a sample, which takes the most room.
                 SegmentKind::Data => vec![Fingerprint { low: 0, high: 7 }; blocks_of_frame],
             };
-            builder.push(&encoded, blocks_of_frame, &known, 1, blocks as u64);
+            builder.push(
+                &encoded,
+                blocks_of_frame,
+                &known,
+                FirstUse { owner: 1, epoch: 1, place: blocks as u64 },
+            );
             blocks += blocks_of_frame;
         }
     }

@@ -12,6 +12,7 @@ use crate::planted;
 use crate::sound;
 use bytes::Bytes;
 use parking_lot::Mutex;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use stonefold_engine::{Engine, Key};
@@ -49,13 +50,29 @@ pub(crate) struct Segments {
     blocks: Cache<Bytes>,
     nodes: Cache<Arc<Node>>,
     /// Where frames lie in segments whose hints did not hold.
-    indexes: Cache<Arc<Vec<IndexRecord>>>,
+    indexes: Cache<Arc<Index>>,
     /// What opens the frames of a segment's form; nothing where they are not sealed.
     keys: Cache<Option<Arc<SealKey>>>,
     pub(crate) accounts: Arc<Accounts>,
     /// Held by whoever follows references, so that what they lead to is not deleted meanwhile.
     pub(crate) pins: Pins,
     pub(crate) counters: Counters,
+}
+
+/// Where the frames of a segment's form lie, and for whom they were first written, in the order of their slots.
+pub(crate) struct Index {
+    pub(crate) kind: SegmentKind,
+    /// The domain of its blocks.
+    pub(crate) domain: u16,
+    pub(crate) records: Vec<IndexRecord>,
+}
+
+impl Deref for Index {
+    type Target = [IndexRecord];
+
+    fn deref(&self) -> &[IndexRecord] {
+        &self.records
+    }
 }
 
 /// What happened since the start.
@@ -341,7 +358,7 @@ impl Segments {
     }
 
     /// The index of a segment's form; of a later one, when that has taken its place meanwhile.
-    pub(crate) async fn index(&self, segment: SegmentId, generation: u8) -> Result<Arc<Vec<IndexRecord>>> {
+    pub(crate) async fn index(&self, segment: SegmentId, generation: u8) -> Result<Arc<Index>> {
         let cached_as = segment.0 << 8 | u64::from(generation);
         if let Some(records) = self.indexes.get(cached_as) {
             return Ok(records);
@@ -358,7 +375,8 @@ impl Segments {
         let (index, read_from) = self.read(segment, footer.index_offset, footer.index_bytes()).await?;
         let form = key(segment, read_from);
         let decode = |bytes: &[u8]| footer.decode_index(bytes);
-        let records = Arc::new(self.sound(&form, footer.index_offset, &index, decode).await?.0);
+        let (records, _) = self.sound(&form, footer.index_offset, &index, decode).await?;
+        let records = Arc::new(Index { kind: header.kind, domain: header.domain, records });
         if self.accounts.generation(segment) != generation {
             return Ok(records);
         }

@@ -5,7 +5,7 @@
 //! now.
 
 use crate::disk::{Disk, State, View};
-use crate::disks::check_idle;
+use crate::disks::{Beginning, check_idle};
 use crate::map;
 use crate::overlay::Blocks;
 use crate::planted;
@@ -222,9 +222,8 @@ impl Store {
         let commit = found.commit;
         let commit = if planted::is("clone-of-now") { disk.state.lock().commit } else { commit };
         let base = Base { disk: disk.id, epoch: snapshot.id };
-        let made = self
-            .add_disk(new, snapshot.size_bytes, settings, (disk.domain, Some((from.clone(), base))), commit)
-            .await;
+        let begins = Beginning::clone_of(self.env.random(), disk.domain, from.clone(), base, commit);
+        let made = self.add_disk(new, snapshot.size_bytes, settings, begins).await;
         // When it may have been made although an error says otherwise, the snapshot is held until a restart tells.
         let sure = made.as_ref().map_or_else(|error| error.kind() == Kind::AlreadyExists, |_| true);
         if sure {

@@ -54,7 +54,7 @@ impl Store {
         for start in (0..end).step_by(STEP_BLOCKS as usize) {
             let blocks = start..(start + STEP_BLOCKS).min(end);
             let found = map::lookup(&self.segments, &root, &blocks).await?;
-            entries.extend(found.into_iter().filter(|entry| !entry.is_hole()));
+            entries.extend(found.into_iter().filter(Entry::is_stored));
         }
         Ok(Stock(entries))
     }

@@ -12,7 +12,7 @@ use stonefold_format::ledger::{Changes, LedgerBuilder, decode_deaths};
 use stonefold_format::node::Node;
 use stonefold_format::record::{self, Change, Leased, Record};
 use stonefold_format::segment::{
-    Footer, Header, SEGMENT_FOOTER, SEGMENT_HEADER, Scope, SegmentBuilder, SegmentKind,
+    FirstUse, Footer, Header, SEGMENT_FOOTER, SEGMENT_HEADER, Scope, SegmentBuilder, SegmentKind,
 };
 use stonefold_types::{BLOCK_BYTES, Compression, Name};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
@@ -150,7 +150,7 @@ fn build_segment() -> Vec<u8> {
         frame::encode(&vec![blocks as u8; blocks * BLOCK_BYTES], Compression::Lz4, &mut encoded);
         let fingerprint = |block: usize| Fingerprint { low: 64 * block as u64, high: blocks as u64 };
         let fingerprints: Vec<Fingerprint> = (0..blocks).map(fingerprint).collect();
-        builder.push(&encoded, blocks, &fingerprints, 42, 100);
+        builder.push(&encoded, blocks, &fingerprints, FirstUse { owner: 42, epoch: 6, place: 100 });
     }
     builder.finish().freeze().to_vec()
 }

@@ -103,6 +103,11 @@ impl Client {
         self.command(paths::POOL_CHECK)
     }
 
+    /// The same, and makes new disks of what is damaged for good.
+    pub fn salvage_pool(&self) -> Result<Checked> {
+        self.command(paths::POOL_SALVAGE)
+    }
+
     /// The same of every copy; heals what is damaged.
     pub fn scrub_pool(&self) -> Result<Checked> {
         self.command(paths::POOL_SCRUB)

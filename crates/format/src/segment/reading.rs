@@ -3,6 +3,7 @@
 
 use super::{
     FOOTER_MAGIC, HEADER_MAGIC, INDEX_RECORD, IndexRecord, SAMPLE_RECORD, SEGMENT_FOOTER, SEGMENT_HEADER,
+    SegmentKind,
 };
 use crate::entry::{
     FRAME_ALIGN, FRAME_BLOCKS_MAX, FRAME_STORED_MAX, SEGMENT_BYTES_MAX, SLOTS_MAX, SegmentId,
@@ -21,6 +22,8 @@ pub struct Header {
     generation: u8,
     /// How long the object is.
     pub object_bytes: u64,
+    /// What it holds.
+    pub kind: SegmentKind,
     /// The domain its blocks are of.
     pub domain: u16,
     /// The version of the domain's key; `None` when the frames are not sealed.
@@ -40,11 +43,16 @@ impl Header {
         if reader.bytes(8)? != HEADER_MAGIC || reader.u64()? != id.0 {
             return Err(wrong("belongs elsewhere"));
         }
-        let (generation, _kind, domain) = (reader.u8()?, reader.u8()?, reader.u16()?);
+        let (generation, kind, domain) = (reader.u8()?, reader.u8()?, reader.u16()?);
+        let kind = match kind {
+            0 => SegmentKind::Data,
+            1 => SegmentKind::Map,
+            other => return Err(wrong(&format!("is of kind {other}"))),
+        };
         let object_bytes = reader.u32()?.into();
         let seed = reader.bytes(32)?.try_into().expect("as many as asked for");
         let key_version = Some(reader.u32()?).filter(|version| *version > 0);
-        Ok(Header { id, generation, object_bytes, domain, key_version, seed })
+        Ok(Header { id, generation, kind, object_bytes, domain, key_version, seed })
     }
 
     /// What opens the frames, given the domain's key of that version.
@@ -169,11 +177,17 @@ impl Footer {
         let mut reader = Reader::new(bytes, "a segment's index");
         let mut records = Vec::with_capacity(self.frames as usize);
         for _ in 0..self.frames {
+            let (first_slot, offset, length) = (reader.u32()?, reader.u32()?, reader.u32()?);
+            let (blocks, epoch) = {
+                let both = reader.u32()?;
+                (both as u8, both >> 8)
+            };
             records.push(IndexRecord {
-                first_slot: reader.u32()?,
-                offset: reader.u32()?,
-                length: reader.u32()?,
-                blocks: reader.bytes(4)?[0],
+                first_slot,
+                offset,
+                length,
+                blocks,
+                epoch,
                 owner: reader.u64()?,
                 place: reader.u64()?,
             });
@@ -210,6 +224,9 @@ mod tests {
             let frame = &object[*offset..*offset + *length];
             let content = frame::decode(frame, id.0 << 20 | u64::from(*slot), None).unwrap();
             assert_eq!(content.len(), record.blocks as usize * BLOCK_BYTES);
+            assert_eq!((record.owner, record.epoch), (42, 6));
+            let told = [5, 6, 7, 1 << 26 | 9].map(|last| record.epoch_up_to(last));
+            assert_eq!(told, [None, Some(6), Some(6), Some(1 << 26 | 6)]);
         }
         assert_eq!(placed.iter().map(|p| p.0).collect::<Vec<_>>(), [0, 1, 9]);
     }

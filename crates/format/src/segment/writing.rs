@@ -1,8 +1,8 @@
 //! Writing a segment: frames are collected, then completed to an object in one go.
 
 use super::{
-    FOOTER_MAGIC, HEADER_MAGIC, INDEX_RECORD, IndexRecord, SAMPLE_RECORD, SEGMENT_FOOTER, SEGMENT_HEADER,
-    SLOT_BYTES_MAX, Scope, SegmentKind,
+    EPOCH_MASK, FOOTER_MAGIC, FirstUse, HEADER_MAGIC, INDEX_RECORD, IndexRecord, SAMPLE_RECORD,
+    SEGMENT_FOOTER, SEGMENT_HEADER, SLOT_BYTES_MAX, Scope, SegmentKind,
 };
 use crate::entry::{FRAME_ALIGN, SEGMENT_BYTES_MAX, SLOTS_MAX, SegmentId};
 use crate::fingerprint::Fingerprint;
@@ -107,8 +107,7 @@ impl SegmentBuilder {
         encoded: &[u8],
         blocks: usize,
         fingerprints: &[Fingerprint],
-        owner: u64,
-        place: u64,
+        first_use: FirstUse,
     ) -> (u32, usize, usize) {
         assert!(self.has_room(encoded.len(), blocks), "segment {} is full", self.id);
         assert!(fingerprints.len() == blocks || (fingerprints.is_empty() && self.fingerprints.is_empty()));
@@ -121,8 +120,9 @@ impl SegmentBuilder {
             offset: offset as u32,
             length: length as u32,
             blocks: blocks as u8,
-            owner,
-            place,
+            owner: first_use.owner,
+            epoch: first_use.epoch as u32 & EPOCH_MASK,
+            place: first_use.place,
         });
         self.filled = (offset + length).next_multiple_of(FRAME_ALIGN);
         self.buffer[offset + length..self.filled].fill(0);
@@ -218,7 +218,7 @@ fn encode_index(records: &[IndexRecord]) -> Vec<u8> {
         bytes.u32(record.first_slot);
         bytes.u32(record.offset);
         bytes.u32(record.length);
-        bytes.put(&[record.blocks, 0, 0, 0]);
+        bytes.u32(u32::from(record.blocks) | record.epoch << 8);
         bytes.u64(record.owner);
         bytes.u64(record.place);
     }
@@ -232,6 +232,10 @@ pub(super) mod tests {
     use crate::seal::{DataKey, Secret};
     use stonefold_types::{BLOCK_BYTES, Compression};
 
+    fn first_use(place: u64) -> FirstUse {
+        FirstUse { owner: 42, epoch: 1 << 25 | 6, place }
+    }
+
     /// Three frames of one, eight and three blocks; for each its first slot, its offset and its length.
     pub(in super::super) fn a_segment(scope: Scope) -> (SegmentId, AlignedBuf, Vec<(u32, usize, usize)>) {
         let id = SegmentId::new(1, 5);
@@ -243,7 +247,7 @@ pub(super) mod tests {
             let fingerprint =
                 |block: usize| Fingerprint { low: 32 * (at * 8 + block) as u64, high: at as u64 };
             let fingerprints: Vec<_> = (0..blocks).map(fingerprint).collect();
-            placed.push(builder.push(&encoded, blocks, &fingerprints, 42, at as u64 * 100));
+            placed.push(builder.push(&encoded, blocks, &fingerprints, first_use(at as u64 * 100)));
         }
         (id, builder.finish(), placed)
     }
@@ -262,7 +266,7 @@ pub(super) mod tests {
             frame::encode(&[1; BLOCK_BYTES], Compression::Lz4, &mut encoded);
             encoded.resize(length, 7);
             while builder.has_room(encoded.len(), 1) {
-                builder.push(&encoded, 1, &[Fingerprint { low: 0, high: 0 }], 0, 0);
+                builder.push(&encoded, 1, &[Fingerprint { low: 0, high: 0 }], first_use(0));
             }
             let object = builder.finish();
             assert!(

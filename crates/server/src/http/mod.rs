@@ -102,6 +102,7 @@ fn router(app: Arc<App>) -> Router {
         .route(paths::POOL, get(pool::status))
         .route(paths::POOL_RECLAIM, post(pool::reclaim))
         .route(paths::POOL_CHECK, post(pool::check))
+        .route(paths::POOL_SALVAGE, post(pool::salvage))
         .route(paths::POOL_SCRUB, post(pool::scrub))
         .route(paths::POOL_CONFIRM_TIME, post(pool::confirm_time))
         .route(paths::POOL_DIRECTORIES, post(directories::add))

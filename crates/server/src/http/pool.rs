@@ -22,6 +22,11 @@ pub(super) async fn check(app: Shared) -> Answer<Json<Checked>> {
     Ok(Json(convert::checked(found)))
 }
 
+pub(super) async fn salvage(app: Shared) -> Answer<Json<Checked>> {
+    let found = app.gate.run(|store| async move { store.salvage().await }).await?;
+    Ok(Json(convert::salvage(found)))
+}
+
 pub(super) async fn scrub(app: Shared) -> Answer<Json<Checked>> {
     let found = app.gate.run(|store| async move { store.scrub().await }).await?;
     Ok(Json(convert::checked(found)))

@@ -3,7 +3,7 @@
 //! Leaves are most of the work: each is changed, encoded and compressed on a worker, some together, because ten microseconds each for
 //! thousands of them would hold up every client of the data thread.
 
-use super::{TOP, span};
+use super::{TOP, node_at, span};
 use crate::ledger::Tally;
 use crate::overlay::Blocks;
 use crate::packer::Packer;
@@ -16,6 +16,7 @@ use std::sync::atomic::Ordering;
 use stonefold_format::entry::Entry;
 use stonefold_format::frame;
 use stonefold_format::node::{NODE_WAYS, Node};
+use stonefold_format::segment::FirstUse;
 use stonefold_format::snapshots::Commit;
 use stonefold_types::{Compression, Result};
 
@@ -28,7 +29,7 @@ const GROUPS_ABREAST: usize = 2;
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
     pub(crate) blocks: Blocks,
-    /// The entry of the first block; the others lie behind it in the same frame. A hole means that all become holes.
+    /// The entry of the first block; the others lie behind it in the same frame. A hole means that all become holes; so does what is lost.
     pub(crate) first: Entry,
     /// The blocks were stored already, and are referred to once more.
     pub(crate) shared: bool,
@@ -36,8 +37,8 @@ pub(crate) struct Run {
 
 impl Run {
     pub(crate) fn entry(&self, block: u64) -> Entry {
-        if self.first.is_hole() {
-            return Entry::HOLE;
+        if !self.first.is_stored() {
+            return self.first;
         }
         let ahead = block - self.blocks.start;
         let mut entry = self.first;
@@ -88,25 +89,21 @@ impl Update<'_> {
             if at.is_hole() && runs.iter().all(|run| run.first.is_hole()) {
                 return Ok((Entry::HOLE, 0));
             }
-            let before = self.node(&at).await?;
+            let before = node_at(self.segments, &at).await?;
             let mut node = Node::clone(&before);
             let grown = self.children(&mut node, level, base, runs).await?;
             if node == *before {
                 return Ok((at, grown));
             }
-            if !at.is_hole() {
+            if at.is_stored() {
                 self.tally.lock().died.push(at);
             }
-            if node.is_empty() {
-                return Ok((Entry::HOLE, grown));
+            if let Some(entry) = node.in_place() {
+                return Ok((entry, grown));
             }
             let encoded = encode(&node);
             Ok((self.push(node, &encoded, level, base), grown))
         })
-    }
-
-    async fn node(&self, at: &Entry) -> Result<Arc<Node>> {
-        if at.is_hole() { Ok(Arc::default()) } else { self.segments.node(at).await }
     }
 
     async fn children(&self, node: &mut Node, level: u32, base: u64, runs: &[Run]) -> Result<i64> {
@@ -154,7 +151,7 @@ impl Update<'_> {
 
     /// Updates some leaves, each given by its first block and the runs that touch it.
     async fn leaves(&self, touched: &[(u64, &[Run])], olds: &[Entry]) -> Result<Vec<Updated>> {
-        let before = try_join_all(olds.iter().map(|old| self.node(old))).await?;
+        let before = try_join_all(olds.iter().map(|old| node_at(self.segments, old))).await?;
         let leaves = touched.iter().zip(before);
         let leaves: Vec<Leaf> =
             leaves.map(|((base, runs), before)| Leaf { before, base: *base, runs: runs.to_vec() }).collect();
@@ -172,13 +169,13 @@ impl Update<'_> {
             {
                 let mut tally = self.tally.lock();
                 tally.add(made.tally);
-                if !old.is_hole() {
+                if old.is_stored() {
                     tally.died.push(*old);
                 }
             }
-            let entry = match encoded.is_empty() {
-                true => Entry::HOLE,
-                false => self.push(node, &encoded, 0, *base),
+            let entry = match node.in_place() {
+                Some(entry) => entry,
+                None => self.push(node, &encoded, 0, *base),
             };
             updated.push((entry, made.grown));
         }
@@ -187,14 +184,29 @@ impl Update<'_> {
 
     /// Packs a node.
     fn push(&self, node: Node, encoded: &[u8], level: u32, base: u64) -> Entry {
-        let counters = &self.segments.counters;
-        let counter = if level == 0 { &counters.leaves } else { &counters.inner_nodes };
-        counter.fetch_add(1, Ordering::Relaxed);
-        let place = u64::from(level) << 56 | base;
-        let entry = self.packer.push_node(node, encoded, self.owner, place);
+        let place = FirstUse::node_place(level, base);
+        let first_use = FirstUse { owner: self.owner, epoch: self.epoch, place };
+        let entry = push(self.segments, self.packer, node, encoded, first_use);
         self.tally.lock().born.push(entry.address);
-        entry.born(self.epoch)
+        entry
     }
+}
+
+fn push(segments: &Segments, packer: &Packer, node: Node, encoded: &[u8], first_use: FirstUse) -> Entry {
+    let counters = &segments.counters;
+    let is_leaf = first_use.node_at().0 == 0;
+    let counter = if is_leaf { &counters.leaves } else { &counters.inner_nodes };
+    counter.fetch_add(1, Ordering::Relaxed);
+    packer.push_node(node, encoded, first_use).born(first_use.epoch)
+}
+
+/// Packs a node that is no update of another, unless a hole or what is lost can stand for it.
+pub(crate) fn write_node(segments: &Segments, packer: &Packer, node: Node, first_use: FirstUse) -> Entry {
+    if let Some(entry) = node.in_place() {
+        return entry;
+    }
+    let encoded = encode(&node);
+    push(segments, packer, node, &encoded, first_use)
 }
 
 /// A leaf to be updated.
@@ -207,7 +219,7 @@ struct Leaf {
 
 /// A leaf that was.
 struct Made {
-    /// As it is now, and encoded; nothing encoded where it maps nothing any more. `None` where nothing changed.
+    /// As it is now, and encoded; nothing encoded where something can stand for it. `None` where nothing changed.
     node: Option<(Node, Vec<u8>)>,
     /// By how many mapped blocks it grew.
     grown: i64,
@@ -228,10 +240,10 @@ impl Leaf {
                 }
                 grown += i64::from(slot.is_hole()) - i64::from(entry.is_hole());
                 let old = std::mem::replace(slot, entry);
-                if !old.is_hole() {
+                if old.is_stored() {
                     tally.died.push(old);
                 }
-                if entry.is_hole() {
+                if !entry.is_stored() {
                     continue;
                 }
                 let list = if run.shared { &mut tally.shared } else { &mut tally.born };
@@ -239,7 +251,7 @@ impl Leaf {
             }
         }
         let node = (node != *self.before).then(|| {
-            let encoded = if node.is_empty() { Vec::new() } else { encode(&node) };
+            let encoded = if node.in_place().is_some() { Vec::new() } else { encode(&node) };
             (node, encoded)
         });
         Made { node, grown, tally }

@@ -19,6 +19,7 @@ mod recount;
 mod removals;
 mod reserve;
 mod rollover;
+mod salvage;
 mod script;
 mod snapshots;
 mod tokens;

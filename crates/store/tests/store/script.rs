@@ -69,9 +69,14 @@ impl Script {
 
     /// Waits until everything that happens once has begun to.
     pub(crate) async fn played(&self) {
-        while self.rules.lock().iter().any(|rule| !rule.lasting) {
+        while !self.is_over() {
             self.env.sleep(Duration::from_millis(1)).await;
         }
+    }
+
+    /// Whether everything that happens once has begun to.
+    pub(crate) fn is_over(&self) -> bool {
+        self.rules.lock().iter().all(|rule| rule.lasting)
     }
 
     fn decide(&self, operation: &Operation<'_>) -> Decision {
