@@ -321,3 +321,6 @@ impl Salvaged {
 type Damaged = HashMap<u64, String>;
 /// A disk as everybody holds it.
 type Shared = Arc<Disk>;
+
+#[cfg(test)]
+mod tests;

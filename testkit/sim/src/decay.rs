@@ -58,6 +58,41 @@ pub(crate) async fn rot_and_look(
     rot(world, &weather).await?;
     let opened = Store::open(world.env(), Arc::new(weather), options).await;
     let store = opened.map_err(|e| format!("opening: {e:?}"))?;
+    let damaged = look_at_all(&store, story).await?;
+    let checked = store.check().await.map_err(|e| format!("checking: {e:?}"))?;
+    if damaged > 0 && checked.problems.is_empty() {
+        return Err(format!("{damaged} reads failed, and the check finds nothing"));
+    }
+    salvage(&store, story, damaged).await
+}
+
+/// Damaged maps are salvaged: whatever of it fails is told of that disk alone, and what was there reads as before, also once reclaim has
+/// counted the new disks.
+async fn salvage(store: &Arc<Store>, story: &Mutex<Story>, damaged: u64) -> Result<(), String> {
+    let salvage = store.salvage().await.map_err(|e| format!("salvaging: {e:?}"))?;
+    let made: Vec<_> = salvage.salvaged.iter().filter_map(|one| one.disk.as_ref().ok()).collect();
+    if damaged == 0 && made.is_empty() {
+        return Ok(());
+    }
+    for round in 0..2 {
+        store.drop_cache();
+        let now = look_at_all(store, story).await?;
+        if now > damaged {
+            return Err(format!("{damaged} reads failed before a salvage, and {now} after it"));
+        }
+        for disk in &made {
+            store.disk(disk).map_err(|e| format!("a salvaged disk: {e:?}"))?;
+        }
+        if round == 0 {
+            // What cannot be counted may keep it from its end.
+            let _ = store.reclaim().await;
+        }
+    }
+    Ok(())
+}
+
+/// Reads every disk and snapshot; returns how many pieces could not be read.
+async fn look_at_all(store: &Arc<Store>, story: &Mutex<Story>) -> Result<u64, String> {
     let mut damaged = 0;
     for (at, (disk, base, bytes)) in places(story).into_iter().enumerate() {
         let attachment =
@@ -84,11 +119,7 @@ pub(crate) async fn rot_and_look(
             damaged += look(&attachment, &name, base, &expected).await?;
         }
     }
-    let checked = store.check().await.map_err(|e| format!("checking: {e:?}"))?;
-    if damaged > 0 && checked.problems.is_empty() {
-        return Err(format!("{damaged} reads failed, and the check finds nothing"));
-    }
-    Ok(())
+    Ok(damaged)
 }
 
 /// Flips some bits of objects that are there.
