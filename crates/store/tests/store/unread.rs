@@ -247,6 +247,31 @@ fn accounts_that_the_medium_fails_to_read_are_waited_for() {
     });
 }
 
+/// Goal: accounts that are not there, and cannot be read at first either, are not taken for accounts of nothing: what nobody counts
+/// any more would be given back. Past bug: they were looked for twice.
+#[test]
+fn accounts_that_are_gone_and_fail_once_are_counted_anew() {
+    run(async {
+        for failing in 0..2 {
+            let place = Place::new();
+            let store = place.open().await;
+            create(&store, "a").await;
+            write(&store, "a", 0, &data(1, 300)).await;
+            store.reclaim().await.unwrap();
+            store.close().await.unwrap();
+            place.memory.delete(&Key::new("accounts")).await.unwrap();
+            place.script.after(failing, Ask::Get, "accounts", Decision::fail(Kind::Io));
+            let store = place.open().await;
+            let counted = store.reclaim().await;
+            whole(&store, "a", 1, 300).await;
+            let store = if counted.is_err() { place.again(store, None).await } else { store };
+            store.reclaim().await.unwrap();
+            sound(&store).await;
+            whole(&store, "a", 1, 300).await;
+        }
+    });
+}
+
 /// What a pool cannot do without still keeps it from opening, by name.
 #[test]
 fn the_record_of_the_pool_is_needed() {
