@@ -288,11 +288,11 @@ async fn read_segment(
         Err(error) => return Err(error),
     };
     let key = segments::key(segment, generation);
-    let object = match store.engine.get(&key).await {
-        Ok((object, _)) if heal && !planted::is("scrub-heals-nothing") => {
+    let object = match read_form(store, &key).await {
+        Ok(object) if heal && !planted::is("scrub-heals-nothing") => {
             heal_segment(store, segment, &key, object, checked).await?
         }
-        Ok((object, _)) => object,
+        Ok(object) => object,
         Err(error) if error.kind() == Kind::NotFound => {
             let address = |slot| (segment.0 << 20 | u64::from(slot), format!("segment {segment} is missing"));
             return Ok(reached.iter().map(address).collect());
@@ -311,6 +311,15 @@ async fn read_segment(
     let why = |slot: u32| format!("slot {slot} of segment {segment} is damaged");
     let lost = reached.iter().filter(|slot| !sound.contains(slot));
     Ok(lost.map(|slot| (segment.0 << 20 | u64::from(slot), why(slot))).collect())
+}
+
+/// All of a segment's form as it lies there. An engine may refuse a short one that is damaged as a whole; its parts can be had, and tell of
+/// themselves which are sound.
+async fn read_form(store: &Store, key: &Key) -> Result<Bytes> {
+    match store.engine.get(key).await {
+        Err(error) if error.kind() == Kind::Corrupt => store.engine.get_range(key, 0, usize::MAX).await,
+        done => done.map(|(object, _)| object),
+    }
 }
 
 /// The slots of an object that are sound, and what is wrong with it as a whole.
@@ -347,7 +356,7 @@ async fn heal_segment(
         let repaired = store.engine.repair(key, offset, length, &sound).await?;
         checked.healed += repaired.map_or(0, |repaired| repaired.healed.into());
     }
-    store.engine.get(key).await.map(|(object, _)| object)
+    read_form(store, key).await
 }
 
 fn index_of(segment: SegmentId, object: &[u8]) -> Result<Vec<IndexRecord>> {
