@@ -19,20 +19,13 @@ impl Member {
     pub(super) async fn empty(self: &Arc<Self>, tombstone: Tombstone) -> Result<()> {
         // What journals are done with is needless here, and its room may be needed for the tombstone.
         self.spares.release();
-        let (laid_last, never) = (planted::is("tombstone-last"), planted::is("no-tombstone"));
-        if !laid_last && !never {
-            self.lay(&tombstone).await?;
+        if !planted::is("no-tombstone") {
+            self.emptying(move |layout| tombstone.write(layout)).await?;
         }
         for folder in folders(&self.layout) {
             self.emptying(move |_| unless_absent(fs::remove_dir_all(folder))).await?;
         }
-        self.emptying(remove_marks).await?;
-        if laid_last { self.lay(&tombstone).await } else { Ok(()) }
-    }
-
-    async fn lay(self: &Arc<Self>, tombstone: &Tombstone) -> Result<()> {
-        let tombstone = tombstone.clone();
-        self.emptying(move |layout| tombstone.write(layout)).await
+        self.emptying(remove_marks).await
     }
 
     /// One step of it.

@@ -19,7 +19,6 @@ pub(super) const BUGS: &[(&str, &str)] = &[
     ("journals-not-awaited", "a directory leaves with files of a journal"),
     ("left-without-record", "a directory is emptied before it is recorded that it has left"),
     ("no-tombstone", "a directory that is emptied does not tell that it has left"),
-    ("tombstone-last", "a directory that is being emptied tells that it has left when it is empty"),
     ("copies-not-filled", "an object counts as moved when one of its copies is"),
 ];
 

@@ -135,6 +135,35 @@ async fn an_invitation_is_no_return() {
     assert_eq!(states(&engine).await, [DirectoryState::Sound; 2]);
 }
 
+fn tombstone_of_the_first(engine: &FileEngine) -> tombstone::Tombstone {
+    let view = engine.members.view();
+    let entry = &view.roster.members[0];
+    tombstone::Tombstone {
+        pool: view.roster.pool,
+        member: entry.id,
+        generation: entry.since,
+        url: engine.url(),
+    }
+}
+
+/// Who dies after the first step of an emptying leaves a directory that tells that it has left, and everything else in it.
+#[tokio::test]
+async fn the_tombstone_is_laid_before_anything_is_removed() {
+    let dir = tempdir();
+    let (engine, one, _) = moved(dir.path(), false).await;
+    let tombstone = tombstone_of_the_first(&engine);
+    let first = only(&engine);
+    let mut emptying = Box::pin(first.empty(tombstone));
+    assert!(futures::poll!(&mut emptying).is_pending(), "its first step is under way");
+    drop(emptying);
+    let all = ["objects", "journals", "spares", "temporary", "pool", "member", "member.second"];
+    let is_whole = || all.iter().all(|name| one.join(name).exists());
+    while is_whole() && !one.join("left").exists() {
+        tokio::task::yield_now().await;
+    }
+    assert!(is_whole() && one.join("left").exists());
+}
+
 /// A death at any step of the emptying leaves a pool that opens, by a URL that names one of its directories, and no place for a
 /// new one; the next process empties to the end.
 #[tokio::test]
@@ -144,15 +173,8 @@ async fn an_emptying_is_cut_short_anywhere() {
     for done in 1..=steps.len() {
         let dir = tempdir();
         let (engine, one, two) = moved(dir.path(), false).await;
-        let view = engine.members.view();
-        let entry = &view.roster.members[0];
-        let tombstone = tombstone::Tombstone {
-            pool: view.roster.pool,
-            member: entry.id,
-            generation: entry.since,
-            url: engine.url(),
-        };
-        drop((view, engine));
+        let tombstone = tombstone_of_the_first(&engine);
+        drop(engine);
         tombstone.write(&layout::Layout { root: one.clone() }).unwrap();
         for gone in &steps[1..done] {
             let path = one.join(gone);

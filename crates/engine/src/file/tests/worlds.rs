@@ -14,7 +14,7 @@ use std::time::Duration;
 use stonefold_dice::Dice;
 use stonefold_format::chunk::ChunkHeader;
 
-/// Some 10 s on a quiet machine. `STONEFOLD_WORLDS` asks for more.
+/// Some 30 s on a quiet machine. `STONEFOLD_WORLDS` asks for more.
 const SEEDS: u64 = 6;
 const LIVES: u32 = 6;
 
