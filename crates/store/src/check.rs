@@ -121,6 +121,8 @@ impl Store {
             self.check_open()?;
             checked.unfolded_bytes = self.budget.used();
             checked.notes.push(format!("what is not folded was not looked at: {error}"));
+        } else {
+            self.tell_left_out(&mut checked);
         }
         self.tell_missing(&mut checked);
         checked.problems.extend(self.damage.reasons().iter().map(ToString::to_string));
@@ -147,6 +149,18 @@ impl Store {
             self.tell_affected(&trees, &walk, &mut checked).await?;
         }
         Ok((checked, walk.damaged))
+    }
+
+    /// Disks that the fold leaves out for a while, because it failed there.
+    fn tell_left_out(&self, checked: &mut Checked) {
+        for disk in self.all_disks() {
+            let state = disk.state.lock();
+            if state.ailing.is_some() {
+                checked.unfolded_bytes += state.unfolded_bytes();
+                let what = "what is not folded was not looked at: it could not be folded lately";
+                checked.notes.push(format!("disk '{}': {what}", disk.name));
+            }
+        }
     }
 
     /// What no reading of frames shows: copies that are not there, and data that nobody can open.
@@ -315,7 +329,7 @@ async fn read_segment(
 
 /// All of a segment's form as it lies there. An engine may refuse a short one that is damaged as a whole; its parts can be had, and tell of
 /// themselves which are sound.
-async fn read_form(store: &Store, key: &Key) -> Result<Bytes> {
+pub(crate) async fn read_form(store: &Store, key: &Key) -> Result<Bytes> {
     match store.engine.get(key).await {
         Err(error) if error.kind() == Kind::Corrupt => store.engine.get_range(key, 0, usize::MAX).await,
         done => done.map(|(object, _)| object),

@@ -47,7 +47,7 @@ pub(crate) struct Journal {
     engine: Arc<dyn engine::Engine>,
     /// Changed under the lock of `queue`.
     medium: Mutex<Arc<Medium>>,
-    /// Journals whose medium failed, each with the lsn from which on its successor has all.
+    /// Journals whose medium failed, each with the lsn below which it made all durable.
     left: Mutex<Vec<(JournalId, u64)>>,
     queue: Mutex<Queue>,
     writer_wake: Notify,

@@ -62,7 +62,6 @@ pub const BUGS: &[(&str, &str)] = &[
     ("hidden-journal-dropped", "a journal is removed that has writes to a disk whose head cannot be read"),
     ("no-accounts-no-references", "accounts that are not there are taken for those of a new pool"),
     ("hidden-head-swept", "what only a head names that cannot be read is taken for left over"),
-    ("hidden-taken-again", "it is forgotten what of a disk was counted while its head could not be read"),
     ("resolve-drops-gap", "a read takes the gap between two extents for zeros"),
 ];
 

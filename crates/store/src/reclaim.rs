@@ -245,7 +245,7 @@ async fn gather(store: &Store, idle: &HashSet<u64>) -> Result<Pending> {
     let young_from = store.segments.settled_below();
     let mut pending = Pending { refs: Vec::new(), last: BTreeMap::new(), young_from };
     let disks = store.disks_and_gone();
-    if store.damage.hides_a_disk() && !planted::is("hidden-taken-again") {
+    if store.damage.hides_a_disk() {
         // The hidden disks' are among these; when their heads come back, so does what they name.
         pending.last.extend(consumed.iter().filter(|(id, _)| !disks.iter().any(|disk| disk.id == **id)));
     }

@@ -85,7 +85,7 @@ async fn write_anew(store: &Store, segment: SegmentId, account: &Account) -> Res
     // How long it is shows when it is there; most are full.
     store.pace_reclaim(segments::SEGMENT_FRAMES_BYTES as u64).await;
     let before = segments::key(segment, account.generation);
-    let (object, _) = store.engine.get(&before).await?;
+    let object = check::read_form(store, &before).await?;
     let built = match build_next(store, segment, account, &opener, object.clone()).await {
         // Nothing was moved that was not verified; perhaps another copy is sound.
         Err(error) if error.kind() == Kind::Corrupt => {

@@ -210,7 +210,8 @@ async fn damage_is_told() {
     assert_eq!(engine.get_range(&key, 0, 10_000).await.unwrap_err().kind(), Kind::Corrupt);
 }
 
-/// Goal: the only copy of an object survives the loss of any page of its file, and of two in a row, and is as it was afterwards.
+/// Goal: the only copy of an object survives the loss of any page of its file, and of as many in a row as it has stripes, and is as it was
+/// afterwards.
 ///
 /// Method: each page in turn is overwritten with junk; a document is got, of a longer object the part that lies there is repaired, and
 /// a repair of the whole, as a scrub makes it, finds what no part shows.
@@ -226,12 +227,14 @@ async fn any_page_of_an_only_copy_can_be_lost() {
         let before = fs::read(&path).unwrap();
         let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
         let (pages, front) = (before.len().div_ceil(4096), before.len() - bytes);
+        let stripes = parity::parity_pages(bytes as u64);
         let repair = async |from: usize, to: usize| {
             let sound = |found: &[u8]| found == &payload[from..to];
             engine.repair(&key, from as u64, to - from, &sound).await.unwrap().unwrap().healed
         };
         for page in (0..pages).step_by(1 + pages / 50) {
-            let run = page * 4096..before.len().min((page + 1 + page % 2) * 4096);
+            let lost = [1, 2.min(stripes), stripes][page % 3];
+            let run = page * 4096..before.len().min((page + lost) * 4096);
             let junk = || file.write_all_at(&vec![0xa5; run.len()], run.start as u64).unwrap();
             junk();
             let of_payload = run.start.saturating_sub(front)..run.end.saturating_sub(front);

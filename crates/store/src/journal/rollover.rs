@@ -2,12 +2,12 @@
 //!
 //! A sync that failed is never repeated: the kernel may have dropped what it could not write, and says so once. Nor is anything
 //! appended behind an append that failed. Instead all that is not known to be durable is written anew, in order, as the beginning of
-//! another journal; only a sync of that one answers for it. The failed one stays until all before its successor's first record is
-//! folded. A replay that finds a record in both takes it once.
+//! another journal; only a sync of that one answers for it. The failed one stays until all that it made durable is folded: a sync of it
+//! that was under way may still have succeeded. A replay that finds a record in both takes it once.
 //!
 //! *Called* by the writer alone, while nobody appends; the syncer waits.
 
-use super::{Journal, Medium};
+use super::{Journal, Kept, Medium};
 use crate::domains::JournalSeed;
 use crate::planted;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 use stonefold_engine::{self as engine, JournalId};
 use stonefold_types::{Error, Result};
 
-/// Journals that may fail one after another, without a sync that succeeds between them, before nothing is taken any more.
+/// Journals that may fail one after another, or fail to be begun, without a sync that succeeds between them, before nothing is taken any more.
 const FAILURES_MAX: u32 = 3;
 
 impl Medium {
@@ -61,7 +61,10 @@ impl Journal {
                     "the journal failed; all that was not durable was written into another: {why}"
                 );
             }
-            Err(error) => self.give_up(&error.context(format!("beginning another journal after: {why}"))),
+            Err(error) => {
+                tracing::error!("no other journal takes the place of one that failed: {error}");
+                self.queue.lock().failures += 1;
+            }
         }
         true
     }
@@ -71,14 +74,13 @@ impl Journal {
         let id = JournalSeed { seed: failed.id.seed, incarnation: self.env.random() };
         let medium = Medium::create(&*self.engine, id).await?;
         let kept: Vec<_> = self.queue.lock().kept.iter().cloned().collect();
-        let first_lsn = self.durable_below.load(Ordering::Acquire);
-        if !planted::is("rollover-drops-kept") {
-            for (seq, chunk) in kept.iter().enumerate() {
-                medium.engine.append(chunk.written_anew(&id, seq as u64, 0)).await?;
-            }
+        if let Err(error) = self.write_anew(&medium, &kept).await {
+            // What it has the failed one has, too, or nobody was told of it.
+            let _ = self.engine.journal_remove(medium.id()).await;
+            return Err(error);
         }
         let end = kept.last().map_or_else(|| self.handed_below(), |chunk| chunk.end);
-        {
+        let durable_below = {
             let mut queue = self.queue.lock();
             queue.next_seq = kept.len() as u64;
             queue.written = kept.iter().enumerate().map(|(seq, chunk)| (seq as u64, chunk.end)).collect();
@@ -89,14 +91,24 @@ impl Journal {
             self.durable_chunks.store(0, Ordering::Release);
             self.handed_below.store(end, Ordering::Release);
             *self.medium.lock() = medium;
-        }
-        self.left.lock().push((failed.id(), first_lsn));
+            // Only now: until here a sync of the failed one may have answered for what its successor has not made durable.
+            self.durable_below.load(Ordering::Acquire)
+        };
+        self.left.lock().push((failed.id(), durable_below));
         kept.iter().for_each(|chunk| chunk.handed.open(Ok(())));
         self.syncer_wake.notify_one();
         Ok(())
     }
 
-    /// The journals that were left since the last call; each with the lsn before which it alone has the records.
+    async fn write_anew(&self, medium: &Medium, kept: &[Arc<Kept>]) -> Result<()> {
+        let kept = if planted::is("rollover-drops-kept") { &[] } else { kept };
+        for (seq, chunk) in kept.iter().enumerate() {
+            medium.engine.append(chunk.written_anew(&medium.id, seq as u64, 0)).await?;
+        }
+        Ok(())
+    }
+
+    /// The journals that were left since the last call; each with the lsn before which it alone made records durable.
     pub(crate) fn take_left(&self) -> Vec<(JournalId, u64)> {
         std::mem::take(&mut *self.left.lock())
     }

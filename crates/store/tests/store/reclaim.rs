@@ -6,10 +6,12 @@
 use crate::pool::{
     self, BLOCK, attach, create, env, name, noise, options, read, run, segment_bytes, snap, sound,
 };
+use crate::script::scripted;
 use std::sync::Arc;
-use stonefold_engine::wrap::Ask;
+use stonefold_engine::wrap::{Ask, Decision};
 use stonefold_engine::{Engine, MemoryEngine, TraceEngine};
 use stonefold_store::{Options, Store};
+use stonefold_types::Kind;
 
 async fn open(engine: &Arc<dyn Engine>) -> Arc<Store> {
     pool::open(engine.clone(), Options { snapshot_page_records: 4, ..options(8, 64) }).await
@@ -142,6 +144,27 @@ fn what_was_moved_is_found_by_old_maps() {
         store.close().await.unwrap();
         let store = open(&engine).await;
         assert_eq!(read(&store, "a", 0, data.len()).await, data, "after a restart");
+        sound(&store).await;
+    });
+}
+
+/// An engine refuses a short segment as a whole, not its parts, when something in it is damaged: what of it is sound is taken along.
+#[test]
+fn a_segment_that_cannot_be_had_as_a_whole_holds_up_nothing() {
+    run(async {
+        let (engine, script) = scripted(&Arc::new(MemoryEngine::default()));
+        let store = open(&engine).await;
+        create(&store, "a").await;
+        let mut data = noise(1, 4 << 20);
+        attach(&store, "a").write(0, &data, false).await.unwrap();
+        store.reclaim().await.unwrap();
+        script.always(Ask::Get, "segment/", Decision::fail(Kind::Corrupt));
+        data[..3 << 20].copy_from_slice(&noise(2, 3 << 20));
+        attach(&store, "a").write(0, &data[..3 << 20], false).await.unwrap();
+        let done = store.reclaim().await.unwrap();
+        assert!(done.rewritten_segments > 0, "{done:?}");
+        store.drop_cache();
+        assert!(read(&store, "a", 0, data.len()).await == data);
         sound(&store).await;
     });
 }

@@ -82,6 +82,30 @@ async fn one_failure(ask: Ask, outcome: Outcome, best: bool) {
     assert_eq!(stonefold_engine::Engine::journal_list(&*crashed).await.unwrap(), []);
 }
 
+/// A second failure, while what is kept is written anew, costs one more journal and nothing else.
+#[test]
+fn the_one_that_takes_its_place_may_fail_too() {
+    for ask in [Ask::JournalCreate, Ask::JournalAppend] {
+        run(async {
+            let memory = Arc::new(MemoryEngine::default());
+            let (engine, script) = scripted(&memory);
+            let store = open(engine.clone(), options(8, 16)).await;
+            create(&store, "web").await;
+            let web = attach(&store, "web");
+            web.write(0, &[1; BLOCK], false).await.unwrap();
+            script.on(Ask::JournalSync, "", fails(Outcome::Fail(Kind::Io)));
+            script.on(ask, "", fails(Outcome::Fail(Kind::Io)));
+            let _ = web.flush().await.unwrap();
+            assert_eq!(counter(&store, "journal_failures").await, 1);
+            assert_eq!(engine.journal_list().await.unwrap().len(), 2, "what was begun in vain is gone");
+            let crashed = Arc::new(memory.after_crash(&mut |choices| 1.min(choices - 1)));
+            drop((web, store));
+            let store = open(crashed, options(8, 16)).await;
+            assert_eq!(read(&store, "web", 0, BLOCK).await, [1; BLOCK]);
+        });
+    }
+}
+
 #[test]
 fn what_was_left_goes_once_it_is_folded() {
     run(async {

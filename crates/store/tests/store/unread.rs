@@ -115,6 +115,34 @@ fn a_head_that_the_medium_fails_to_read_is_waited_for() {
     });
 }
 
+/// The head that came back still names what reclaim had counted of it.
+#[test]
+fn what_was_counted_of_a_disk_is_not_counted_again_when_its_head_comes_back() {
+    run(async {
+        let place = Place::new();
+        let store = place.open().await;
+        for disk in ["bad", "good"] {
+            create(&store, disk).await;
+            write(&store, disk, 0, &data(if disk == "bad" { 1 } else { 2 }, 300)).await;
+        }
+        store.fold_everything().await.unwrap();
+        place.script.always(Ask::PutIf, "head/bad", Decision::fail(Kind::NoSpace));
+        store.reclaim().await.unwrap();
+        let store = place.again(store, Some("head/bad")).await;
+        write(&store, "good", 0, &data(3, 300)).await;
+        assert_eq!(store.reclaim().await.unwrap_err().kind(), Kind::Io);
+        let store = place.again(store, None).await;
+        store.reclaim().await.unwrap();
+        sound(&store).await;
+        for disk in ["bad", "good"] {
+            store.remove_disk(&name(disk)).await.unwrap();
+        }
+        store.reclaim().await.unwrap();
+        sound(&store).await;
+        assert_eq!(place.memory.list("segment/", None, 10).await.unwrap(), []);
+    });
+}
+
 /// The operator may know that it will not pass.
 #[test]
 fn a_disk_whose_head_cannot_be_read_can_be_given_up() {
