@@ -3,9 +3,8 @@
 //! Every crate of ours stands on a floor; it may use crates of lower floors only. A crate that is not in the
 //! table fails the check, so that a new room is placed when it is built.
 
+use crate::metadata;
 use anyhow::{Context, Result, bail};
-use serde_json::Value;
-use std::process::Command;
 
 /// Floors from the ground up; crates on one floor do not know each other.
 const FLOORS: &[&[&str]] = &[
@@ -30,14 +29,7 @@ const FORBIDDEN: &[(&str, &str, &str)] = &[
 
 /// Reads `cargo metadata` and fails on the first crate that reaches upwards or sideways.
 pub(crate) fn check() -> Result<()> {
-    let output = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()))
-        .args(["metadata", "--format-version=1", "--no-deps"])
-        .output()
-        .context("running cargo metadata")?;
-    if !output.status.success() {
-        bail!("cargo metadata failed: {}", String::from_utf8_lossy(&output.stderr));
-    }
-    let metadata: Value = serde_json::from_slice(&output.stdout).context("reading cargo metadata")?;
+    let metadata = metadata::read(&["--no-deps"])?;
     let mut breaches = Vec::new();
     let packages = metadata["packages"].as_array().context("cargo metadata names packages")?;
     for package in packages {
