@@ -186,12 +186,14 @@ mod tests {
 
     #[test]
     fn memory_comes_back_but_never_as_zeros() {
-        let mut buf = AlignedBuf::stale(1_000_000);
-        buf.fill(7);
-        drop(buf);
-        let others = [AlignedBuf::stale(1_000_000), AlignedBuf::stale(1_000_000)];
-        assert!(others.iter().any(|buf| buf[999_999] == 7), "one of them is the first again");
-        drop(others);
+        let comes_back = || {
+            let mut buf = AlignedBuf::stale(1_000_000);
+            buf.fill(7);
+            drop(buf);
+            AlignedBuf::stale(1_000_000)[999_999] == 7
+        };
+        // What is kept is the process's: another test may be quicker, once and again.
+        assert!((0..100).any(|_| comes_back()));
         assert!(AlignedBuf::zeroed(1_000_000).iter().all(|byte| *byte == 0));
     }
 
