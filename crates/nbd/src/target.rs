@@ -21,6 +21,9 @@ pub trait Target: Clone + Send + Sync + Unpin + 'static {
     fn write(&self, offset: u64, data: &[u8], fua: bool) -> impl Future<Output = Result<()>> + Send;
     /// Makes a range read as zeros; with `fua` durable on return.
     fn zero(&self, offset: u64, len: u64, fua: bool) -> impl Future<Output = Result<()>> + Send;
+    /// Gives back what of a range can be given back, which reads as zeros from then on; the rest stays as it is. With `fua` durable on
+    /// return.
+    fn trim(&self, offset: u64, len: u64, fua: bool) -> impl Future<Output = Result<()>> + Send;
     /// Makes durable what was acknowledged before, on any connection.
     fn flush(&self) -> impl Future<Output = Result<()>> + Send;
     /// Which parts of a range are stored, in order and covering it.
@@ -70,6 +73,9 @@ impl Target for Attachment {
     }
     async fn zero(&self, offset: u64, len: u64, fua: bool) -> Result<()> {
         Attachment::zero(self, offset, len, fua).await
+    }
+    async fn trim(&self, offset: u64, len: u64, fua: bool) -> Result<()> {
+        Attachment::trim(self, offset, len, fua).await
     }
     async fn flush(&self) -> Result<()> {
         Attachment::flush(self).await.map(|_durable| ())

@@ -289,19 +289,32 @@ impl Attachment {
         Ok(())
     }
 
-    /// Makes a range read as zeros. Whole blocks of it cost no space and no time that grows with them, so that trim
-    /// and write-zeroes are the same.
+    /// Makes a range read as zeros. Whole blocks of it cost no space and no time that grows with them; parts of blocks at its ends are
+    /// written.
     pub async fn zero(&self, offset: u64, len: u64, fua: bool) -> Result<()> {
         self.check_writable()?;
         self.check(offset, len)?;
         let block_bytes = BLOCK_BYTES as u64;
-        let whole = offset.div_ceil(block_bytes)..(offset + len) / block_bytes;
-        if whole.start >= whole.end {
+        let whole = whole_blocks(offset, len);
+        if whole.is_empty() {
             return self.write(offset, &vec![0; len as usize], fua).await;
         }
         let (front, back) = (whole.start * block_bytes - offset, offset + len - whole.end * block_bytes);
         self.write(offset, &vec![0; front as usize], fua).await?;
         self.write(whole.end * block_bytes, &vec![0; back as usize], fua).await?;
+        self.zero_blocks(whole, fua).await
+    }
+
+    /// Gives back the whole blocks of a range, which read as zeros from then on; parts of blocks at its ends stay as they are. Needs no
+    /// room in the pool.
+    pub async fn trim(&self, offset: u64, len: u64, fua: bool) -> Result<()> {
+        self.check_writable()?;
+        self.check(offset, len)?;
+        let whole = whole_blocks(offset, len);
+        if whole.is_empty() { Ok(()) } else { self.zero_blocks(whole, fua).await }
+    }
+
+    async fn zero_blocks(&self, whole: Blocks, fua: bool) -> Result<()> {
         // One operation of no bytes: it costs nothing that grows with its length.
         self.hold.store.qos.pass_limit(&self.hold.disk.flow, 0).await;
         // Always let in: on a full pool this is what gives space back.
@@ -430,6 +443,11 @@ struct Seen {
 }
 
 /// Block runs as byte extents of exactly the range.
+/// The blocks that lie in a range with all of their bytes.
+fn whole_blocks(offset: u64, len: u64) -> Blocks {
+    offset.div_ceil(BLOCK_BYTES as u64)..(offset + len) / BLOCK_BYTES as u64
+}
+
 fn clip(runs: Vec<(Blocks, bool)>, offset: u64, len: u64) -> Vec<Extent> {
     let clipped = runs.into_iter().map(|(blocks, stored)| {
         let start = (blocks.start * BLOCK_BYTES as u64).max(offset);

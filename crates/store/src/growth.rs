@@ -43,10 +43,10 @@ impl Growth {
         let seen = match engine.get(&key()).await {
             Ok((bytes, _)) => growth::decode(&bytes),
             Err(error) if error.kind() == Kind::NotFound => Ok(Vec::new()),
-            Err(error) => return Err(error.context("reading the pool's growth")),
+            Err(error) => Err(error.context("reading the pool's growth")),
         };
         let seen = seen.or_else(|error| match error.kind() {
-            Kind::Corrupt => {
+            Kind::Corrupt | Kind::Io => {
                 tracing::warn!("how fast the pool grows has to be learnt anew: {error}");
                 Ok(Vec::new())
             }
@@ -95,6 +95,11 @@ impl Store {
         match self.engine.get(&key()).await {
             Ok((_, version)) => self.engine.put_if(&key(), bytes.into(), &version).await.map(drop),
             Err(error) if error.kind() == Kind::NotFound => {
+                self.engine.put_new(&key(), bytes.into()).await.map(drop)
+            }
+            // Nothing in it can be had any more, not even what a swap would have to expect.
+            Err(error) if error.kind() == Kind::Corrupt => {
+                self.engine.delete(&key()).await?;
                 self.engine.put_new(&key(), bytes.into()).await.map(drop)
             }
             Err(error) => Err(error),

@@ -56,16 +56,19 @@ impl Store {
             disk.state.lock().check_not_barred()?;
         }
         self.check_snapshot_room(&disks).await?;
-        self.mark_durably(&disks, &name, created).await
+        // Once more: while room was asked for, a rollback may have begun.
+        self.mark_durably(&disks, &name, created, State::check_not_barred).await
     }
 
+    /// `check` is asked of each disk at the very instant of the mark.
     async fn mark_durably(
         &self,
         disks: &[Arc<Disk>],
         name: &Name,
         created: WallNanos,
+        check: fn(&State) -> Result<()>,
     ) -> Result<Vec<SnapshotInfo>> {
-        let appended = self.mark(disks, name, created)?;
+        let appended = self.mark(disks, name, created, check)?;
         self.durably(appended).await?;
         let found = |disk: &Arc<Disk>| {
             disk.state.lock().snapshots.named(name).map(|s| info(disk, s, self.clock.now()))
@@ -74,10 +77,17 @@ impl Store {
     }
 
     /// Puts the marks into the journal and ends the layers, all under all disks' locks: one instant.
-    fn mark(&self, disks: &[Arc<Disk>], name: &Name, created: WallNanos) -> Result<crate::journal::Appended> {
+    fn mark(
+        &self,
+        disks: &[Arc<Disk>],
+        name: &Name,
+        created: WallNanos,
+        check: fn(&State) -> Result<()>,
+    ) -> Result<crate::journal::Appended> {
         let mut states: Vec<_> = disks.iter().map(|disk| disk.state.lock()).collect();
         let mut encoded = Vec::new();
         for (disk, state) in disks.iter().zip(&states) {
+            check(state)?;
             if state.snapshots.named(name).is_some() {
                 return Err(Error::new(
                     Kind::AlreadyExists,
@@ -178,6 +188,8 @@ impl Store {
         let appended = {
             let mut state = disk.state.lock();
             state.check_not_barred()?;
+            // A domain that is being shredded was found without locks, each disk under this lock: none may come any more.
+            self.check_domain(&disk)?;
             let snapshot = state.snapshot_named(&name.disk, &name.snapshot)?;
             check_lock(name, snapshot.locked_until, until, self.clock.status())?;
             let id = snapshot.id;
@@ -252,7 +264,9 @@ impl Store {
     async fn set_back(&self, disk: &Arc<Disk>, to: &Name) -> Result<SnapshotInfo> {
         let created = self.env.wall();
         let name = fresh_name(std::slice::from_ref(disk), created);
-        let kept = self.mark_durably(std::slice::from_ref(disk), &name, created).await?.remove(0);
+        // The disk is barred, and by this.
+        let any = |_: &State| Ok(());
+        let kept = self.mark_durably(std::slice::from_ref(disk), &name, created, any).await?.remove(0);
         let target = self.materialised(disk, to).await?;
         self.set_commit(disk, &target).await?;
         Ok(kept)

@@ -35,9 +35,9 @@ impl Client {
         let fua = if self.chance.percent(10) { flag::FUA } else { 0 };
         Some(match what {
             8..20 => self.read(range.0, range.1),
-            20..28 => self.zero(Command::WriteZeroes, fua | flag::NO_HOLE, range),
-            28..34 => self.zero(Command::WriteZeroes, fua, range),
-            34..40 if self.world.trims => self.zero(Command::Trim, fua, range),
+            20..28 => self.zero(fua | flag::NO_HOLE, range),
+            28..34 => self.zero(fua, range),
+            34..40 if self.world.trims => self.trim(fua, range),
             _ => self.write(fua, range),
         })
     }
@@ -72,10 +72,22 @@ impl Client {
         Flight { entries, ..self.flight(Command::Write, flags, (offset, len)) }
     }
 
-    fn zero(&self, command: Command, flags: u16, (offset, len): (u64, u64)) -> Flight {
-        let entries = self.world.story().begin(self.number, zeroing(self.base, offset, len));
-        Flight { entries, ..self.flight(command, flags, (offset, len)) }
+    fn trim(&self, flags: u16, (offset, len): (u64, u64)) -> Flight {
+        let entries = self.world.story().begin(self.number, trimming(self.base, offset, len));
+        Flight { entries, ..self.flight(Command::Trim, flags, (offset, len)) }
     }
+
+    fn zero(&self, flags: u16, (offset, len): (u64, u64)) -> Flight {
+        let entries = self.world.story().begin(self.number, zeroing(self.base, offset, len));
+        Flight { entries, ..self.flight(Command::WriteZeroes, flags, (offset, len)) }
+    }
+}
+
+/// The whole blocks of a range, of which nothing is left when it was trimmed.
+fn trimming(base: u64, offset: u64, len: u64) -> Vec<Step> {
+    let (start, end) = ((base + offset).next_multiple_of(BLOCK), (base + offset + len) / BLOCK * BLOCK);
+    let whole = (start < end).then(|| Step::Zero { offset: start - base, len: end - start });
+    whole.into_iter().collect()
 }
 
 /// A write as the steps in which it may take effect.

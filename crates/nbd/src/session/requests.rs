@@ -53,7 +53,10 @@ impl<T: Target> Session<T> {
             }
             // A trim of nothing, and the like.
             _ if length == 0 => self.acknowledge(&answer),
-            Command::Trim | Command::WriteZeroes => self.launch_change(cx, 0, async move {
+            Command::Trim => self.launch_change(cx, 0, async move {
+                Done::acted(answer, target.trim(offset, length, fua).await)
+            }),
+            Command::WriteZeroes => self.launch_change(cx, 0, async move {
                 Done::acted(answer, target.zero(offset, length, fua).await)
             }),
             Command::Cache => {

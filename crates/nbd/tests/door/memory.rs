@@ -165,6 +165,9 @@ impl Target for MemoryTarget {
         }
         Ok(())
     }
+    async fn trim(&self, offset: u64, len: u64, fua: bool) -> Result<()> {
+        self.zero(offset, len, fua).await
+    }
     async fn zero(&self, offset: u64, len: u64, fua: bool) -> Result<()> {
         self.0.wait().await;
         self.0.check(offset, len as usize)?;

@@ -48,12 +48,14 @@ pub(crate) async fn load(engine: &dyn Engine) -> Result<(QosClasses, Option<Vers
     }
 }
 
-/// The classes with which a pool is opened. A damaged document must not keep a pool from its disks.
+/// The classes with which a pool is opened. One that cannot be read must not keep a pool from its disks.
 pub(crate) async fn open(engine: &dyn Engine) -> Result<QosClasses> {
     match load(engine).await {
         Ok((classes, _)) => Ok(classes),
-        Err(error) if error.kind() == Kind::Corrupt => {
-            tracing::warn!("every class of service is as in a new pool until the next change: {error}");
+        Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::Io) => {
+            tracing::warn!(
+                "every class of service is as in a new pool until they can be read or are changed: {error}"
+            );
             Ok(QosClasses::default())
         }
         Err(error) => Err(error),

@@ -1,10 +1,12 @@
 //! Goal: a locked snapshot outlives every command and every wall clock until its date has come by the pool's own time.
 
-use crate::pool::{master, name, options, run};
+use crate::pool::{BLOCK, attach, master, name, open, options, run};
+use crate::script::{MOMENT, scripted};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use stonefold_engine::MemoryEngine;
+use stonefold_engine::wrap::{Ask, Decision};
 use stonefold_env::{BoxFuture, Env, SystemWorld, WallNanos, World};
 use stonefold_store::{DomainPolicy, Options, Store};
 use stonefold_types::{DiskSettings, Kind, SnapshotName};
@@ -106,6 +108,26 @@ fn a_lock_holds_against_every_command() {
         assert_eq!(removal(&store, &locked).await, Kind::Locked);
         store.shred_domain(&name("vault")).await.unwrap_err();
         assert_eq!(store.domain(&name("vault")).unwrap().state, stonefold_store::DomainState::Open);
+    });
+}
+
+/// Past bug: a shredding looked for locks, folded, and then shredded what had been locked meanwhile.
+#[test]
+fn what_is_being_shredded_takes_no_lock() {
+    run(async {
+        let (engine, script) = scripted(&Arc::default());
+        let store = open(engine, Options { keys: master(7), ..options(8, 16) }).await;
+        let snapshot = disk_with_snapshots(&store).await;
+        attach(&store, "web").write(0, &[1; BLOCK], false).await.unwrap();
+        script.on(Ask::PutIf, "head/", Decision { delay_before: 5 * MOMENT, ..Decision::PROCEED });
+        let lock = async {
+            script.played().await;
+            store.lock_snapshot(&snapshot, store.time().trusted + DAY).await
+        };
+        let vault = name("vault");
+        let (shredded, locked) = futures::join!(store.shred_domain(&vault), lock);
+        assert!(locked.unwrap_err().to_string().contains("'web'"));
+        assert_eq!(shredded.unwrap().state, stonefold_store::DomainState::Shredded);
     });
 }
 

@@ -4,7 +4,9 @@
 //! meet "no space" before that, go on reading and trimming, and write again when there is room; nothing is promised twice.
 
 use crate::pool::{self, attach, name, noise, options, run};
+use crate::script::{MOMENT, scripted};
 use std::sync::Arc;
+use stonefold_engine::wrap::{Ask, Decision};
 use stonefold_engine::{Engine, MemoryEngine};
 use stonefold_store::Store;
 use stonefold_types::{DiskSettings, Kind, Result};
@@ -79,8 +81,10 @@ fn others_are_refused_before_they_touch_what_was_promised() {
         assert!(fill(&store, "other").await < 24 * MIB);
         write_all(&store, "vm", 3000).await.unwrap();
 
-        // What is trimmed comes back, and may be written by anybody.
-        attach(&store, "other").zero(0, went_in as u64 / 2, false).await.unwrap();
+        // What is trimmed comes back, and may be written by anybody; that takes no room, wherever it begins.
+        attach(&store, "other").trim(512, went_in as u64 / 2, false).await.unwrap();
+        attach(&store, "other").read(0, &mut found).await.unwrap();
+        assert!(found[..4096] == noise(77, MIB)[..4096] && found[4096..].iter().all(|byte| *byte == 0));
         store.reclaim().await.unwrap();
         assert!(fill(&store, "other").await > went_in / 4);
         write_all(&store, "vm", 4000).await.unwrap();
@@ -123,5 +127,32 @@ fn a_promise_is_made_taken_back_and_grown_live() {
         let clone = store.clone_snapshot(&"vm@s".parse().unwrap(), &name("clone")).await.unwrap();
         assert!(!clone.settings.reserve);
         store.close().await.unwrap();
+    });
+}
+
+/// Past bug: the snapshot was taken in the middle of the rollback, and held what that made, or ended the process.
+#[test]
+fn a_snapshot_that_asks_for_room_is_refused_when_a_rollback_begins_meanwhile() {
+    run(async {
+        let (engine, script) = scripted(&Arc::default());
+        let store = open(&engine).await;
+        store.create_disk(&name("vm"), VM as u64, reserved()).await.unwrap();
+        attach(&store, "vm").write(0, &[1; 4096], false).await.unwrap();
+        store.snapshot(&[name("vm")], Some(name("s"))).await.unwrap();
+        store.fold_everything().await.unwrap();
+        attach(&store, "vm").write(0, &[2; 4096], false).await.unwrap();
+        script.always(Ask::Room, "", Decision { delay_before: 2 * MOMENT, ..Decision::PROCEED });
+        script.always(Ask::PutIf, "head/", Decision { delay_before: 10 * MOMENT, ..Decision::PROCEED });
+        let disks = [name("vm")];
+        let late = store.snapshot(&disks, Some(name("late")));
+        let to = "vm@s".parse().unwrap();
+        let (late, kept) = futures::join!(late, store.rollback(&to));
+        assert_eq!(late.unwrap_err().kind(), Kind::Busy);
+        let kept = kept.unwrap();
+        for (export, byte) in [("vm".to_owned(), 1), ("vm@s".to_owned(), 1), (kept.name.to_string(), 2)]
+        {
+            assert_eq!(pool::read(&store, &export, 0, 4096).await, [byte; 4096], "{export}");
+        }
+        assert_eq!(store.snapshots(None).unwrap().len(), 2);
     });
 }

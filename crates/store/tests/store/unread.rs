@@ -143,6 +143,28 @@ fn what_was_counted_of_a_disk_is_not_counted_again_when_its_head_comes_back() {
     });
 }
 
+/// What the pool can do without keeps it from nothing.
+#[test]
+fn classes_of_service_and_growth_are_done_without() {
+    for record in ["growth", "qos"] {
+        for kind in [Kind::Io, Kind::Corrupt] {
+            run(async {
+                let place = Place::new();
+                let store = place.open().await;
+                create(&store, "good").await;
+                write(&store, "good", 0, &data(1, 3)).await;
+                store.leave().await.unwrap();
+                drop(store);
+                place.script.always(Ask::Get, record, Decision::fail(kind));
+                let store = place.open().await;
+                whole(&store, "good", 1, 3).await;
+                write(&store, "good", 0, &data(2, 3)).await;
+                sound(&store).await;
+            });
+        }
+    }
+}
+
 /// The operator may know that it will not pass.
 #[test]
 fn a_disk_whose_head_cannot_be_read_can_be_given_up() {
