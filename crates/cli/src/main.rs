@@ -8,6 +8,8 @@
 mod cache;
 mod clone;
 mod context;
+#[cfg(test)]
+mod contract;
 mod directories;
 mod disk;
 mod domain;
@@ -126,75 +128,6 @@ mod tests {
     #[test]
     fn the_tree_is_sound() {
         Cli::command().debug_assert();
-    }
-
-    /// The contract of the command line: what scripts write today is read tomorrow.
-    #[test]
-    fn the_contracts_lines_are_read() {
-        for line in [
-            "stonefold serve --pool file:///p",
-            "stonefold serve --pool file:///p --nbd tcp://127.0.0.1:10809 --nbd unix:///s --api 127.0.0.1:7770 \
-             --cache 1G --durability ack --config f",
-            "stonefold serve --pool file:///p --nbd tcp://0.0.0.0:10809 --tls-cert c --tls-key k --tls-client-ca a \
-             --tls allow",
-            "stonefold disk create web --size 20G --durability flush --compression zstd:3",
-            "stonefold disk ls --json",
-            "stonefold --json disk show web",
-            "stonefold disk set web --compression none",
-            "stonefold disk resize web 40G",
-            "stonefold disk rm web",
-            "stonefold disk import web image.qcow2",
-            "stonefold disk import web nbd://host/x",
-            "stonefold disk export web@monday out.vmdk --format vmdk",
-            "stonefold snapshot create web,db --name monday",
-            "stonefold snapshot ls",
-            "stonefold snapshot ls web",
-            "stonefold snapshot rm web@monday",
-            "stonefold snapshot diff web@monday",
-            "stonefold snapshot diff web@monday web@tuesday",
-            "stonefold clone web@monday test",
-            "stonefold rollback web@monday",
-            "stonefold cache status --api http://127.0.0.1:1",
-            "stonefold cache warm web@monday",
-            "stonefold cache drop",
-            "stonefold cache resize 2G",
-            "stonefold pool status",
-            "stonefold pool status --pool file:///p",
-            "stonefold pool check --pool file:///p",
-            "stonefold pool scrub",
-            "stonefold pool reclaim",
-            "stonefold domain create bank --encrypt --compression zstd --dedupe off",
-            "stonefold domain ls",
-            "stonefold domain set bank --compression none",
-            "stonefold domain rotate bank",
-            "stonefold domain shred bank --yes bank",
-            "stonefold domain rewrap --new-key-file f",
-            "stonefold domain export-key bank",
-            "stonefold disk create web --size 20G --domain bank",
-            "stonefold disk import web image.qcow2 --domain bank",
-            "stonefold serve --pool file:///p --key-file f --recovery-key g --recovery-key h",
-            "stonefold serve --pool file:///p --passphrase-file f",
-            "stonefold serve --pool file:///p --key-command c",
-            "stonefold pool check --pool file:///p --key-file f",
-            "stonefold disk create web --size 20G --qos critical",
-            "stonefold disk set web --qos test",
-            "stonefold qos ls --json",
-            "stonefold qos create gold --min-iops 500 --max-iops 2000 --max-bytes 50M --share 300",
-            "stonefold qos set gold --max-bytes none --min-bytes 1M",
-            "stonefold qos rm gold",
-            "stonefold token create --role admin",
-            "stonefold token create --role operator --name backup-host",
-            "stonefold token ls --token-file t --api https://host:7770 --api-ca ca.pem",
-            "stonefold token rm backup-host",
-            "stonefold top",
-            "stonefold completions bash",
-            "stonefold version",
-        ] {
-            let words = line.split(' ').filter(|word| !word.is_empty());
-            if let Err(error) = Cli::try_parse_from(words) {
-                panic!("'{line}': {error}");
-            }
-        }
     }
 
     #[test]
