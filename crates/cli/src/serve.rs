@@ -61,7 +61,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "SIZE")]
     journal: Option<Size>,
     /// When writes to new disks are acknowledged: flush (at once; durable after a flush) or ack (when durable)
-    /// [default: flush]
+    /// [default: ack where NBD listens beyond loopback, else flush]
     #[arg(long, value_name = "WHEN")]
     durability: Option<Durability>,
     /// A configuration file
