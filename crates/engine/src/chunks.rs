@@ -21,14 +21,14 @@ pub(crate) fn check_next(chunk: &[u8], id: JournalId, seq: u64) -> Result<()> {
 /// Decides, chunk by chunk, how far a replay may go.
 pub(crate) struct Replay {
     id: JournalId,
-    /// `None` before the first chunk, whose number is free because a journal is trimmed.
-    next_seq: Option<u64>,
+    next_seq: u64,
     ended: bool,
 }
 
 impl Replay {
-    pub(crate) fn new(id: JournalId) -> Self {
-        Replay { id, next_seq: None, ended: false }
+    /// `first_seq` is the number of the first chunk that is kept; those before it were trimmed.
+    pub(crate) fn new(id: JournalId, first_seq: u64) -> Self {
+        Replay { id, next_seq: first_seq, ended: false }
     }
 
     /// The chunk, without anything behind its padding, when it is the next valid one. The replay's owner decides
@@ -36,10 +36,9 @@ impl Replay {
     pub(crate) fn accept(&mut self, bytes: Bytes) -> Option<Bytes> {
         let header = if self.ended { None } else { ChunkHeader::verify(&bytes).ok() };
         let header = header.filter(|h| {
-            let expected = self.next_seq.is_none_or(|seq| seq == h.seq);
-            h.incarnation == self.id.0 && expected && h.padded_len() <= bytes.len()
+            h.incarnation == self.id.0 && h.seq == self.next_seq && h.padded_len() <= bytes.len()
         })?;
-        self.next_seq = Some(header.seq + 1);
+        self.next_seq = header.seq + 1;
         Some(bytes.slice(..header.padded_len()))
     }
 
@@ -51,7 +50,7 @@ impl Replay {
     /// Looks at what lies behind the end: a sound chunk of this journal that vouches for the one that is missing shows
     /// that the medium has taken it, not a crash, and that what was made durable would be lost.
     pub(crate) fn check_beyond(&self, bytes: &[u8]) -> Result<()> {
-        let missing = self.next_seq.unwrap_or(0);
+        let missing = self.next_seq;
         let header = ChunkHeader::verify(bytes).ok().filter(|h| h.incarnation == self.id.0);
         match header {
             Some(beyond) if beyond.durable_below > missing => {

@@ -13,7 +13,7 @@ mod tests;
 use crate::{Engine, Journal, JournalId, JournalReader, Key, Listed, Room, Version};
 use async_trait::async_trait;
 use bytes::Bytes;
-use journal::{JournalState, MemoryJournal, MemoryReader};
+use journal::{JournalState, MemoryJournal};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -249,7 +249,7 @@ impl Engine for MemoryEngine {
 
     async fn journal_open(&self, id: JournalId) -> Result<Box<dyn JournalReader>> {
         let mut state = self.state.lock();
-        Ok(Box::new(MemoryReader::new(id, state.journal(id)?.open())))
+        Ok(Box::new(state.journal(id)?.open(id)))
     }
 
     async fn journal_remove(&self, id: JournalId) -> Result<()> {

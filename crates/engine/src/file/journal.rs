@@ -17,7 +17,7 @@
 use super::member::{Member, file_error};
 use super::members::Members;
 use super::private;
-use super::replica::{JournalFile, recycle};
+use super::replica::{FileNumber, JournalFile, recycle};
 use super::spares::Spares;
 use super::view::View;
 use crate::chunks;
@@ -51,7 +51,7 @@ struct Tail {
 /// Makes a journal's folders and its first file, durably.
 pub(super) async fn create(members: Arc<Members>, id: JournalId) -> Result<Arc<dyn Journal>> {
     let made = make_folders(&members, id).await?;
-    let first = match JournalFile::make(&members, id, 0, 0, true).await {
+    let first = match JournalFile::make(&members, id, FileNumber::FIRST, 0, true).await {
         Ok(first) => Arc::new(first),
         Err(error) => {
             remove_folders(&made, id).await;
@@ -179,7 +179,8 @@ impl FileJournal {
         // A file too short for its first chunk is replaced: an empty one must never lie before one with chunks,
         // because a reader could not tell it from one whose chunks were lost.
         let empty = tail.at == 0;
-        let number = if empty { tail.file.number } else { tail.file.number + 1 };
+        let number = tail.file.number.number + u64::from(!empty);
+        let number = FileNumber { number, first_seq: tail.next_seq };
         let next = Arc::new(JournalFile::make(&self.members, self.id, number, bytes, false).await?);
         {
             let mut files = self.files.lock();

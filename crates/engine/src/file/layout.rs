@@ -1,11 +1,12 @@
 //! Where things lie in a directory of a pool. Drawn once, here; a pool on several directories has this in each.
 //!
 //! ```text
-//! DIR/pool                          "stonefold pool, layout 3", so that a directory says what it is
+//! DIR/pool                          "stonefold pool, layout 4", so that a directory says what it is
 //! DIR/member, DIR/member.second     which of the pool's members this is, and who the others are (roster.rs), twice
 //! DIR/lock                          held (flock) by the one process that serves the pool; its number is in it
 //! DIR/objects/KIND/XX/REST          an object: header, parity, its bytes (header.rs)
-//! DIR/journals/INCARNATION/NNNNNNNN a journal: files of chunks, numbered without a gap (journal.rs)
+//! DIR/journals/INCARNATION/NNNNNNNN-SEQ a journal: files of chunks, numbered without a gap, each with its first chunk's
+//!                                   sequence number (journal.rs)
 //! DIR/spares/NNNNNNNN               files that journals are done with, for the next journal to overwrite
 //! DIR/temporary/                    what is being written or removed; emptied when the pool is opened
 //! DIR/left                          of a directory that has left its pool: which pool, and where that is (tombstone.rs)
@@ -23,9 +24,9 @@ use stonefold_types::{Error, Kind, Result};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// What the file `pool` says.
-const POOL_MARK: &str = "stonefold pool, layout 3\n";
+const POOL_MARK: &str = "stonefold pool, layout 4\n";
 /// The number in it.
-const LAYOUT: u32 = 3;
+const LAYOUT: u32 = 4;
 /// Longest file name made from a key, in bytes: file systems take 255.
 const NAME_BYTES_MAX: usize = 255;
 /// Folders that a kind's objects are spread over.

@@ -9,7 +9,7 @@ use super::header::SUMMED_BYTES_MAX;
 use super::journal;
 use super::member::{Member, Temporary, file_error};
 use super::replay::files_of;
-use super::replica::{ensure_folder, file_name};
+use super::replica::{FileNumber, ensure_folder};
 use super::settle::{copy, fetch, is_put, newest};
 use super::view::View;
 use crate::{JournalId, Key};
@@ -167,7 +167,7 @@ pub(super) async fn level_journals(next: &View, untrusted: &[usize]) -> Result<u
         }
         for (number, seats) in files_of(next, id).await?.unwrap_or_default() {
             let lacking = next.copies_now().saturating_sub(seats.len());
-            let turn = next.journal_targets(id, number);
+            let turn = next.journal_targets(id, number.number);
             let others = next.current().map(|(seat, _)| seat);
             let mut candidates: Vec<usize> = turn.into_iter().chain(others).collect();
             candidates.retain(|seat| !seats.contains(seat));
@@ -179,15 +179,20 @@ pub(super) async fn level_journals(next: &View, untrusted: &[usize]) -> Result<u
     Ok(copied)
 }
 
-async fn copy_journal_file(from: &Arc<Member>, to: &Arc<Member>, id: JournalId, number: u64) -> Result<u64> {
-    let source = from.layout.journal(id).join(file_name(number));
+async fn copy_journal_file(
+    from: &Arc<Member>,
+    to: &Arc<Member>,
+    id: JournalId,
+    number: FileNumber,
+) -> Result<u64> {
+    let source = from.layout.journal(id).join(number.name());
     let (by, folder) = (to.clone(), to.layout.journal(id));
     let copied = to.io.blocking(move || {
         let mut temporary = Temporary { path: by.temporary_path(), kept: false };
         let failed = |e| file_error("copying journal file", &source, e);
         let bytes = fs::copy(&source, &temporary.path).map_err(failed)?;
         fs::File::open(&temporary.path).and_then(|file| file.sync_all()).map_err(failed)?;
-        fs::rename(&temporary.path, folder.join(file_name(number))).map_err(failed)?;
+        fs::rename(&temporary.path, folder.join(number.name())).map_err(failed)?;
         temporary.kept = true;
         by.count_bytes(0, bytes);
         by.sync_folder_now(&folder)?;

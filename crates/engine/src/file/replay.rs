@@ -9,7 +9,7 @@
 
 use super::member::{Member, SharedFile, file_error};
 use super::members::Members;
-use super::replica::file_name;
+use super::replica::FileNumber;
 use super::view::View;
 use crate::chunks::Replay;
 use crate::{JournalId, JournalReader};
@@ -49,6 +49,7 @@ pub(super) async fn open(members: &Arc<Members>, id: JournalId) -> Result<FileRe
     let files = files_of(&view, id)
         .await?
         .ok_or_else(|| Error::new(Kind::NotFound, format!("journal {id} does not exist")))?;
+    let first_seq = files.keys().next().map_or(0, |first| first.first_seq);
     let mut opened = VecDeque::new();
     for (number, seats) in files {
         let mut replicas = Vec::new();
@@ -66,15 +67,15 @@ pub(super) async fn open(members: &Arc<Members>, id: JournalId) -> Result<FileRe
         }
         opened.push_back(replicas);
     }
-    Ok(FileReader { members: members.clone(), replay: Replay::new(id), files: opened, at: 0 })
+    Ok(FileReader { members: members.clone(), replay: Replay::new(id, first_seq), files: opened, at: 0 })
 }
 
 /// The files of a journal that were kept, and the seats of the members that have them; `None`: nobody knows it.
-pub(super) async fn files_of(view: &View, id: JournalId) -> Result<Option<BTreeMap<u64, Vec<usize>>>> {
-    let mut found: Option<BTreeMap<u64, Vec<usize>>> = None;
+pub(super) async fn files_of(view: &View, id: JournalId) -> Result<Option<BTreeMap<FileNumber, Vec<usize>>>> {
+    let mut found: Option<BTreeMap<FileNumber, Vec<usize>>> = None;
     for (seat, member) in view.current() {
         let (by, folder) = (member.clone(), member.layout.journal(id));
-        let listed = member.io.blocking(move || -> Result<Option<Vec<u64>>> {
+        let listed = member.io.blocking(move || -> Result<Option<Vec<FileNumber>>> {
             let failed = |e| file_error("opening journal", &folder, e);
             let entries = match fs::read_dir(&folder) {
                 Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -83,7 +84,7 @@ pub(super) async fn files_of(view: &View, id: JournalId) -> Result<Option<BTreeM
             let mut numbers = Vec::new();
             for entry in entries {
                 let name = entry.map_err(failed)?.file_name();
-                numbers.extend(name.to_str().and_then(|name| name.parse::<u64>().ok()));
+                numbers.extend(name.to_str().and_then(FileNumber::parse));
             }
             by.sync_folder_now(&folder)?;
             Ok(Some(numbers))
@@ -94,8 +95,8 @@ pub(super) async fn files_of(view: &View, id: JournalId) -> Result<Option<BTreeM
         }
     }
     Ok(found.map(|mut files| {
-        let kept = kept(files.keys().copied().collect());
-        files.retain(|number, _| kept.contains(number));
+        let kept = kept(files.keys().map(|file| file.number).collect());
+        files.retain(|file, _| kept.contains(&file.number));
         files
     }))
 }
@@ -108,8 +109,13 @@ fn kept(mut numbers: Vec<u64>) -> Vec<u64> {
 }
 
 impl ReplayFile {
-    async fn open(seat: usize, member: &Arc<Member>, id: JournalId, number: u64) -> Result<ReplayFile> {
-        let (by, path) = (member.clone(), member.layout.journal(id).join(file_name(number)));
+    async fn open(
+        seat: usize,
+        member: &Arc<Member>,
+        id: JournalId,
+        number: FileNumber,
+    ) -> Result<ReplayFile> {
+        let (by, path) = (member.clone(), member.layout.journal(id).join(number.name()));
         let at = path.clone();
         let opened = member.io.blocking(move || {
             let file = by.open_options().read(true).write(true).open(&at);

@@ -16,7 +16,7 @@ use stonefold_types::{AlignedBuf, Error, Kind, Result};
 
 /// A file of a journal.
 pub(super) struct JournalFile {
-    pub(super) number: u64,
+    pub(super) number: FileNumber,
     /// Bytes that fit into every replica.
     pub(super) bytes: u64,
     /// The sequence number behind its last chunk.
@@ -43,13 +43,13 @@ impl JournalFile {
     pub(super) async fn make(
         members: &Arc<Members>,
         id: JournalId,
-        number: u64,
+        number: FileNumber,
         min_bytes: u64,
         filled: bool,
     ) -> Result<JournalFile> {
         loop {
             let view = members.view();
-            let seats = view.journal_targets(id, number);
+            let seats = view.journal_targets(id, number.number);
             let made = seats
                 .iter()
                 .map(|seat| Replica::make(*seat, view.member(*seat), id, number, min_bytes, filled));
@@ -129,8 +129,12 @@ impl JournalFile {
     }
 
     fn none_left(&self, failures: Vec<(usize, Error)>) -> Error {
-        let why =
-            || Error::new(Kind::Io, format!("no directory has file {} of the journal any more", self.number));
+        let why = || {
+            Error::new(
+                Kind::Io,
+                format!("no directory has file {} of the journal any more", self.number.number),
+            )
+        };
         failures.into_iter().next().map_or_else(why, |(_, error)| error)
     }
 
@@ -170,7 +174,7 @@ impl Replica {
         seat: usize,
         member: &Arc<Member>,
         id: JournalId,
-        number: u64,
+        number: FileNumber,
         min_bytes: u64,
         filled: bool,
     ) -> Result<Replica> {
@@ -187,7 +191,7 @@ impl Replica {
             }
         };
         let folder = member.layout.journal(id);
-        let path = folder.join(file_name(number));
+        let path = folder.join(number.name());
         let (by, from, to) = (member.clone(), spare.path, path.clone());
         let moved = member.io.blocking(move || {
             ensure_folder(&by, id)?;
@@ -242,9 +246,28 @@ pub(super) fn ensure_folder(member: &Member, id: JournalId) -> Result<()> {
     }
 }
 
-/// The name of a journal's file.
-pub(super) fn file_name(number: u64) -> String {
-    format!("{number:08}")
+/// Which of a journal's files one is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct FileNumber {
+    /// In the order of their chunks, from 0 without a gap.
+    pub(super) number: u64,
+    /// The sequence number of its first chunk.
+    pub(super) first_seq: u64,
+}
+
+impl FileNumber {
+    /// Where a journal begins.
+    pub(super) const FIRST: FileNumber = FileNumber { number: 0, first_seq: 0 };
+
+    /// The file's name: `NUMBER-SEQ`. When a crash has spoilt its first chunk this is all that tells which one that was.
+    pub(super) fn name(self) -> String {
+        format!("{:08}-{}", self.number, self.first_seq)
+    }
+
+    pub(super) fn parse(name: &str) -> Option<Self> {
+        let (number, first_seq) = name.split_once('-')?;
+        Some(FileNumber { number: number.parse().ok()?, first_seq: first_seq.parse().ok()? })
+    }
 }
 
 /// Hands files of one member back, oldest first, so that what a crash leaves of the journal has no gap behind what

@@ -269,7 +269,7 @@ async fn a_torn_journal_ends_before_the_tear() {
         }
         drop(journal);
         // Eight chunks of 8 KiB lie in each file of 64 KiB.
-        let path = only(&engine).layout.journal(id).join(format!("{:08}", torn / 8));
+        let path = only(&engine).layout.journal(id).join(format!("{:08}-{}", torn / 8, torn / 8 * 8));
         let file = fs::OpenOptions::new().write(true).open(path).unwrap();
         file.write_all_at(b"torn", torn % 8 * 8192 + 5000).unwrap();
         let mut reader = engine.journal_open(id).await.unwrap();
@@ -278,6 +278,33 @@ async fn a_torn_journal_ends_before_the_tear() {
         }
         assert!(reader.next().await.unwrap().is_none(), "chunk {torn} is torn");
         drop(reader);
+        engine.journal_remove(id).await.unwrap();
+    }
+}
+
+/// Past bug: where a trimmed journal's first chunk was torn, what later chunks vouched for, all of it trimmed, was taken for lost.
+#[tokio::test]
+async fn a_trimmed_journal_may_begin_with_a_torn_chunk() {
+    let dir = tempdir();
+    let engine =
+        open(&Options { journal_file_bytes_max: 64 << 10, ..Options::new(dir.path()) }).await.unwrap();
+    for (round, durable_below, told) in [(0u8, 16, false), (1, 17, true)] {
+        let id = JournalId([round + 1; 16]);
+        let journal = engine.journal_create(id).await.unwrap();
+        for seq in 0..24u64 {
+            let chunk = chunk::encode_after(id.0, seq, 1, seq.min(durable_below), &[seq as u8; 6000]);
+            journal.append(chunk.freeze()).await.unwrap();
+        }
+        journal.trim(16).await.unwrap();
+        drop(journal);
+        let path = only(&engine).layout.journal(id).join("00000002-16");
+        let file = fs::OpenOptions::new().write(true).open(path).unwrap();
+        file.write_all_at(b"torn", 5000).unwrap();
+        let end = engine.journal_open(id).await.unwrap().next().await;
+        match end {
+            Ok(end) => assert!(end.is_none() && !told),
+            Err(error) => assert!(told && error.kind() == Kind::Corrupt, "{error}"),
+        }
         engine.journal_remove(id).await.unwrap();
     }
 }
@@ -299,7 +326,7 @@ async fn a_journal_that_lost_what_was_durable_is_refused() {
             journal.append(chunk.freeze()).await.unwrap();
         }
         drop(journal);
-        let path = only(&engine).layout.journal(id).join(format!("{:08}", rotten / 8));
+        let path = only(&engine).layout.journal(id).join(format!("{:08}-{}", rotten / 8, rotten / 8 * 8));
         let file = fs::OpenOptions::new().write(true).open(path).unwrap();
         file.write_all_at(b"rot", rotten % 8 * 8192 + 5000).unwrap();
         let mut reader = engine.journal_open(id).await.unwrap();

@@ -39,10 +39,12 @@ impl JournalState {
         self.chunks.iter().map(|c| c.bytes.len() as u64).sum()
     }
 
-    /// Makes all of it durable and returns it.
-    pub(super) fn open(&mut self) -> VecDeque<Bytes> {
+    /// Makes all of it durable, to be read.
+    pub(super) fn open(&mut self, id: JournalId) -> MemoryReader {
         self.chunks.iter_mut().for_each(|c| c.durable = true);
-        self.chunks.iter().map(|c| c.bytes.clone()).collect()
+        let first_seq = self.chunks.front().map_or(0, |first| first.seq);
+        let chunks = self.chunks.iter().map(|c| c.bytes.clone()).collect();
+        MemoryReader { replay: Replay::new(id, first_seq), chunks }
     }
 }
 
@@ -116,12 +118,6 @@ fn failed(id: JournalId) -> Error {
 pub(super) struct MemoryReader {
     replay: Replay,
     chunks: VecDeque<Bytes>,
-}
-
-impl MemoryReader {
-    pub(super) fn new(id: JournalId, chunks: VecDeque<Bytes>) -> Self {
-        MemoryReader { replay: Replay::new(id), chunks }
-    }
 }
 
 #[async_trait]

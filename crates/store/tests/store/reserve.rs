@@ -149,8 +149,7 @@ fn a_snapshot_that_asks_for_room_is_refused_when_a_rollback_begins_meanwhile() {
         let (late, kept) = futures::join!(late, store.rollback(&to));
         assert_eq!(late.unwrap_err().kind(), Kind::Busy);
         let kept = kept.unwrap();
-        for (export, byte) in [("vm".to_owned(), 1), ("vm@s".to_owned(), 1), (kept.name.to_string(), 2)]
-        {
+        for (export, byte) in [("vm".to_owned(), 1), ("vm@s".to_owned(), 1), (kept.name.to_string(), 2)] {
             assert_eq!(pool::read(&store, &export, 0, 4096).await, [byte; 4096], "{export}");
         }
         assert_eq!(store.snapshots(None).unwrap().len(), 2);

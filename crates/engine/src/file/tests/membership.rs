@@ -62,7 +62,7 @@ async fn a_member_that_fails_is_dropped_and_filled_again() {
         assert!(files(&options, &key(39)).is_empty(), "what was deleted stays deleted");
         assert_eq!(engine.get(&head).await.unwrap(), (payload(2, 100), two));
         read_all(&engine, 39).await;
-        let journals = |dir: &PathBuf| dir.join("journals").join(id.to_string()).join("00000000");
+        let journals = |dir: &PathBuf| dir.join("journals").join(id.to_string()).join("00000000-0");
         assert!(options.dirs.iter().filter(|dir| journals(dir).exists()).count() >= 2, "journals, too");
         let mut reader = engine.journal_open(id).await.unwrap();
         for seq in 0..3 {

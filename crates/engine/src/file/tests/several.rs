@@ -2,7 +2,7 @@
 
 use super::super::header::front_bytes;
 use super::*;
-use crate::file::replica::JournalFile;
+use crate::file::replica::{FileNumber, JournalFile};
 use std::path::Path;
 
 /// `members` directories, side by side.
@@ -81,7 +81,8 @@ async fn a_sync_of_a_journal_reaches_every_copy() {
     let id = JournalId([4; 16]);
     // Makes the folders in which the file lies.
     engine.journal_create(id).await.unwrap();
-    let file = JournalFile::make(&engine.members, id, 7, 100_000, false).await.unwrap();
+    let number = FileNumber { number: 7, first_seq: 0 };
+    let file = JournalFile::make(&engine.members, id, number, 100_000, false).await.unwrap();
     let chunk = chunk::encode(id.0, 0, 1, &[1; 6000]).freeze();
     file.write(&engine.members, chunk.clone(), 0).await.unwrap();
     assert_eq!(file.synced(), [0, 0]);
@@ -250,7 +251,9 @@ async fn the_longest_journal_wins_and_is_made_durable_everywhere() {
     drop(journal);
     // Eight chunks lie in each file, and each file on two of three members.
     let files = |number: u64| -> Vec<PathBuf> {
-        let at = |dir: &PathBuf| dir.join("journals").join(id.to_string()).join(format!("{number:08}"));
+        let at = |dir: &PathBuf| {
+            dir.join("journals").join(id.to_string()).join(format!("{number:08}-{}", number * 8))
+        };
         options.dirs.iter().map(at).filter(|path| path.exists()).collect()
     };
     let damage = |path: &Path, chunk: u64| {
