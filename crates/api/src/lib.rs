@@ -29,7 +29,8 @@ pub use error::{ErrorBody, ErrorKind};
 pub use latency::{Latencies, Latency};
 pub use openapi::document;
 pub use pool::{
-    Checked, Directory, DirectoryChange, DirectoryReplace, DirectoryState, Pool, PoolTime, Reclaimed, Work,
+    Checked, Directory, DirectoryChange, DirectoryReplace, DirectoryState, Pool, PoolTime, Reclaimed, Scrub,
+    Work,
 };
 pub use qos::{QosClass, QosCreate, QosSet};
 pub use salvage::{Salvage, Salvaged, SalvagedFrom, SalvagedRange};

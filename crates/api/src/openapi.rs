@@ -7,8 +7,8 @@ use crate::{
     Directory, DirectoryChange, DirectoryReplace, DirectoryState, Disk, DiskCreate, DiskIo, DiskResize,
     DiskSet, DiskUsage, Domain, DomainCreate, DomainKey, DomainSet, DomainShred, DomainState, ErrorBody,
     ErrorKind, Latencies, Latency, MasterKeyChange, Pool, PoolTime, QosClass, QosCreate, QosSet, Reclaimed,
-    Rollback, Salvage, Salvaged, SalvagedFrom, SalvagedRange, Server, Snapshot, SnapshotCreate, SnapshotLock,
-    Time, Token, TokenCreate, TokenCreated, Work,
+    Rollback, Salvage, Salvaged, SalvagedFrom, SalvagedRange, Scrub, Server, Snapshot, SnapshotCreate,
+    SnapshotLock, Time, Token, TokenCreate, TokenCreated, Work,
 };
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
@@ -115,6 +115,7 @@ pub fn document() -> serde_json::Value {
         MasterKeyChange,
         Pool,
         Reclaimed,
+        Scrub,
         QosClass,
         QosCreate,
         QosSet,

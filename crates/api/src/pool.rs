@@ -71,6 +71,8 @@ pub struct Pool {
     /// In how many days the pool is full at this growth. Absent when that is not known, and when it does not grow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub days_to_full: Option<u64>,
+    /// How far the scrub in the background is.
+    pub scrub: Scrub,
     /// Bytes of blocks that something refers to, before compression; what was folded since reclaim last counted is left out.
     pub live_bytes: u64,
     /// Bytes of blocks, before compression, that nothing refers to and that still lie in segments with others.
@@ -80,6 +82,20 @@ pub struct Pool {
     pub work: Vec<Work>,
     /// What locks are judged by.
     pub time: PoolTime,
+}
+
+/// The scrub in the background, which reads every copy of everything in turn and heals it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Scrub {
+    /// When the pass under way began; absent before the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub begun: Option<Time>,
+    /// When the last pass was finished; absent before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finished: Option<Time>,
+    /// Segments with damage that no copy is free of, as the pass under way has found, or the last. 'stonefold pool check' tells what
+    /// is affected.
+    pub damaged_segments: u64,
 }
 
 /// A directory of the pool.

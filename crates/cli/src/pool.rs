@@ -9,7 +9,7 @@ use crate::salvage;
 use crate::table::facts;
 use crate::waiting::wait_for;
 use clap::{Args, Subcommand};
-use stonefold_api::{Checked, Pool as Info, PoolTime};
+use stonefold_api::{Checked, Pool as Info, PoolTime, Scrub, Time};
 use stonefold_types::{Error, Kind, Size};
 
 /// Look at the pool, and look after it
@@ -147,6 +147,7 @@ fn status(context: &Context) -> Result<(), Failure> {
             ("reserved", format!("{} of that", Size(pool.reserved_bytes))),
             ("snapshots", pool.snapshots.to_string()),
             ("not yet folded", Size(pool.journal_bytes).to_string()),
+            ("scrub", scrub_text(&pool.scrub)),
             ("under way", work.join(", ")),
             ("time", time_text(&pool.time)),
         ])
@@ -179,6 +180,22 @@ fn days_to_full(pool: &Info) -> String {
             format!("{days}, at {} a day", Size(rate.unsigned_abs()))
         }
     }
+}
+
+fn scrub_text(scrub: &Scrub) -> String {
+    let day = |time: &Time| time.to_seconds_text();
+    let mut text = match (&scrub.begun, &scrub.finished) {
+        (None, None) => "not begun".to_owned(),
+        (Some(begun), None) => format!("the first since {} UTC", day(begun)),
+        (_, Some(finished)) => format!("all read last by {} UTC", day(finished)),
+    };
+    match scrub.damaged_segments {
+        0 => text.push_str(", nothing found damaged that is not healed"),
+        many => text.push_str(&format!(
+            "; {many} segments are damaged in every copy: 'stonefold pool check' tells what is affected"
+        )),
+    }
+    text
 }
 
 fn time_text(time: &PoolTime) -> String {

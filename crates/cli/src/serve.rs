@@ -64,6 +64,9 @@ pub(crate) struct Serve {
     /// [default: ack where NBD listens beyond loopback, else flush]
     #[arg(long, value_name = "WHEN")]
     durability: Option<Durability>,
+    /// In how many days every copy of all that the pool holds is read once in the background and healed; 0 for never [default: 30]
+    #[arg(long, value_name = "DAYS")]
+    scrub_days: Option<u32>,
     /// A configuration file
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -109,6 +112,7 @@ impl Serve {
             cache: self.cache,
             journal: self.journal,
             durability: self.durability,
+            scrub_days: self.scrub_days,
             log: self.log,
         })
     }

@@ -37,6 +37,8 @@ pub enum DocumentKind {
     SnapshotPage = 8,
     /// Where some pages of a disk's snapshots are.
     SnapshotDirectory = 9,
+    /// How far the scrub has come.
+    Scrub = 10,
 }
 
 /// Wraps a body.

@@ -35,8 +35,8 @@ pub const BIRTH_MAX: u64 = 1 << 27;
 /// Blocks in a frame, at most.
 pub const FRAME_BLOCKS_MAX: usize = 8;
 
-/// The number of a segment: never 0, never reused. Below 2^43.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// The number of a segment: never 0, which is that of none, and never reused. Below 2^43.
+#[derive(Default, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SegmentId(pub u64);
 
 impl SegmentId {

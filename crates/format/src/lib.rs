@@ -15,7 +15,7 @@
 //! | [`segment`] | many frames and their index | object `segment/…` |
 //! | [`ledger`] | what a round of the fold added to maps and took from them | object `ledger/…` |
 //! | [`account`] | how often each block is referred to | objects `account/…`, `accounts` |
-//! | [`document`], [`head`], [`pool`], [`tokens`], [`qos`], [`domains`], [`growth`] | small mutable records | objects `head/…`, `gone/…`, `pool`, `tokens`, `qos`, `domains`, `growth` |
+//! | [`document`], [`head`], [`pool`], [`tokens`], [`qos`], [`domains`], [`growth`], [`scrub`] | small mutable records | objects `head/…`, `gone/…`, `pool`, `tokens`, `qos`, `domains`, `growth`, `scrub` |
 //! | [`snapshots`] | a disk's snapshots, in pages | objects `snapshots/…` |
 //! | [`seal`] | which key seals what, and how it is made | nowhere: keys are derived |
 //! | [`export`] | a domain's keys as a text to be locked away | wherever its owner keeps it |
@@ -36,6 +36,7 @@ pub mod node;
 pub mod pool;
 pub mod qos;
 pub mod record;
+pub mod scrub;
 pub mod seal;
 pub mod segment;
 pub mod snapshots;

@@ -17,6 +17,8 @@ const NBD_DEFAULT: &str = "tcp://127.0.0.1:10809";
 const API_DEFAULT: &str = "127.0.0.1:7770";
 const CACHE_DEFAULT: Size = Size(1 << 30);
 /// Enough for the fold to run in large steps; it is memory on top of the cache's.
+/// In how many days every copy of everything is read once.
+pub(crate) const SCRUB_DAYS_DEFAULT: u32 = 30;
 const JOURNAL_DEFAULT: Size = Size(192 << 20);
 
 /// Everything a server needs to know.
@@ -46,6 +48,8 @@ pub struct Config {
     pub journal_bytes_max: u64,
     /// What new disks get where nothing else is said.
     pub durability: Durability,
+    /// In how many days every copy of everything is read once in the background; 0 for never.
+    pub scrub_days: u32,
 }
 
 /// TLS of a server's TCP doors.
@@ -117,6 +121,9 @@ pub struct Settings {
     pub journal: Option<Size>,
     /// What new disks get where nothing else is said.
     pub durability: Option<Durability>,
+    /// In how many days every copy of everything is read once in the background.
+    #[serde(rename = "scrub-days")]
+    pub scrub_days: Option<u32>,
     /// What is logged.
     pub log: Option<String>,
 }
@@ -169,6 +176,7 @@ impl Settings {
             cache: self.cache.or(below.cache),
             journal: self.journal.or(below.journal),
             durability: self.durability.or(below.durability),
+            scrub_days: self.scrub_days.or(below.scrub_days),
             log: self.log.or(below.log),
         }
     }
@@ -191,6 +199,7 @@ impl Settings {
             degraded: self.degraded,
             own: self.own,
             durability: self.durability.unwrap_or_else(|| durability_for(&nbd)),
+            scrub_days: self.scrub_days.unwrap_or(SCRUB_DAYS_DEFAULT),
             nbd,
             api: if self.api.is_empty() { vec![parsed(API_DEFAULT)] } else { self.api },
             tls,

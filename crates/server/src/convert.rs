@@ -4,7 +4,7 @@ use crate::doors::{Door, export_uri};
 use stonefold_api::{
     Cache, Checked, Connection, Damage, Directory, DirectoryState, Disk, DiskIo, DiskUsage, DomainState,
     ErrorBody, Latencies, Latency, Pool, PoolTime, Reclaimed, Salvage, Salvaged, SalvagedFrom, SalvagedRange,
-    Snapshot, Time, Work,
+    Scrub, Snapshot, Time, Work,
 };
 use stonefold_store::{Client, DamagedDisk, DiskInfo, PoolStatus, SnapshotInfo, Usage};
 use stonefold_types::{BLOCK_BYTES, DiskSettings, ExportName};
@@ -158,6 +158,11 @@ pub(crate) fn pool(status: &PoolStatus) -> Pool {
             .and_then(|all| percent(status.provisioned_bytes, all)),
         growth_bytes_per_day: status.trend.map(|trend| trend.bytes_per_day),
         days_to_full: status.trend.and_then(|trend| trend.days_to_full(status.free_bytes)),
+        scrub: Scrub {
+            begun: status.scrub.begun.map(Time::from_nanos),
+            finished: status.scrub.finished.map(Time::from_nanos),
+            damaged_segments: status.scrub.damaged_segments,
+        },
         live_bytes: status.live_bytes,
         dead_bytes: status.dead_bytes,
         work: status.work.iter().map(work).collect(),

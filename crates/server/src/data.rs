@@ -143,7 +143,9 @@ async fn access(config: &Config, store: &Store) -> Result<Arc<Access>> {
 
 fn options(config: &Config, keys: Keys) -> Options {
     let (cache_bytes, journal_bytes_max) = (config.cache_bytes, config.journal_bytes_max);
-    Options { cache_bytes, journal_bytes_max, keys, ..Options::default() }
+    let scrub_period =
+        (config.scrub_days > 0).then(|| Duration::from_secs(u64::from(config.scrub_days) * 86_400));
+    Options { cache_bytes, journal_bytes_max, keys, scrub_period, ..Options::default() }
 }
 
 /// One core is the data thread's; the fold's jobs get the others.

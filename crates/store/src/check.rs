@@ -350,6 +350,30 @@ pub(crate) async fn healed(store: &Store, segment: SegmentId, key: &Key, object:
     Ok(object)
 }
 
+/// Reads every copy of a form, verifies all its frames, whether anything refers to them or not, and heals what some copy has whole; tells
+/// whether all of it is sound then.
+pub(crate) async fn verify_form(store: &Store, segment: SegmentId, key: &Key) -> Result<bool> {
+    let object = read_form(store, key).await?;
+    let mut healed = Checked::default();
+    if !is_all_sound(store, segment, &object).await {
+        let object = heal_segment(store, segment, key, object, &mut healed).await?;
+        store.segments.counters.healed.fetch_add(healed.healed, Ordering::Relaxed);
+        return Ok(is_all_sound(store, segment, &object).await);
+    }
+    // Any copy that is unlike this one is damaged.
+    let same = |bytes: &[u8]| bytes == object;
+    let repaired = store.engine.repair(key, 0, object.len(), &same).await?;
+    let count = repaired.map_or(0, |repaired| u64::from(repaired.healed));
+    store.segments.counters.healed.fetch_add(count, Ordering::Relaxed);
+    Ok(true)
+}
+
+async fn is_all_sound(store: &Store, segment: SegmentId, object: &Bytes) -> bool {
+    let opener = opener(store, segment, object);
+    let object = object.clone();
+    store.env.offload(move || is_whole(segment, &object, opener.as_ref())).await
+}
+
 /// The object, from whichever copy is sound: whole if there is one, else frame by frame.
 async fn heal_segment(
     store: &Store,

@@ -16,6 +16,7 @@ use crate::loading::{Heads, load_heads};
 use crate::overlay::Source;
 use crate::planted;
 use crate::qos::{self, Qos};
+use crate::scrubber::Scrubber;
 use crate::segments::Segments;
 use crate::store::{Options, Store};
 use crate::time::{self, Clock};
@@ -69,6 +70,7 @@ pub(crate) async fn open(env: Env, engine: Arc<dyn Engine>, mut options: Options
     let dedupe = Dedupe::new(engine.clone(), accounts, dedupe_bytes);
     let qos = Qos::new(env.clone(), qos::open(&*engine).await?);
     let growth = Growth::open(&*engine).await?;
+    let scrubber = Scrubber::open(&*engine).await;
     tracing::info!(
         session = pool.sessions,
         disks = disks.len(),
@@ -78,7 +80,15 @@ pub(crate) async fn open(env: Env, engine: Arc<dyn Engine>, mut options: Options
     let clock = Clock::new(env.clone(), engine.clone(), pool, version);
     let parts = (domains, segments, dedupe);
     let journal = (journal, retired);
-    Ok(Store::new(env, engine, options, parts, journal, (disks, gone, damage), (qos, growth, clock)))
+    Ok(Store::new(
+        env,
+        engine,
+        options,
+        parts,
+        journal,
+        (disks, gone, damage),
+        (qos, growth, scrubber, clock),
+    ))
 }
 
 /// A journal of an earlier session, or one of this whose medium failed.

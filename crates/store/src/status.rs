@@ -7,6 +7,7 @@ use crate::growth::Trend;
 use crate::latency::Latencies;
 use crate::qos::Background;
 use crate::recovery::DEDUPE_CACHE_PART;
+use crate::scrubber::ScrubStatus;
 use crate::store::Store;
 use crate::time::TimeStatus;
 use crate::usage::Usage;
@@ -128,6 +129,8 @@ pub struct PoolStatus {
     pub logical_bytes: u64,
     /// How fast the pool fills; `None` while that is not known.
     pub trend: Option<Trend>,
+    /// How far the scrub in the background is.
+    pub scrub: ScrubStatus,
     /// Acknowledged, not yet folded.
     pub journal_bytes: u64,
     /// Held by the caches, and by deduplication's samples, which are taken from them.
@@ -227,6 +230,7 @@ impl Store {
             used_bytes: room.used_bytes,
             logical_bytes: disks.iter().map(|disk| disk.mapped_bytes).sum(),
             trend: self.growth.trend(),
+            scrub: self.scrubber.status(),
             journal_bytes: self.budget.used(),
             cache_bytes: caches.0 + neighbours.0,
             cache_bytes_max: caches.1 + neighbours.1,
@@ -276,6 +280,11 @@ impl Store {
             ("healed_copies", "Damaged copies replaced by a sound one", get(&segments.healed)),
             ("reclaim_reads", "Ledgers and accounts read", get(&self.segments.accounts.reads)),
             ("reclaim_passes", "Passes of reclaim", get(&self.counters.passes)),
+            (
+                "scrub_passes",
+                "Passes of the scrub in the background over the whole pool",
+                get(&self.counters.scrubs),
+            ),
             (
                 "reclaim_failures",
                 "Passes of reclaim that failed and were tried again",

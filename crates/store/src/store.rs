@@ -12,6 +12,7 @@ use crate::qos::{Background, Qos};
 use crate::reclaim;
 use crate::recovery::{self, Retired};
 use crate::rewrite;
+use crate::scrubber::Scrubber;
 use crate::segments::Segments;
 use crate::status::Work;
 use crate::time::{self, Clock};
@@ -41,6 +42,8 @@ pub struct Options {
     /// Snapshots in a page of a disk's list, and pages in a directory. Large enough that the head stays short, small
     /// enough that a change of one writes some 30 KiB.
     pub snapshot_page_records: usize,
+    /// In this time every copy of every segment is read once in the background and healed; `None` for never.
+    pub scrub_period: Option<Duration>,
 }
 
 impl Default for Options {
@@ -51,6 +54,7 @@ impl Default for Options {
             keys: Keys::default(),
             time_step_max: Duration::from_secs(7 * 86_400),
             snapshot_page_records: 256,
+            scrub_period: Some(Duration::from_secs(30 * 86_400)),
         }
     }
 }
@@ -103,6 +107,10 @@ pub struct Store {
     pub(crate) moving_wake: Notify,
     fold_wake: Notify,
     reclaim_wake: Notify,
+    pub(crate) scrubber: Scrubber,
+    /// Held while the scrub looks at a segment.
+    pub(crate) scrubbing: tokio::sync::Mutex<()>,
+    pub(crate) scrub_wake: Notify,
     /// Some disks must not touch what was promised to others.
     refuses_some: AtomicBool,
     closed: AtomicBool,
@@ -121,6 +129,7 @@ pub(crate) struct Counters {
     pub(crate) freed_bytes: AtomicU64,
     pub(crate) deleted_segments: AtomicU64,
     pub(crate) rewritten_segments: AtomicU64,
+    pub(crate) scrubs: AtomicU64,
 }
 
 impl Store {
@@ -130,6 +139,9 @@ impl Store {
         let store = recovery::open(env, engine, options).await?;
         store.env.spawn("fold", store.clone().fold_rounds());
         store.env.spawn("reclaim", store.clone().reclaim_passes());
+        if let Some(period) = store.options.scrub_period {
+            store.env.spawn("scrub", store.clone().scrub_slowly(period));
+        }
         if store.engine.directories().is_some() {
             store.env.spawn("directories", store.clone().move_objects());
         }
@@ -151,7 +163,7 @@ impl Store {
         (domains, segments, dedupe): (Domains, Arc<Segments>, Arc<Dedupe>),
         journal: (Arc<Journal>, Vec<Retired>),
         (disks, gone, damage): (BTreeMap<Name, Arc<Disk>>, Vec<Arc<Disk>>, Damage),
-        (qos, growth, clock): (Qos, Growth, Clock),
+        (qos, growth, scrubber, clock): (Qos, Growth, Scrubber, Clock),
     ) -> Arc<Self> {
         let budget = Budget::new(options.journal_bytes_max);
         for disk in disks.values() {
@@ -184,6 +196,9 @@ impl Store {
             moving_wake: Notify::new(),
             fold_wake: Notify::new(),
             reclaim_wake: Notify::new(),
+            scrubber,
+            scrubbing: tokio::sync::Mutex::default(),
+            scrub_wake: Notify::new(),
             refuses_some: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             leaving: AtomicBool::new(false),
@@ -204,11 +219,17 @@ impl Store {
         // A pass that is under way ends first, so that nothing touches the pool after this returns.
         let _no_pass = self.reclaiming.lock().await;
         let _no_step = self.moving.lock().await;
+        self.scrub_wake.notify_one();
+        let _no_look = self.scrubbing.lock().await;
+        if let Err(error) = self.put_progress().await {
+            tracing::debug!("the progress of the scrub was not noted: {error}");
+        }
         self.segments.written().await;
         let folded = self.fold(None).await;
         // Whatever the fold could not do, what was acknowledged is made as durable as it can be.
         let flushed = self.flush().await;
         self.journal.close();
+        self.scrub_wake.notify_one();
         self.fold_wake.notify_one();
         self.reclaim_wake.notify_one();
         self.moving_wake.notify_one();
@@ -233,10 +254,12 @@ impl Store {
         let flushed = if planted::is("left-unsynced") { Ok(()) } else { self.flush().await };
         let given_up = async {
             self.segments.written().await;
+            let _no_look = self.scrubbing.lock().await;
             (self.reclaiming.lock().await, self.folding.lock().await, self.moving.lock().await)
         };
         let quiet = futures::future::select(Box::pin(given_up), self.env.sleep(GIVE_UP_MAX)).await;
         self.journal.close();
+        self.scrub_wake.notify_one();
         self.fold_wake.notify_one();
         self.reclaim_wake.notify_one();
         self.moving_wake.notify_one();

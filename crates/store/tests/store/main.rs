@@ -21,6 +21,7 @@ mod reserve;
 mod rollover;
 mod salvage;
 mod script;
+mod scrub;
 mod snapshots;
 mod tokens;
 mod unread;
