@@ -49,7 +49,7 @@ pub(crate) enum Domain {
     },
     /// Forget the keys of an encrypted domain: nobody ever reads its disks and snapshots again
     ///
-    /// Refused while clients are connected. The disks remain, unreadable, until they are removed.
+    /// Refused while clients are connected, or a snapshot in it is locked. The disks remain, unreadable, until they are removed.
     #[command(after_help = "Example:\n  stonefold domain shred bank --yes bank")]
     Shred {
         /// The domain

@@ -15,9 +15,9 @@ pub(crate) enum Token {
     #[command(after_help = "Examples:\n  \
         stonefold token create --role admin --name me > ~/.stonefold-token\n  \
         stonefold token create --role viewer --name monitoring --token-file ~/.stonefold-token\n\n\
-        viewer looks; operator also changes disks, snapshots, classes of service and the cache; admin also looks at\n\
-        and changes tokens, makes and removes domains, uses their keys, changes the pool's directories and confirms\n\
-        its time. The first is an admin's.")]
+        viewer looks; operator also changes disks, snapshots, classes of service and the cache; admin also \
+        sees and changes tokens, makes and removes domains, uses their keys, changes the pool's directories and \
+        confirms its time. The first is an admin's.")]
     Create {
         /// What its holder may do: admin, operator or viewer
         #[arg(long)]
