@@ -7,6 +7,7 @@
 
 mod damage;
 mod full;
+mod guarded;
 mod pools;
 mod records;
 mod refusals;
