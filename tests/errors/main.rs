@@ -8,6 +8,7 @@
 mod damage;
 mod full;
 mod guarded;
+mod network;
 mod pools;
 mod records;
 mod refusals;
