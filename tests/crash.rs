@@ -4,7 +4,7 @@
 //! what was in flight is there or not, each step whole; snapshots are of one instant; the server is soon back; and what
 //! nobody refers to any more is given back, and nothing else.
 //! *Method*: clients on two disks, whose regions share blocks, write with many requests in flight while snapshots and
-//! clones come and go and space is given back; at a random instant, sometimes in the middle of a recovery, the server gets SIGKILL. After half
+//! clones come and go and space is given back; one of the disks is encrypted, so that its records and frames are sealed; at a random instant, sometimes in the middle of a recovery, the server gets SIGKILL. After half
 //! of the deaths the clients come back, flush and go on, and what they wrote must survive the next. *Past bug*: none yet.
 //!
 //! ```sh
@@ -12,6 +12,7 @@
 //! STONEFOLD_CRASH_SEED=… …       # the same choices again; when the kill strikes is up to the machine
 //! ```
 
+use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::thread::JoinHandle;
@@ -60,6 +61,8 @@ fn nothing_acknowledged_is_lost_when_the_server_is_killed() {
 /// The test's own hand: it starts and kills, and looks between.
 struct Crashes<'a> {
     place: &'a Place,
+    /// The file with the master key.
+    key_file: String,
     world: Arc<World>,
     chance: Dice,
     gateway: Option<Gateway>,
@@ -75,8 +78,10 @@ impl<'a> Crashes<'a> {
     fn new(place: &'a Place, seed: u64) -> Result<Self> {
         let mut story = Story::default();
         REGIONS.iter().for_each(|(disk, base, bytes)| story.add_region(disk, *base, *bytes));
+        fs::write(place.path("master.key"), "6b".repeat(32))?;
         let mut crashes = Crashes {
             place,
+            key_file: place.text("master.key"),
             world: Arc::new(World::new(place.nbd(), story)),
             chance: Dice::new(seed),
             gateway: None,
@@ -88,7 +93,8 @@ impl<'a> Crashes<'a> {
         };
         crashes.start()?;
         place.ok(&format!("disk create a --size {}M", DISK_BYTES >> 20))?;
-        place.ok(&format!("disk create b --size {}M --durability ack", DISK_BYTES >> 20))?;
+        place.ok("domain create vault --encrypt")?;
+        place.ok(&format!("disk create b --size {}M --durability ack --domain vault", DISK_BYTES >> 20))?;
         Ok(crashes)
     }
 
@@ -157,16 +163,20 @@ impl<'a> Crashes<'a> {
     fn start(&mut self) -> Result<()> {
         let journal = ["8M", "16M", "256M", "256M"];
         while self.chance.percent(15) && !self.ready.is_empty() {
-            let starting = self.place.begin(&["--cache", "8M", "--journal", "16M"])?;
+            let starting = self.place.begin(&self.arguments("16M"))?;
             std::thread::sleep(self.chance.millis(1, 60));
             starting.kill();
             self.killed_early += 1;
         }
         let journal = *self.chance.one_of(&journal);
-        let gateway = self.place.start(&["--cache", "8M", "--journal", journal])?;
+        let gateway = self.place.start(&self.arguments(journal))?;
         self.ready.push(gateway.ready_after);
         self.gateway = Some(gateway);
         Ok(())
+    }
+
+    fn arguments<'b>(&'b self, journal: &'b str) -> [&'b str; 6] {
+        ["--cache", "8M", "--journal", journal, "--key-file", &self.key_file]
     }
 
     fn send_in_clients(&mut self) -> Result<()> {
@@ -210,6 +220,10 @@ impl<'a> Crashes<'a> {
         self.start()?;
         self.check_all()?;
         self.keeper().check_pool(true)?;
+        let (b, domains) = (self.place.json("disk show b")?, self.place.json("domain ls")?);
+        let vault = domains.as_array().into_iter().flatten().find(|domain| domain["name"] == b["domain"]);
+        let sealed = vault.is_some_and(|vault| vault["key_version"].is_u64());
+        ensure!(sealed, "disk b was not encrypted: {b}\n{domains}");
         self.tell();
         Ok(())
     }

@@ -3,7 +3,8 @@
 //! *Promise*: an upgrade costs a client one reconnect, two seconds at most, and no error; everything it wrote is there.
 //! *Method*: clients that write with many requests in flight and verify what they read go through QEMU's NBD client, as a machine's disk
 //! does; the server is told to stop (SIGTERM) and another copy of the binary is started on the same pool, several times. The longest
-//! that any request waited is printed. *Past bug*: stopping waited for the whole journal to be folded, with the doors closed.
+//! that any request waited is printed; of three upgrades in a row the best keeps the promise, because what keeps all three from it is
+//! not the machine's other work, and none may take four times as long. *Past bug*: stopping waited for the whole journal to be folded, with the doors closed.
 //!
 //! ```sh
 //! STONEFOLD_UPGRADES=20 cargo test --release -p stonefold-e2e --test upgrade -- --nocapture
@@ -31,7 +32,11 @@ const UPGRADES: u64 = 3;
 const REGIONS: [(&str, u64, u64); 3] =
     [("a", 0, (24 << 20) + 512), ("a", (24 << 20) + 512, 30 << 20), ("b", 4096, 60 << 20)];
 const DISK_BYTES: u64 = 64 << 20;
-/// The goal is 2 s, on a machine that does nothing else; here a debug build shares one with other tests.
+/// The promise, of a machine that does nothing else. Here other tests run beside: one upgrade of [`IN_A_ROW`] must keep it.
+const STALL_PROMISED: Duration = Duration::from_secs(2);
+/// See [`STALL_PROMISED`].
+const IN_A_ROW: usize = 3;
+/// What every single one must keep.
 const STALL_MAX: Duration = Duration::from_secs(8);
 /// Load before each upgrade, so that the journal holds much.
 const LOAD: Duration = Duration::from_secs(3);
@@ -74,13 +79,36 @@ fn an_upgrade_costs_a_reconnect_and_no_error() {
         world.check().map_err(|error| place.explain(error))?;
         qemu.kill();
         check(place, &world)?;
-        stalls.sort();
         println!(
             "{upgrades} upgrades under {} acknowledged requests; the longest wait at each: {stalls:?}",
             world.acked.load(SeqCst)
         );
+        keeps_the_promise(&stalls)?;
         gateway.stop()
     });
+}
+
+/// Of so many in a row, or of all where there are fewer, one was quick enough.
+fn keeps_the_promise(stalls: &[Duration]) -> Result<()> {
+    for row in stalls.windows(IN_A_ROW.min(stalls.len()).max(1)) {
+        let best = row.iter().min().context("a row is not empty")?;
+        ensure!(
+            *best <= STALL_PROMISED,
+            "the best of these upgrades kept a request waiting for {best:?}: {row:?}"
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn slow_upgrades_are_excused_one_by_one_and_not_in_a_row() {
+    let seconds = |all: &[u64]| all.iter().map(|one| Duration::from_secs(*one)).collect::<Vec<_>>();
+    for kept in [&[1][..], &[7, 2], &[3, 3, 1, 7, 7, 2]] {
+        keeps_the_promise(&seconds(kept)).unwrap();
+    }
+    for broken in [&[3][..], &[7, 3], &[1, 3, 3, 3, 1]] {
+        assert!(keeps_the_promise(&seconds(broken)).is_err(), "{broken:?}");
+    }
 }
 
 fn world(socket: &Path) -> Arc<World> {

@@ -7,6 +7,8 @@
 
 mod damage;
 mod full;
+mod guarded;
+mod network;
 mod pools;
 mod records;
 mod refusals;

@@ -133,11 +133,19 @@ fn lock(context: &Context, name: &SnapshotName, lock: &SnapshotLock) -> Result<(
 fn remove(context: &Context, snapshots: &[SnapshotName]) -> Result<(), Failure> {
     let client = context.client()?;
     // All of them are looked for first: one wrong name, and none is removed.
-    snapshots.iter().try_for_each(|name| client.snapshot(name).map(drop))?;
-    remove_all(context, snapshots, SnapshotName::to_string, |name| {
-        client.remove_snapshot(name)?;
-        Ok(format!("removed {name}\n"))
-    })
+    let found = snapshots.iter().map(|name| Ok((client.snapshot(name)?.locked_until, name)));
+    let mut in_order = found.collect::<stonefold_types::Result<Vec<_>>>()?;
+    // What is locked first: it is refused, in the server's words, before any other is removed.
+    in_order.sort_by_key(|(locked_until, _)| locked_until.is_none());
+    remove_all(
+        context,
+        &in_order,
+        |(_, name)| name.to_string(),
+        |(_, name)| {
+            client.remove_snapshot(name)?;
+            Ok(format!("removed {name}\n"))
+        },
+    )
 }
 
 fn diff(context: &Context, from: &SnapshotName, to: Option<SnapshotName>) -> Result<(), Failure> {

@@ -1,5 +1,6 @@
 //! How a server is run: flags over the configuration file over defaults.
 
+use crate::durability::durability_for;
 use crate::keys::KeySource;
 use crate::{bounds, engines};
 use serde::{Deserialize, Deserializer};
@@ -237,18 +238,6 @@ impl Settings {
     }
 }
 
-/// A client on another machine can outlive this one's memory, and with it what was acknowledged and not flushed: for
-/// such clients a write is acknowledged only when it is durable, unless the operator chose otherwise.
-fn durability_for(doors: &[NbdAddress]) -> Durability {
-    if doors.iter().any(is_open_to_the_network) { Durability::Ack } else { Durability::Flush }
-}
-
-/// Whether clients of other machines may reach an NBD door.
-pub(crate) fn is_open_to_the_network(door: &NbdAddress) -> bool {
-    let local = |host: &str| host == "localhost" || host.parse::<IpAddr>().is_ok_and(is_local);
-    matches!(door, NbdAddress::Tcp { host, .. } if !local(host))
-}
-
 fn parsed<T: FromStr<Err: fmt::Debug>>(default: &str) -> T {
     default.parse().expect("a default reads")
 }
@@ -349,6 +338,17 @@ mod tests {
         assert_eq!((config.pool.as_str(), config.cache_bytes), ("file:///b", 2 << 30));
         assert_eq!((config.journal_bytes_max, config.durability), (8 << 20, Durability::Ack));
         assert_eq!(config.api, [ApiAddress::Tcp("127.0.0.1:7770".parse().unwrap())]);
+    }
+
+    #[test]
+    fn where_nobody_says_it_the_doors_tell_when_a_write_is_acknowledged() {
+        let durability = |text: &str| {
+            settings(&format!("pool = 'memory:'\n{text}")).unwrap().resolve().unwrap().durability
+        };
+        assert_eq!(durability(""), Durability::Flush);
+        assert_eq!(durability("nbd = ['unix:///s', 'tcp://0.0.0.0:1']"), Durability::Ack);
+        assert_eq!(durability("nbd = ['tcp://0.0.0.0:1']\ndurability = 'flush'"), Durability::Flush);
+        assert_eq!(durability("durability = 'ack'"), Durability::Ack);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::access::Access;
 use crate::doors::{Door, Doors};
-use crate::{ApiAddress, Config, descriptors, engines};
+use crate::{ApiAddress, Config, descriptors, durability, engines};
 use futures::future::select;
 use std::sync::Arc;
 use std::time::Duration;
@@ -114,6 +114,7 @@ async fn open(config: &Config) -> Result<(Doors, Server<Arc<Store>>, Opened)> {
             return Err(error);
         }
     };
+    durability::warn_of_disks(&config.nbd, config.durability, &store.disks());
     let server = Server::new(env.clone(), store.clone())
         .with_connections_max(descriptors::for_clients(open_files_max));
     let (open, nbd) = (doors.opened(), server.metrics().clone());

@@ -1,6 +1,6 @@
 //! The NBD doors of one server: taken first, opened when the store is, and named as clients name them.
 
-use crate::config::is_open_to_the_network;
+use crate::durability::is_open_to_the_network;
 use futures::future::join_all;
 use stonefold_nbd::{Address, Exports, Listener, Server, Tls, TlsMode};
 use stonefold_types::Result;

@@ -16,6 +16,7 @@ mod convert;
 mod data;
 mod descriptors;
 mod doors;
+mod durability;
 mod engines;
 mod gate;
 mod histograms;

@@ -9,6 +9,7 @@ use crate::table::{Table, count, facts, micros};
 use crate::waiting::wait_for;
 use clap::{Args, Subcommand};
 use serde_json::json;
+use std::collections::HashSet;
 use stonefold_api::{Disk as Info, DiskCreate, DiskResize, DiskSet, DiskUsage, DomainState};
 use stonefold_types::{Compression, Durability, Error, Kind, Name, Size};
 
@@ -322,7 +323,8 @@ fn resize(context: &Context, name: &Name, size: Size, shrink: bool) -> Result<()
 
 fn remove(context: &Context, names: &[Name], with_snapshots: bool) -> Result<(), Failure> {
     let client = context.client()?;
-    let disks = names.iter().map(|name| client.disk(name)).collect::<stonefold_types::Result<Vec<_>>>()?;
+    let mut disks =
+        names.iter().map(|name| client.disk(name)).collect::<stonefold_types::Result<Vec<_>>>()?;
     for disk in &disks {
         if let Some(damage) = &disk.damaged {
             return Err(Error::new(Kind::Corrupt, damage.what.clone()).remedy(damage.remedy.clone()).into());
@@ -341,6 +343,14 @@ fn remove(context: &Context, names: &[Name], with_snapshots: bool) -> Result<(),
                 .remedy("disconnect them first; nothing was removed")
                 .into());
         }
+    }
+    if let ([_, _, ..], true) = (names, with_snapshots) {
+        let mut locked = HashSet::new();
+        for snapshot in client.snapshots(None)? {
+            locked.extend(snapshot.locked_until.map(|_| snapshot.disk));
+        }
+        // Refused, in the server's words, before any other is removed.
+        disks.sort_by_key(|disk| !locked.contains(&disk.name));
     }
     remove_all(
         context,
