@@ -77,6 +77,11 @@ fn of_pool(pool: PoolStatus) -> Vec<Metric> {
         gauge("pool_raw_bytes", "Bytes of the pool's place itself", pool.raw_bytes),
         gauge("pool_logical_bytes", "Bytes that disks hold, before anything is saved", pool.logical_bytes),
         gauge("journal_bytes", "Bytes acknowledged and not yet folded", pool.journal_bytes),
+        gauge(
+            "scrub_damaged_segments",
+            "Segments with damage that no copy is free of, as the scrub in the background has found",
+            pool.scrub.damaged_segments,
+        ),
         gauge("cache_bytes", "Bytes in the cache", pool.cache_bytes),
         gauge("cache_max_bytes", "Bytes that the cache may grow to", pool.cache_bytes_max),
     ];
