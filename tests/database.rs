@@ -20,11 +20,12 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use stonefold_dice::Dice;
 use stonefold_e2e::gateway::{Gateway, Place, in_a_place};
-use stonefold_e2e::mounts::{Loop, Mount, possible};
+use stonefold_e2e::mounts::{Loop, Mount};
 use stonefold_e2e::postgres::{Postgres, Session};
 use stonefold_e2e::qemu::Qemu;
 use stonefold_e2e::tools::{attempt, run};
 use stonefold_guest::time::Deadline;
+use stonefold_needs::{Need, there_is};
 
 /// Some 60 s. `STONEFOLD_DATABASE_ROUNDS` asks for more.
 const ROUNDS: u64 = 4;
@@ -39,7 +40,7 @@ const ARGUMENTS: [&str; 4] = ["--cache", "16M", "--journal", "16M"];
 
 #[test]
 fn what_was_committed_survives_kills_of_the_server() {
-    if !possible("PostgreSQL on an export, through QEMU's client and a loop device") {
+    if !there_is(Need::Loop, "PostgreSQL on an export, through QEMU's client and a loop device") {
         return;
     }
     let rounds = std::env::var("STONEFOLD_DATABASE_ROUNDS").ok();

@@ -19,9 +19,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use stonefold_dice::Dice;
 use stonefold_e2e::gateway::{Place, in_a_place};
-use stonefold_e2e::mounts::{Fuse, Loop, Mount, possible};
+use stonefold_e2e::mounts::{Fuse, Loop, Mount};
 use stonefold_e2e::tools::{Beside, attempt, run};
 use stonefold_guest::time::Deadline;
+use stonefold_needs::{Need, there_is};
 
 /// Kills of each file system's server. `STONEFOLD_FILE_SYSTEM_ROUNDS` asks for more.
 const ROUNDS: u64 = 3;
@@ -66,7 +67,7 @@ struct Kind {
 }
 
 fn survives(kind: &Kind) {
-    if !possible(&format!("{} on an export, through nbdfuse and a loop device", kind.name)) {
+    if !there_is(Need::Loop, &format!("{} on an export, through nbdfuse and a loop device", kind.name)) {
         return;
     }
     let rounds = std::env::var("STONEFOLD_FILE_SYSTEM_ROUNDS").ok();

@@ -13,9 +13,10 @@ use anyhow::{Context, Result, ensure};
 use rustix::fs::{CWD, FileType, makedev, mknodat};
 use stonefold_dice::noise;
 use stonefold_e2e::gateway::{Place, in_a_place};
-use stonefold_e2e::mounts::{Loop, Mount, possible};
+use stonefold_e2e::mounts::{Loop, Mount};
 use stonefold_e2e::rot::ruin_middle;
 use stonefold_e2e::tools::run;
+use stonefold_needs::{Need, there_is};
 
 const MIB: usize = 1 << 20;
 
@@ -121,7 +122,7 @@ fn what_is_no_file_is_refused_and_stays_what_it_is() {
 
 #[test]
 fn a_block_device_is_written_over_only_when_told_and_when_the_disk_fits() {
-    if !possible("an export over a block device") {
+    if !there_is(Need::Loop, "an export over a block device") {
         return;
     }
     in_a_place(|place| {

@@ -5,10 +5,11 @@ use std::fs;
 use std::time::Duration;
 use stonefold_dice::noise;
 use stonefold_e2e::gateway::{Place, in_a_place};
-use stonefold_e2e::mounts::{Loop, Mount, possible};
+use stonefold_e2e::mounts::{Loop, Mount};
 use stonefold_e2e::nbd::{Connection, Refused, errno};
 use stonefold_e2e::tools::run;
 use stonefold_guest::time::Deadline;
+use stonefold_needs::{Need, there_is};
 
 const ENOSPC: u32 = 28;
 /// Bytes of one write.
@@ -34,7 +35,7 @@ impl Small {
 
 #[test]
 fn a_full_place_refuses_writes_and_loses_nothing_and_goes_on_with_room() {
-    if !possible("a pool on a small file system that is filled") {
+    if !there_is(Need::Loop, "a pool on a small file system that is filled") {
         return;
     }
     in_a_place(|place| {
@@ -73,7 +74,7 @@ fn a_full_place_refuses_writes_and_loses_nothing_and_goes_on_with_room() {
 /// has reserved is not there.
 #[test]
 fn a_place_that_others_fill_loses_nothing() {
-    if !possible("a pool on a small file system that others fill") {
+    if !there_is(Need::Loop, "a pool on a small file system that others fill") {
         return;
     }
     in_a_place(|outer| {

@@ -11,19 +11,6 @@ use crate::tools::{Beside, attempt, run};
 /// How long a device or a mount may be busy before it is let go lazily.
 const BUSY_MAX: Duration = Duration::from_secs(10);
 
-/// Whether this machine lets us make loop devices and mount; the reason why not is printed.
-pub fn possible(what: &str) -> bool {
-    let reason = if !rustix::process::geteuid().is_root() {
-        "it needs root"
-    } else if !Path::new("/dev/loop-control").exists() {
-        "there are no loop devices"
-    } else {
-        return true;
-    };
-    println!("skipped: {what}: {reason}");
-    false
-}
-
 /// A loop device over a file.
 pub struct Loop {
     /// `/dev/loopN`

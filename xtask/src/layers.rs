@@ -15,7 +15,7 @@ const FLOORS: &[&[&str]] = &[
     &["stonefold-nbd"],
     &["stonefold-server"],
     &["stonefold-cli"],
-    &["stonefold-model", "stonefold-dice"],
+    &["stonefold-model", "stonefold-dice", "stonefold-needs"],
     &["stonefold-sim", "stonefold-fuzz", "stonefold-guest"],
     &["stonefold-quickstart", "stonefold-e2e", "stonefold-bench"],
     &["xtask"],

@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use stonefold_env::SystemWorld;
 use stonefold_format::chunk;
+use stonefold_needs::{Need, is_there};
 use stonefold_types::Kind;
 
 mod changes;
@@ -56,8 +57,8 @@ async fn conforms_by_threads() {
 #[tokio::test]
 async fn conforms_by_ring() {
     let dir = tempdir();
-    if let Err(error) = uring::install() {
-        println!("skipped: {error}");
+    let lacking = uring::install().err().map(|error| error.to_string());
+    if !is_there(Need::IoUring, "the file engine by io_uring", lacking) {
         return;
     }
     conformance::run(&Dir { env: env(), options: Options::new(dir.path()) }).await;

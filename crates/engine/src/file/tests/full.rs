@@ -1,7 +1,8 @@
-//! A full file system: on a small ext4 in a file where we may mount one, else skipped.
+//! A full file system: a small ext4 in a file, which root may mount.
 
 use super::*;
 use std::process::Command;
+use stonefold_needs::{Need, there_is};
 
 /// A small file system, unmounted at the end.
 struct Small {
@@ -54,10 +55,10 @@ impl Drop for Small {
 /// deleted can be written again.
 #[tokio::test]
 async fn a_full_disk_refuses_loses_nothing_and_recovers() {
-    let small = match Small::mount(64 << 20) {
-        Ok(small) => small,
-        Err(why) => return println!("skipped: no small file system can be mounted here: {why}"),
-    };
+    if !there_is(Need::Loop, "the file engine on a full file system") {
+        return;
+    }
+    let small = Small::mount(64 << 20).unwrap();
     let engine = open(&Options::new(small.path())).await.unwrap();
     let id = JournalId([1; 16]);
     let journal = engine.journal_create(id).await.unwrap();
@@ -98,10 +99,10 @@ async fn a_full_disk_refuses_loses_nothing_and_recovers() {
 /// Where one of two directories is full, a put fails and leaves nothing in the other, and neither is dropped.
 #[tokio::test]
 async fn one_full_directory_of_two_refuses_and_is_kept() {
-    let small = match Small::mount(64 << 20) {
-        Ok(small) => small,
-        Err(why) => return println!("skipped: no small file system can be mounted here: {why}"),
-    };
+    if !there_is(Need::Loop, "the file engine where one of two file systems is full") {
+        return;
+    }
+    let small = Small::mount(64 << 20).unwrap();
     let large = tempdir();
     let dirs = vec![large.path().join("large"), small.path()];
     let options = Options { dirs: dirs.clone(), copies: 2, ..Options::new(small.path()) };
