@@ -333,6 +333,9 @@ fn options(world: &World) -> Options {
         time_step_max: TIME_STEP_MAX,
         // So short that a few snapshots fill pages and directories; another from life to life.
         snapshot_page_records: 1 + world.with_dice(|dice| dice.below(4)) as usize,
+        // So fast that it comes by many times, in some lives.
+        scrub_period: world
+            .with_dice(|dice| dice.one_in(4).then(|| Duration::from_millis(50 + dice.below(2000)))),
     }
 }
 
