@@ -64,7 +64,7 @@ pub(crate) struct Serve {
     /// [default: ack where NBD listens beyond loopback, else flush]
     #[arg(long, value_name = "WHEN")]
     durability: Option<Durability>,
-    /// In how many days every copy of all that the pool holds is read once in the background and healed; 0 for never [default: 30]
+    /// In how many days every copy of all segments is read once in the background and healed; 0 for never [default: 30]
     #[arg(long, value_name = "DAYS")]
     scrub_days: Option<u32>,
     /// A configuration file
