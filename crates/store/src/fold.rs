@@ -108,9 +108,7 @@ async fn fold_parts(store: &Store, mut parts: Vec<Part>) -> Result<()> {
     let last_lsn =
         parts.iter().flat_map(|p| &p.layers).map(|l| l.last_lsn).max().expect("no part without a layer");
     store.journal.hand_over().await?;
-    if !planted::is("fold-before-durable") {
-        store.journal.make_durable(last_lsn + 1).await?;
-    }
+    store.journal.make_durable(last_lsn + 1).await?;
     let data = Packers::new(store.segments.clone());
     let nodes = Packer::nodes(store.segments.clone());
     let fresh = Arc::new(Fresh::default());

@@ -10,8 +10,6 @@ pub const BUGS: &[(&str, &str)] = &[
     ("fua-ignored", "a FUA write is acknowledged like any other"),
     ("ack-ignored", "a write to an ack disk is acknowledged like any other"),
     ("handed-early", "a write is acknowledged before the journal has it"),
-    ("sync-covers-later", "what was appended during a sync counts as synced"),
-    ("fold-before-durable", "records are folded that are not durable in the journal"),
     ("head-before-data", "a head names data that is still being put"),
     ("head-before-nodes", "a head names map nodes that are still being put"),
     ("merged-across-mark", "a snapshot gets writes that came after it"),

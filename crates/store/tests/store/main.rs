@@ -7,6 +7,7 @@ mod damage;
 mod dedupe;
 mod disks;
 mod domains;
+mod durability;
 mod faults;
 mod heads;
 mod lease;
