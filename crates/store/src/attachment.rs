@@ -442,12 +442,12 @@ struct Seen {
     next_lsn: u64,
 }
 
-/// Block runs as byte extents of exactly the range.
 /// The blocks that lie in a range with all of their bytes.
 fn whole_blocks(offset: u64, len: u64) -> Blocks {
     offset.div_ceil(BLOCK_BYTES as u64)..(offset + len) / BLOCK_BYTES as u64
 }
 
+/// Block runs as byte extents of exactly the range.
 fn clip(runs: Vec<(Blocks, bool)>, offset: u64, len: u64) -> Vec<Extent> {
     let clipped = runs.into_iter().map(|(blocks, stored)| {
         let start = (blocks.start * BLOCK_BYTES as u64).max(offset);

@@ -285,6 +285,18 @@ fn walk_below<'a>(
     })
 }
 
+/// Which form of a segment counts: by its account, else, where that cannot be read, the newest that lies there.
+pub(crate) async fn newest_generation(store: &Store, segment: SegmentId) -> Result<u8> {
+    match store.segments.accounts.shard(shard_of(segment)).await {
+        Ok(shard) => Ok(shard.get(&segment).map_or(0, |account| account.generation)),
+        // That is told beside; what is read from a form is verified whoever named it.
+        Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::Io) => {
+            store.segments.accounts.newest_form(segment).await
+        }
+        Err(error) => Err(error),
+    }
+}
+
 /// Reads a segment and verifies every frame; returns the addresses that are reached and cannot be read.
 async fn read_segment(
     store: &Store,
@@ -293,14 +305,7 @@ async fn read_segment(
     heal: bool,
     checked: &mut Checked,
 ) -> Result<Vec<(u64, String)>> {
-    let generation = match store.segments.accounts.shard(shard_of(segment)).await {
-        Ok(shard) => shard.get(&segment).map_or(0, |account| account.generation),
-        // That is told beside; what is read from a form is verified whoever named it.
-        Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::Io) => {
-            store.segments.accounts.newest_form(segment).await?
-        }
-        Err(error) => return Err(error),
-    };
+    let generation = newest_generation(store, segment).await?;
     let key = segments::key(segment, generation);
     let object = match read_form(store, &key).await {
         Ok(object) if heal && !planted::is("scrub-heals-nothing") => {

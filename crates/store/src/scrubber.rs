@@ -108,7 +108,9 @@ impl Store {
     async fn scrub_some(&self, period: Duration, saved: &mut Duration) -> Result<bool> {
         let upto = self.scrubber.0.lock().upto;
         let after = segments::key(upto, 0);
-        let listed = self.engine.list("segment/", Some(&after), LIST_LIMIT).await?;
+        let mut listed = self.engine.list("segment/", Some(&after), LIST_LIMIT).await?;
+        // Later forms of the last one are listed behind its first.
+        listed.retain(|form| form_of(&form.key).is_some_and(|(segment, _)| segment > upto));
         if listed.is_empty() {
             if upto.0 == 0 {
                 return Ok(false);
@@ -142,7 +144,7 @@ impl Store {
         let _open = self.scrubbing.lock().await;
         self.check_open()?;
         let _pin = self.segments.pins.pin();
-        let is_newest = self.segments.accounts.generation(segment) == generation;
+        let is_newest = check::newest_generation(self, segment).await? == generation;
         let verified = match is_newest {
             true => check::verify_form(self, segment, &form.key).await,
             // Another has taken its place, and it is about to go.
@@ -152,6 +154,11 @@ impl Store {
             Ok(sound) => sound,
             // Reclaim was quicker.
             Err(error) if error.kind() == Kind::NotFound => true,
+            // It must not keep the others from being looked at.
+            Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::Io) => {
+                tracing::warn!("the scrub goes on behind segment {segment}: {error}");
+                false
+            }
             Err(error) => return Err(error),
         };
         let now = self.env.wall();

@@ -4,12 +4,15 @@
 //! deletes or writes anew meanwhile is taken for damaged. Method: a period of a second, on a pool in memory and on one of two directories.
 
 use crate::pool::{attach, create, env, name, noise, open, options, read, run, segment_bytes, sound};
+use crate::script::scripted;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use stonefold_engine::wrap::{Ask, Decision};
 use stonefold_engine::{Engine, FileEngine, FileOptions, Key, MemoryEngine};
 use stonefold_store::{Options, ScrubStatus, Store};
+use stonefold_types::Kind;
 
 const SIZE: usize = 24 << 20;
 
@@ -54,6 +57,41 @@ fn what_no_copy_has_whole_is_told_and_what_reclaim_deletes_is_not() {
         assert!(known.damaged_segments == 1 && known.finished >= clean.finished, "{known:?}");
         assert!(memory.get(&Key::new("scrub")).await.is_ok());
         store.remove_disk(&name("a")).await.unwrap();
+    });
+}
+
+/// Past bugs: a pass never ended behind a segment that had been written anew and was the last, nor got past one that could not be read.
+#[test]
+fn a_pass_ends_whatever_lies_last() {
+    run(async {
+        let memory = Arc::new(MemoryEngine::default());
+        let (engine, script) = scripted(&memory);
+        let store = open(engine.clone(), Options { scrub_period: None, ..options(8, 64) }).await;
+        for disk in ["a", "b"] {
+            create(&store, disk).await;
+            attach(&store, disk).write(0, &noise(disk.len() as u64, 64 << 10), false).await.unwrap();
+            attach(&store, disk)
+                .write(64 << 20, &noise(u64::from(disk.as_bytes()[0]), SIZE / 4), false)
+                .await
+                .unwrap();
+        }
+        store.fold_everything().await.unwrap();
+        store.remove_disk(&name("b")).await.unwrap();
+        for _ in 0..3 {
+            store.reclaim().await.unwrap();
+        }
+        store.close().await.unwrap();
+        let last = memory.list("segment/", None, 1000).await.unwrap().pop().unwrap().key;
+        assert!(last.as_str().contains('.'), "{last} was written anew");
+
+        let store = open(engine.clone(), quick(200)).await;
+        let clean = scrubbed(&store, |status| status.finished.is_some()).await;
+        assert_eq!(clean.damaged_segments, 0);
+        script.always(Ask::Get, "segment/", Decision::fail(Kind::Io));
+        let told =
+            scrubbed(&store, |status| status.damaged_segments > 0 && status.finished > clean.finished).await;
+        assert!(told.damaged_segments > 0, "{told:?}");
+        store.close().await.unwrap();
     });
 }
 
