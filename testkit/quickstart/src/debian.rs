@@ -17,7 +17,7 @@ use crate::{
     gateway::Gateway,
     machines::Machines,
     progress::{Progress, shown},
-    recovery::{MappedBlock, Recovering, recover, restore_in_full},
+    recovery::{MappedBlock, PlainCopy, Recovering, recover},
 };
 
 const PROMPT: &str = "root@stonefold-guest:~#";
@@ -69,7 +69,7 @@ pub(crate) fn show(
         })?;
     prove(&mut recovering, machines, &written, progress, figures)?;
     drop(recovering);
-    restore_in_full(gateway, "debian@before", folder, progress, figures)?;
+    PlainCopy::make(gateway, "debian@before", folder, progress, figures)?.remove()?;
     Ok("debian-recovered")
 }
 

@@ -4,7 +4,11 @@
 //! full of data is chosen; a warm cache costs no read either, so Stonefold's cache and the kernel's cache of the pool's
 //! files are dropped before each of the two; and bytes that come fast but wrong are worth nothing, so they are compared.
 
-use std::{path::Path, process::Command, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
 
 use anyhow::{Context, Result, bail, ensure};
 use stonefold_guest::{Guest, Launch, nbd, process, time::Stopwatch};
@@ -82,27 +86,56 @@ pub(crate) fn recover(
     Ok(Recovering { guest: machine.start()?, since_command, clone_took, first_block_took })
 }
 
-/// Copies the whole snapshot into a raw file and syncs it, as a restore that must come before the boot does. The file goes.
-pub(crate) fn restore_in_full(
-    gateway: &Gateway,
-    snapshot: &str,
-    folder: &Folder,
-    progress: &Progress,
-    figures: &mut Figures,
-) -> Result<()> {
-    let file = folder.path().join("full-restore.raw");
-    progress.step("drop the caches again, so that both are measured cold", || gateway.make_cold())?;
-    let ((), took) = progress
-        .timed_step("for comparison, an ordinary restore: copy the whole image to a file", || {
-            copy_in_full(&gateway.address(snapshot), &file)
+/// The whole snapshot in a raw file, synced: what an ordinary restore, which must come before the boot, takes.
+pub(crate) struct PlainCopy {
+    file: PathBuf,
+}
+
+impl PlainCopy {
+    /// Makes it with cold caches and notes how long that took.
+    pub(crate) fn make(
+        gateway: &Gateway,
+        snapshot: &str,
+        folder: &Folder,
+        progress: &Progress,
+        figures: &mut Figures,
+    ) -> Result<Self> {
+        let file = folder.path().join("full-restore.raw");
+        progress.step("drop the caches, so that this and the recovery are both measured cold", || {
+            gateway.make_cold()
         })?;
-    std::fs::remove_file(&file).with_context(|| format!("could not remove {}", file.display()))?;
-    figures.add(
-        "an ordinary full restore of it",
-        took,
-        "qemu-img convert to a raw file, synced; grows with the image",
-    );
-    Ok(())
+        let ((), took) = progress
+            .timed_step("for comparison, an ordinary restore: copy the whole image to a file", || {
+                copy_in_full(&gateway.address(snapshot), &file)
+            })?;
+        figures.add(
+            "an ordinary full restore of it",
+            took,
+            "qemu-img convert to a raw file, synced; grows with the image",
+        );
+        Ok(Self { file })
+    }
+
+    /// An error if the export holds a single other byte.
+    pub(crate) fn compare(&self, export: &str) -> Result<()> {
+        let compared = process::run(
+            Command::new("qemu-img").args(["compare", "-f", "raw", "-F", "raw"]).arg(&self.file).arg(export),
+            RESTORE_WITHIN,
+        )?;
+        let said = format!("{}{}", compared.stdout, compared.stderr);
+        ensure!(
+            compared.status.success(),
+            "{export} is not what {} is: {}",
+            self.file.display(),
+            said.trim()
+        );
+        Ok(())
+    }
+
+    /// Gives its space back.
+    pub(crate) fn remove(self) -> Result<()> {
+        std::fs::remove_file(&self.file).with_context(|| format!("could not remove {}", self.file.display()))
+    }
 }
 
 fn copy_in_full(source: &str, file: &Path) -> Result<()> {

@@ -1,5 +1,6 @@
-//! The user's own image: import, boot, snapshot while it runs, recover, boot again. A stranger has no password, so it can
-//! write nothing in the guest, ruin nothing and compare no checksums; it says so.
+//! The user's own image: import, boot, snapshot while it runs, ruin, recover, boot again, prove. A stranger has no password
+//! for it, so another machine ruins its disk, and what is proved is the whole disk, byte for byte, against a plain copy of
+//! the snapshot that was made before the ruin.
 
 use std::{
     path::{Path, PathBuf},
@@ -17,7 +18,7 @@ use crate::{
     gateway::Gateway,
     machines::Machines,
     progress::{Progress, shown},
-    recovery::{MappedBlock, recover, restore_in_full},
+    recovery::{MappedBlock, PlainCopy, recover},
 };
 
 /// What a stranger's system may be used to.
@@ -25,6 +26,11 @@ const MEMORY_MIB: u32 = 2048;
 const DISK: &str = "yours";
 const SNAPSHOT: &str = "yours@running";
 const CLONE: &str = "yours-recovered";
+/// Compared and removed again: the recovered disk itself changes as soon as its machine runs.
+const PROOF: &str = "yours-proof";
+/// Partition table, boot loader, and the beginning of the first file systems.
+const RUIN_MIB: u64 = 256;
+const BOOT_SECTOR_BYTES: u32 = 512;
 /// A guest that sits at its prompt is pulled the plug; nobody logged in.
 const END_WITHIN: Duration = Duration::from_secs(60);
 
@@ -70,8 +76,10 @@ pub(crate) fn show(
         image.path.display(),
         image.format
     ));
-    progress.note("I have no password for it, so I write nothing in it and ruin nothing: I boot it, snapshot it while it");
-    progress.note("runs, recover the snapshot and boot that. It boots by BIOS from a virtio disk, with no network card.");
+    progress.note("I have no password for it: I boot it, snapshot it while it runs, have another machine overwrite its disk,");
+    progress.note(
+        "recover the snapshot and boot that. It boots by BIOS from a virtio disk, with no network card.",
+    );
     let took = progress.step("import it", || gateway.import(DISK, &image.path))?;
     figures.add("import of your image", took, &format!("{size_gib:.1} GiB virtual"));
     let mut guest = machines.machine(DISK, gateway.disk(DISK), MEMORY_MIB).start()?;
@@ -86,9 +94,56 @@ pub(crate) fn show(
     figures.add("snapshot of the running machine", took, "");
     let block = MappedBlock::find(&mut gateway.connect(SNAPSHOT)?)?;
     progress.step("pull its plug", || guest.quit(END_WITHIN))?;
+    let copy = PlainCopy::make(gateway, SNAPSHOT, folder, progress, figures)?;
+    ruin(image, gateway, machines, &block, progress)?;
     recover_and_boot(gateway, machines, folder, &block, progress, figures)?;
-    restore_in_full(gateway, SNAPSHOT, folder, progress, figures)?;
+    prove(gateway, &copy, progress)?;
+    copy.remove()?;
     Ok(CLONE)
+}
+
+/// The tiny guest overwrites the disk from inside a machine, as a guest of an intruder's would.
+fn ruin(
+    image: &Image,
+    gateway: &Gateway,
+    machines: &Machines,
+    block: &MappedBlock,
+    progress: &Progress,
+) -> Result<()> {
+    let mib = ruined_mib(image.size_bytes, block.offset);
+    let what = format!("ruin it: another machine overwrites the first {mib} MiB of the disk");
+    progress.step(&what, || {
+        machines.tiny("yours-ruin", &format!("ruin stonefold.mib={mib}"), gateway.disk(DISK))
+    })?;
+    progress.step("make sure that the disk is lost", || {
+        let (mut disk, mut snapshot) = (gateway.connect(DISK)?, gateway.connect(SNAPSHOT)?);
+        ensure!(
+            !block.is_in(&mut disk)?,
+            "the disk was overwritten, and yet it holds what it held at {}",
+            block.offset
+        );
+        ensure!(
+            disk.read(0, BOOT_SECTOR_BYTES)? != snapshot.read(0, BOOT_SECTOR_BYTES)?,
+            "the disk was overwritten, and yet it has its boot sector"
+        );
+        Ok(())
+    })
+}
+
+/// So many that the block is among them by which the recovery is measured.
+fn ruined_mib(size_bytes: u64, block_offset: u64) -> u64 {
+    (block_offset >> 20).saturating_add(1).max(RUIN_MIB).min(size_bytes >> 20)
+}
+
+/// A second clone of the snapshot is what the snapshot was before the ruin: every byte of it.
+fn prove(gateway: &Gateway, copy: &PlainCopy, progress: &Progress) -> Result<()> {
+    progress.step("compare a second clone with the copy from before the ruin, byte for byte", || {
+        gateway.command(&["clone", SNAPSHOT, PROOF])?;
+        copy.compare(&gateway.address(PROOF))?;
+        gateway.command(&["disk", "rm", PROOF])
+    })?;
+    progress.note("all of the disk is what it was when the snapshot was taken.");
+    Ok(())
 }
 
 fn recover_and_boot(
@@ -149,6 +204,13 @@ mod tests {
     fn what_is_no_image_is_refused_at_once() {
         let error = Image::inspect(Path::new("/nowhere/disk.qcow2")).err().unwrap().to_string();
         assert!(error.contains("/nowhere/disk.qcow2"), "{error}");
+    }
+
+    #[test]
+    fn what_is_ruined_has_the_block_that_is_measured_by_and_ends_with_the_disk() {
+        assert_eq!(ruined_mib(10 << 30, 1 << 20), 256);
+        assert_eq!(ruined_mib(10 << 30, (900 << 20) + 4096), 901);
+        assert_eq!(ruined_mib(64 << 20, 1 << 20), 64);
     }
 
     #[test]
