@@ -292,7 +292,8 @@ operation! {
     responses((status = 204), (status = "default", body = ErrorBody))
 }
 operation! {
-    /// The ranges that differ between a snapshot and another of the same disk, or the disk as it is now
+    /// The ranges that differ between a snapshot and another, or a disk as it is now: `to` is a name like web@tuesday or web, and the
+    /// snapshot's own disk if it is left out
     snapshot_diff: get, path = "/v1/disks/{disk}/snapshots/{snapshot}/diff", tag = "snapshots",
     params(("disk" = String, Path), ("snapshot" = String, Path), ("to" = Option<String>, Query)),
     responses((status = 200, body = Diff), (status = "default", body = ErrorBody))

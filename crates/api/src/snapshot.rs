@@ -69,22 +69,18 @@ pub struct Rollback {
     pub kept: Snapshot,
 }
 
-/// What differs between a snapshot and a later one, or now.
+/// What differs between a snapshot and another snapshot, or a disk as it is now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Diff {
-    /// The disk.
-    #[schema(value_type = String, examples("web"))]
-    pub disk: Name,
     /// The snapshot compared from.
-    #[schema(value_type = String, examples("monday"))]
-    pub from: Name,
-    /// The snapshot compared to; absent for the disk as it is now.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, examples("tuesday"))]
-    pub to: Option<Name>,
+    #[schema(examples("web@monday"))]
+    pub from: String,
+    /// What it was compared to: a snapshot, or a disk as it is now.
+    #[schema(examples("web@tuesday", "web"))]
+    pub to: String,
     /// Bytes in the ranges, together.
     pub changed_bytes: u64,
-    /// The ranges that differ, in order; they do not touch.
+    /// The ranges that differ, in order, up to the end of `to`; they do not touch.
     pub ranges: Vec<DiffRange>,
 }
 

@@ -52,6 +52,7 @@ const LINES: &[&str] = &[
     "stonefold snapshot rm web@monday",
     "stonefold snapshot diff web@monday",
     "stonefold snapshot diff web@monday web@tuesday",
+    "stonefold snapshot diff web@monday test",
     "stonefold snapshot lock web@monday --until 2027-01-31",
     "stonefold snapshot lock web@monday --until 30d",
     "stonefold clone web@monday test",

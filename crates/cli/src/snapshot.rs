@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::table::{Table, count};
 use clap::Subcommand;
 use stonefold_api::{Diff, SnapshotCreate, SnapshotLock};
-use stonefold_types::{Error, Kind, Name, Size, SnapshotName};
+use stonefold_types::{ExportName, Name, Size, SnapshotName};
 
 /// Take, list, remove and compare snapshots
 #[derive(Subcommand)]
@@ -54,17 +54,18 @@ pub(crate) enum Snapshot {
         #[arg(long, value_name = "DATE", value_parser = until)]
         until: SnapshotLock,
     },
-    /// Show which ranges differ between a snapshot and a later one, or now
+    /// Show which ranges differ between a snapshot and another, or a disk as it is now
     #[command(after_help = "Examples:\n  \
         stonefold snapshot diff web@monday web@tuesday\n  \
-        stonefold snapshot diff web@monday        (compared with the disk as it is now)")]
+        stonefold snapshot diff web@monday            (compared with the disk as it is now)\n  \
+        stonefold snapshot diff web@monday web-test   (with a clone of it)")]
     Diff {
         /// The snapshot to compare from
         #[arg(value_name = "DISK@A")]
         from: SnapshotName,
-        /// The snapshot to compare to [default: the disk as it is now]
-        #[arg(value_name = "DISK@B")]
-        to: Option<SnapshotName>,
+        /// What to compare to, a snapshot or a disk as it is now [default: the snapshot's own disk]
+        #[arg(value_name = "DISK@B|DISK")]
+        to: Option<ExportName>,
     },
 }
 
@@ -75,7 +76,7 @@ impl Snapshot {
             Snapshot::Ls { disk } => list(context, disk.as_ref()),
             Snapshot::Rm { snapshots } => remove(context, &snapshots),
             Snapshot::Lock { snapshot, until } => lock(context, &snapshot, &until),
-            Snapshot::Diff { from, to } => diff(context, &from, to),
+            Snapshot::Diff { from, to } => diff(context, &from, to.as_ref()),
         }
     }
 }
@@ -148,18 +149,14 @@ fn remove(context: &Context, snapshots: &[SnapshotName]) -> Result<(), Failure> 
     )
 }
 
-fn diff(context: &Context, from: &SnapshotName, to: Option<SnapshotName>) -> Result<(), Failure> {
-    if let Some(to) = to.as_ref().filter(|to| to.disk != from.disk) {
-        let what = format!("'{from}' and '{to}' are of different disks");
-        return Err(Failure::Misuse(Error::new(Kind::Invalid, what).remedy("compare snapshots of one disk")));
-    }
-    let diff = context.client()?.diff(from, to.as_ref().map(|to| &to.snapshot))?;
+fn diff(context: &Context, from: &SnapshotName, to: Option<&ExportName>) -> Result<(), Failure> {
+    let diff = context.client()?.diff(from, to)?;
     context.answer(&diff, || diff_text(&diff))
 }
 
 fn diff_text(diff: &Diff) -> String {
-    let to = diff.to.as_ref().map_or("now".to_owned(), |to| format!("{}@{to}", diff.disk));
-    let between = format!("between {}@{} and {to}", diff.disk, diff.from);
+    let now = if diff.to.contains('@') { "" } else { " as it is now" };
+    let between = format!("between {} and {}{now}", diff.from, diff.to);
     if diff.ranges.is_empty() {
         return format!("nothing differs {between}\n");
     }

@@ -72,8 +72,10 @@ fn every_family_answers_in_text_and_in_json() {
 
     assert_eq!(gateway.text("snapshot create web --name monday"), "web@monday\n");
     assert_eq!(gateway.json("snapshot ls web")[0]["name"], "monday");
-    assert_eq!(gateway.text("snapshot diff web@monday"), "nothing differs between web@monday and now\n");
+    let same = "nothing differs between web@monday and web as it is now\n";
+    assert_eq!(gateway.text("snapshot diff web@monday"), same);
     assert_eq!(gateway.json("clone web@monday test")["origin"], "web@monday");
+    assert_eq!(gateway.json("snapshot diff web@monday test")["to"], "test");
     let kept = gateway.json("rollback web@monday")["kept"]["name"].as_str().unwrap().to_owned();
     assert_eq!(gateway.json(&format!("snapshot rm web@{kept}"))["removed"][0], format!("web@{kept}"));
 
@@ -113,12 +115,12 @@ fn a_failure_says_what_failed_on_what_and_what_to_do() {
     let document = gateway.json_error("disk show wbe", 1);
     assert_eq!(document["error"]["what"], "disk 'wbe' does not exist");
     assert_eq!(document["error"]["remedy"], "write 'web', if that was meant");
-    for misuse in ["disk create web", "snapshot diff web@a db@b", "nonsense"] {
+    for misuse in ["disk create web", "snapshot diff web db@b", "nonsense"] {
         assert!(gateway.json_error(misuse, 2)["error"]["what"].as_str().unwrap().len() > 5, "{misuse}");
     }
     assert!(gateway.json("completions bash")["script"].as_str().unwrap().contains("stonefold"));
     assert!(gateway.json("domain set default --compression zstd")["name"] == "default");
-    assert!(gateway.error("snapshot diff web@a db@b", 2).contains("different disks"));
+    assert!(gateway.error("snapshot diff web@a db@b", 1).contains("'db'"));
     assert!(gateway.error("disk create web", 2).contains("--size"));
     assert!(gateway.error("disk import x /nowhere/x.img", 1).contains("what to do:"));
     assert!(gateway.error("disk export nope /nowhere/x.img", 1).contains("what to do:"));

@@ -391,7 +391,8 @@ impl Attachment {
         let (tell, told) = tokio::sync::oneshot::channel();
         let hold = self.hold.clone();
         self.hold.store.env.spawn("changed since", async move {
-            let found = hold.store.changed_blocks(&hold.disk, &snapshot, hold.view, blocks).await;
+            let found =
+                hold.store.changed_blocks(&hold.disk, &snapshot, (&hold.disk, hold.view), blocks).await;
             // Nobody may be there any more to be told.
             let _ = tell.send(found);
         });

@@ -296,37 +296,51 @@ impl Store {
         }
     }
 
-    /// Ranges (offset and length in bytes) that differ between a snapshot and another of the same disk, or now.
-    pub async fn diff(&self, from: &SnapshotName, to: Option<&Name>) -> Result<Vec<(u64, u64)>> {
+    /// Ranges (offset and length in bytes, up to the end of `to`) that differ between a snapshot and another snapshot or a disk as it is
+    /// now; without `to`, the snapshot's own disk. Between any two, of whatever disks: what both share, as a clone and its origin do, is
+    /// not even read. What merely looks the same but is stored twice is told as different.
+    pub async fn diff(&self, from: &SnapshotName, to: Option<&ExportName>) -> Result<Vec<(u64, u64)>> {
         let disk = self.find(&from.disk)?;
+        let other = to.map_or(Ok(Arc::clone(&disk)), |to| self.find(to.disk()))?;
         let view = match to {
-            None => View::Now,
-            Some(name) => View::Snapshot(disk.state.lock().snapshot_named(&from.disk, name)?.id),
+            None | Some(ExportName::Disk(_)) => View::Now,
+            Some(ExportName::Snapshot(name)) => {
+                View::Snapshot(other.state.lock().snapshot_named(&name.disk, &name.snapshot)?.id)
+            }
         };
-        let end = disk.state.lock().size_of(view).div_ceil(BLOCK_BYTES as u64);
-        let changed = self.changed_blocks(&disk, &from.snapshot, view, 0..end).await?;
+        if !Arc::ptr_eq(&disk, &other) {
+            self.fold(Some(&other)).await?;
+        }
+        let end = other.state.lock().size_of(view).div_ceil(BLOCK_BYTES as u64);
+        let changed = self.changed_blocks(&disk, &from.snapshot, (&other, view), 0..end).await?;
         let bytes = BLOCK_BYTES as u64;
         Ok(changed.into_iter().map(|run| (run.start * bytes, (run.end - run.start) * bytes)).collect())
     }
 
-    /// Blocks of `within` that differ between a snapshot and a view of the same disk.
+    /// Blocks of `within` that differ between a snapshot and a view of a disk, which is folded as far as the difference is to tell.
     pub(crate) async fn changed_blocks(
         &self,
         disk: &Arc<Disk>,
         since: &Name,
-        view: View,
+        (other, view): (&Arc<Disk>, View),
         within: Blocks,
     ) -> Result<Vec<Blocks>> {
         self.fold(Some(disk)).await?;
         let before = self.materialised(disk, since).await?;
         // Pinned first, and then looked at: what a snapshot that is there refers to stays until the pin goes.
         let _pin = self.segments.pins.pin();
-        let (before, after) = {
+        let before = {
             let state = disk.state.lock();
             let live = state.snapshot(before.id).filter(|s| !s.removed);
             live.ok_or_else(|| removed_meanwhile(&disk.name, since))?;
-            (before.commit, commit_of(&state, view)?)
+            before.commit
         };
+        // So it is with a disk that has not been removed.
+        if !Arc::ptr_eq(&self.find(&other.name)?, other) {
+            let what = format!("disk '{}' was removed meanwhile", other.name);
+            return Err(Error::new(Kind::NotFound, what).remedy("choose another"));
+        }
+        let after = commit_of(&other.state.lock(), view)?;
         map::diff(&self.segments, &before.root, &after.root, within).await
     }
 }
@@ -346,7 +360,7 @@ fn removed_meanwhile(disk: &Name, snapshot: &Name) -> Error {
 
 fn commit_of(state: &State, view: View) -> Result<Commit> {
     let View::Snapshot(id) = view else { return Ok(state.commit) };
-    let snapshot = state.snapshot(id).and_then(|s| s.commit);
+    let snapshot = state.snapshot(id).filter(|s| !s.removed).and_then(|s| s.commit);
     snapshot.ok_or_else(|| Error::new(Kind::NotFound, "the snapshot has been removed"))
 }
 

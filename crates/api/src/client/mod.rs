@@ -241,8 +241,8 @@ impl Client {
         self.delete(&paths::of_snapshot(paths::SNAPSHOT, name))
     }
 
-    /// What differs between a snapshot and a later one, or now.
-    pub fn diff(&self, from: &SnapshotName, to: Option<&Name>) -> Result<Diff> {
+    /// What differs between a snapshot and another one, or a disk as it is now: the snapshot's own, if `to` is left out.
+    pub fn diff(&self, from: &SnapshotName, to: Option<&ExportName>) -> Result<Diff> {
         let path = paths::of_snapshot(paths::SNAPSHOT_DIFF, from);
         match to {
             None => self.get(&path),

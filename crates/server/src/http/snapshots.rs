@@ -21,7 +21,7 @@ pub(super) struct Part {
 
 #[derive(Deserialize)]
 pub(super) struct UpTo {
-    to: Option<Name>,
+    to: Option<String>,
 }
 
 pub(super) async fn list(app: Shared, Asked(asked): Asked<Part>) -> Answer<Json<Vec<Snapshot>>> {
@@ -110,15 +110,23 @@ pub(super) async fn lock(
 }
 
 pub(super) async fn diff(app: Shared, asked: SnapshotPath, Asked(up_to): Asked<UpTo>) -> Answer<Json<Diff>> {
-    let (export, from, to) = (asked.export(), asked.0.clone(), up_to.to.clone());
-    let compared = app.gate.run(move |store| async move { store.diff(&asked.0, up_to.to.as_ref()).await });
+    let from = asked.0;
+    let to = match &up_to.to {
+        None => ExportName::Disk(from.disk.clone()),
+        Some(to) => to.parse()?,
+    };
+    let between = (from.clone(), to.clone());
+    let compared =
+        app.gate.run(move |store| async move { store.diff(&between.0, Some(&between.1)).await }).await;
+    let from_is_there = app.gate.store().snapshot_info(&from).is_ok();
+    let missing = if from_is_there { to.clone() } else { ExportName::Snapshot(from.clone()) };
     let ranges: Vec<DiffRange> = app
-        .hint(&export, compared.await)?
+        .hint(&missing, compared)?
         .into_iter()
         .map(|(offset, bytes)| DiffRange { offset, bytes })
         .collect();
     let changed_bytes = ranges.iter().map(|range| range.bytes).sum();
-    Ok(Json(Diff { disk: from.disk, from: from.snapshot, to, changed_bytes, ranges }))
+    Ok(Json(Diff { from: from.to_string(), to: to.to_string(), changed_bytes, ranges }))
 }
 
 pub(super) async fn clone(

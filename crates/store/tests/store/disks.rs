@@ -4,7 +4,7 @@ use crate::pool::{self, attach, contents, name, options, read, run, snap};
 use std::sync::Arc;
 use stonefold_engine::MemoryEngine;
 use stonefold_store::{Options, Store};
-use stonefold_types::{DiskSettings, Durability, Kind};
+use stonefold_types::{DiskSettings, Durability, ExportName, Kind};
 
 /// Of every disk here: little, because it is read from end to end; more than one leaf of the map.
 pub(crate) const DISK_BYTES: u64 = 3 << 20;
@@ -116,6 +116,34 @@ fn extents_and_changes_are_told() {
     });
 }
 
+/// Goal: a clone is compared with what it was made from, and with what that is now, without a word of what both share.
+#[test]
+fn a_clone_is_compared_with_its_origin() {
+    run(async {
+        let store = open(&Arc::new(MemoryEngine::default())).await;
+        create(&store, "web").await;
+        let web = attach(&store, "web");
+        web.write(0, &[1; 64 * 4096], false).await.unwrap();
+        store.snapshot(&[name("web")], Some(name("s"))).await.unwrap();
+        store.clone_snapshot(&snap("web@s"), &name("test")).await.unwrap();
+        attach(&store, "test").write(8192, &[2; 4096], false).await.unwrap();
+        let told = async |from: &str, to: &str| {
+            let to = to.parse::<ExportName>().unwrap();
+            store.diff(&snap(from), Some(&to)).await.map_err(|error| error.to_string())
+        };
+        assert_eq!(told("web@s", "test").await.unwrap(), [(8192, 4096)]);
+        assert_eq!(told("web@s", "web").await.unwrap(), []);
+        web.write(16384, &[3; 4096], false).await.unwrap();
+        store.snapshot(&[name("test")], Some(name("t"))).await.unwrap();
+        assert_eq!(told("test@t", "web").await.unwrap(), [(8192, 4096), (16384, 4096)]);
+        assert_eq!(told("web@s", "test@t").await.unwrap(), [(8192, 4096)]);
+        let error = told("web@s", "tset").await.unwrap_err();
+        assert!(error.contains("'tset'"), "{error}");
+        let error = told("web@s", "test@u").await.unwrap_err();
+        assert!(error.contains("test@u"), "{error}");
+    });
+}
+
 /// Goal: whoever takes only what has changed also learns what was trimmed, from a snapshot to now and to another snapshot (P10).
 #[test]
 fn what_was_trimmed_has_changed() {
@@ -131,7 +159,7 @@ fn what_was_trimmed_has_changed() {
         store.snapshot(&[name("web")], Some(name("t"))).await.unwrap();
         let since = snap("web@s");
         let told = [(4096, 3 * 4096), (5 * 4096, 3 * 4096)];
-        assert_eq!(store.diff(&since, Some(&name("t"))).await.unwrap(), told);
+        assert_eq!(store.diff(&since, Some(&"web@t".parse().unwrap())).await.unwrap(), told);
         assert_eq!(store.diff(&since, None).await.unwrap(), told);
         let changed = web.changed_since(&name("s"), 2 * 4096, 5 * 4096).await.unwrap();
         let changed: Vec<_> = changed.iter().map(|run| (run.bytes, run.hole)).collect();
