@@ -154,7 +154,7 @@ class Stonefold(Arm):
         if disk not in self.marked:
             self.snapshot(disk, "bench-mark")
             self.marked.add(disk)
-        self.ask("GET", f"/v1/disks/{disk}/snapshots/bench-mark/diff?to=bench-mark")
+        self.ask("GET", f"/v1/disks/{disk}/snapshots/bench-mark/diff?to={disk}@bench-mark")
         wait_for("the journal to be folded", lambda: self.status()["journal_bytes"] == 0, 120)
         return time.monotonic() - started
 
