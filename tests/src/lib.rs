@@ -14,6 +14,7 @@
 //! | [`load`], [`keeper`] | clients that write, and one that snapshots and clones, while the server is killed |
 //! | [`qemu`] | QEMU's NBD client, which reconnects; in front of other clients |
 //! | [`rot`] | damage to files |
+//! | [`recorder`] | a disk that remembers each write and flush, for losses of power |
 //! | [`tools`] | foreign programs; [`mounts`]: file systems and loop devices, for root |
 //! | [`postgres`] | a database server, as a user of its own |
 
@@ -26,6 +27,7 @@ pub mod mounts;
 pub mod nbd;
 pub mod postgres;
 pub mod qemu;
+pub mod recorder;
 pub mod rot;
 pub mod story;
 pub mod tools;

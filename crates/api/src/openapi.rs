@@ -53,6 +53,7 @@ pub fn document() -> serde_json::Value {
         disk_resize,
         disk_usage,
         disk_flush,
+        disk_give_up,
         snapshots,
         snapshot_create,
         snapshot,
@@ -251,7 +252,7 @@ operation! {
 }
 operation! {
     /// Remove a disk; refused while clients are connected, and while it has snapshots unless they shall go, too
-    disk_remove: delete, path = "/v1/disks/{disk}", tag = "disks", params(("disk" = String, Path), ("snapshots" = Option<bool>, Query, description = "Remove its snapshots, too"), ("damaged" = Option<bool>, Query, description = "Give up a disk whose head cannot be read, with all it held")),
+    disk_remove: delete, path = "/v1/disks/{disk}", tag = "disks", params(("disk" = String, Path), ("snapshots" = Option<bool>, Query, description = "Remove its snapshots, too")),
     responses((status = 204), (status = "default", body = ErrorBody))
 }
 operation! {
@@ -267,6 +268,11 @@ operation! {
 operation! {
     /// Make everything written to a disk so far durable
     disk_flush: post, path = "/v1/disks/{disk}/flush", tag = "disks", params(("disk" = String, Path)),
+    responses((status = 204), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Give up a disk whose head cannot be read, with all it held, locked snapshots among it; takes an admin
+    disk_give_up: post, path = "/v1/disks/{disk}/give-up", tag = "disks", params(("disk" = String, Path)),
     responses((status = 204), (status = "default", body = ErrorBody))
 }
 operation! {
@@ -444,6 +450,7 @@ mod tests {
             paths::DISK,
             paths::DISK_RESIZE,
             paths::DISK_FLUSH,
+            paths::DISK_GIVE_UP,
             paths::SNAPSHOTS,
             paths::SNAPSHOT,
             paths::SNAPSHOT_DIFF,

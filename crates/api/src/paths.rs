@@ -49,6 +49,8 @@ pub const DISK_RESIZE: &str = "/v1/disks/{disk}/resize";
 pub const DISK_USAGE: &str = "/v1/disks/{disk}/usage";
 /// Makes everything written to a disk so far durable.
 pub const DISK_FLUSH: &str = "/v1/disks/{disk}/flush";
+/// Gives up a disk whose head cannot be read, locked snapshots and all.
+pub const DISK_GIVE_UP: &str = "/v1/disks/{disk}/give-up";
 /// All snapshots.
 pub const SNAPSHOTS: &str = "/v1/snapshots";
 /// One snapshot.

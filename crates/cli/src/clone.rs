@@ -3,6 +3,7 @@
 use crate::context::Context;
 use crate::disk;
 use crate::failure::Failure;
+use crate::waiting::wait_for;
 use clap::Args;
 use stonefold_types::{Name, SnapshotName};
 
@@ -21,7 +22,8 @@ pub(crate) struct Clone {
 
 impl Clone {
     pub(crate) fn run(self, context: &Context) -> Result<(), Failure> {
-        let made = context.client()?.clone_snapshot(&self.from, &self.new)?;
+        let (from, new) = (self.from.clone(), self.new.clone());
+        let made = wait_for(&context.client()?, "clone", move |client| client.clone_snapshot(&from, &new))?;
         context.answer(&made, || disk::made_text(&made, &format!("cloned from {}", self.from)))
     }
 }
@@ -39,7 +41,8 @@ pub(crate) struct Rollback {
 
 impl Rollback {
     pub(crate) fn run(self, context: &Context) -> Result<(), Failure> {
-        let done = context.client()?.rollback(&self.to)?;
+        let to = self.to.clone();
+        let done = wait_for(&context.client()?, "rollback", move |client| client.rollback(&to))?;
         context.answer(&done, || {
             let (to, kept) = (&self.to, &done.kept);
             format!(

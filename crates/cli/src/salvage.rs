@@ -3,13 +3,13 @@
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::pool::told;
-use crate::waiting::wait_for;
+use crate::waiting::wait_for_parts;
 use stonefold_api::{Checked, Salvaged, SalvagedFrom};
 use stonefold_types::{Error, Kind, Size};
 
 pub(crate) fn run(context: &Context) -> Result<(), Failure> {
     let client = context.client()?;
-    let found = wait_for(&client, "check", |client| client.salvage_pool())?;
+    let found = wait_for_parts(&client, "salvage", &["check"], |client| client.salvage_pool())?;
     context.answer(&found, || told(&found) + &disks(&found))?;
     if found.problems.is_empty() {
         return Ok(());

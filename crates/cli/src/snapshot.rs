@@ -4,6 +4,7 @@ use crate::context::Context;
 use crate::disk::remove_all;
 use crate::failure::Failure;
 use crate::table::{Table, count};
+use crate::waiting::wait_for;
 use clap::Subcommand;
 use stonefold_api::{Diff, SnapshotCreate, SnapshotLock};
 use stonefold_types::{ExportName, Name, Size, SnapshotName};
@@ -76,7 +77,7 @@ impl Snapshot {
             Snapshot::Ls { disk } => list(context, disk.as_ref()),
             Snapshot::Rm { snapshots } => remove(context, &snapshots),
             Snapshot::Lock { snapshot, until } => lock(context, &snapshot, &until),
-            Snapshot::Diff { from, to } => diff(context, &from, to.as_ref()),
+            Snapshot::Diff { from, to } => diff(context, from, to),
         }
     }
 }
@@ -149,8 +150,8 @@ fn remove(context: &Context, snapshots: &[SnapshotName]) -> Result<(), Failure> 
     )
 }
 
-fn diff(context: &Context, from: &SnapshotName, to: Option<&ExportName>) -> Result<(), Failure> {
-    let diff = context.client()?.diff(from, to)?;
+fn diff(context: &Context, from: SnapshotName, to: Option<ExportName>) -> Result<(), Failure> {
+    let diff = wait_for(&context.client()?, "diff", move |client| client.diff(&from, to.as_ref()))?;
     context.answer(&diff, || diff_text(&diff))
 }
 

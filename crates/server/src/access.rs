@@ -109,7 +109,12 @@ fn needed(method: &Method, path: &str) -> Role {
             Role::Admin
         }
         Method::GET | Method::HEAD | Method::OPTIONS => Role::Viewer,
-        _ if keys => Role::Admin,
+        // It takes locked snapshots with it.
+        _ if keys
+            || (path.starts_with(paths::DISKS) && path.ends_with("/give-up") && *method == Method::POST) =>
+        {
+            Role::Admin
+        }
         _ => Role::Operator,
     }
 }
@@ -128,6 +133,9 @@ mod tests {
             (Method::POST, paths::POOL_DIRECTORIES, Role::Admin),
             (Method::POST, paths::POOL_DIRECTORIES_DRAIN, Role::Admin),
             (Method::DELETE, "/v1/disks/web", Role::Operator),
+            (Method::POST, "/v1/disks/web/flush", Role::Operator),
+            (Method::POST, "/v1/disks/web/give-up", Role::Admin),
+            (Method::DELETE, "/v1/disks/give-up", Role::Operator),
             (Method::PATCH, paths::CACHE, Role::Operator),
             (Method::GET, paths::DOMAINS, Role::Viewer),
             (Method::PATCH, "/v1/domains/bank", Role::Operator),

@@ -28,6 +28,7 @@ mod journal;
 mod latency;
 mod ledger;
 mod loading;
+mod locator;
 mod map;
 mod mended;
 mod overlay;

@@ -20,7 +20,7 @@ mod flow;
 mod lanes;
 mod limit;
 
-pub(crate) use background::Background;
+pub(crate) use background::{Background, PRESSURE_FULL};
 pub use classes::QosInfo;
 pub(crate) use classes::open;
 pub(crate) use flow::{Flow, Place};

@@ -33,6 +33,10 @@ use stonefold_format::segment::{Header, SEGMENT_HEADER};
 use stonefold_types::{Error, Kind, Result};
 use tokio::sync::MutexGuard;
 
+/// Passes, when somebody asked, for blocks that are idle and nothing else: one finds them, the next takes them for dead, and
+/// what that frees may be idle once. More would go on as long as somebody overwrites.
+const IDLE_PASSES_ASKED: u32 = 4;
+
 /// What reclaim did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reclaimed {
@@ -94,13 +98,18 @@ impl Store {
             self.check_open()?;
             tracing::warn!("reclaim goes on without what could not be folded: {error}");
         }
+        let mut idle_passes = IDLE_PASSES_ASKED;
         loop {
             let (done, more) = pass(self, &mut memory, rewrite::DEAD_PART_ASKED).await?;
             if let Some(why) = self.segments.accounts.hidden().or_else(|| self.damage.why()) {
                 return Err(why.context("nothing is given back"));
             }
             all.add(&done);
-            if !more {
+            if more.steps {
+                idle_passes = IDLE_PASSES_ASKED;
+            } else if more.idle && idle_passes > 0 {
+                idle_passes -= 1;
+            } else {
                 self.look_at_room().await;
                 return Ok(all);
             }
@@ -117,11 +126,21 @@ impl Reclaimed {
     }
 }
 
+/// What a further pass would do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct More {
+    /// Go on with what is done in steps.
+    steps: bool,
+    /// Take for dead what nothing referred to lately, if still nothing does.
+    idle: bool,
+}
+
 /// One pass; tells also whether another would do more. Segments are written anew when at least one part in `dead_part` of their
 /// blocks is dead.
-pub(crate) async fn pass(store: &Store, memory: &mut Memory, dead_part: u32) -> Result<(Reclaimed, bool)> {
+pub(crate) async fn pass(store: &Store, memory: &mut Memory, dead_part: u32) -> Result<(Reclaimed, More)> {
+    const NOTHING: More = More { steps: false, idle: false };
     if store.segments.accounts.hidden().is_some() {
-        return Ok((Reclaimed::default(), false));
+        return Ok((Reclaimed::default(), NOTHING));
     }
     if store.damage.hides_a_disk() && !planted::is("hidden-head-ignored") {
         removed::merge(store, memory).await;
@@ -129,7 +148,7 @@ pub(crate) async fn pass(store: &Store, memory: &mut Memory, dead_part: u32) -> 
         if store.damage.lost().is_empty() {
             batch(store, memory, dead_part).await?;
         }
-        return Ok((Reclaimed::default(), false));
+        return Ok((Reclaimed::default(), NOTHING));
     }
     if store.damage.is_any() {
         mended::mend_gaps(store, memory).await;
@@ -150,7 +169,7 @@ pub(crate) async fn pass(store: &Store, memory: &mut Memory, dead_part: u32) -> 
 }
 
 /// The steps of a pass.
-async fn steps(store: &Store, memory: &mut Memory, dead_part: u32, done: &mut Reclaimed) -> Result<bool> {
+async fn steps(store: &Store, memory: &mut Memory, dead_part: u32, done: &mut Reclaimed) -> Result<More> {
     let mut more = removed::settle(store, memory).await?;
     // What waits for it is settled by the next pass.
     more |= mended::mend_gaps(store, memory).await;
@@ -164,7 +183,7 @@ async fn steps(store: &Store, memory: &mut Memory, dead_part: u32, done: &mut Re
     rewrite::rewrite(store, &batch.sparse, done).await?;
     more |= removed::forget_gone(store).await?;
     sweep::forget_ledgers(store, memory).await?;
-    Ok(more | batch.idle)
+    Ok(More { steps: more, idle: batch.idle })
 }
 
 fn count(counters: &Counters, done: &Reclaimed) {

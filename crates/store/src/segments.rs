@@ -7,6 +7,7 @@
 use crate::accounts::Accounts;
 use crate::cache::Cache;
 use crate::domains::Keyring;
+use crate::locator::{Locator, Place};
 use crate::pins::Pins;
 use crate::planted;
 use crate::sound;
@@ -45,11 +46,12 @@ pub(crate) struct Segments {
     /// The next number when each of those began who write segments outside of rounds.
     writing: Mutex<Vec<SegmentId>>,
     writing_ended: Notify,
-    /// Bytes for both caches, and how much of that others have.
+    /// Bytes for all caches, and how much of that others have.
     cache_bytes: Mutex<(u64, u64)>,
     blocks: Cache<Bytes>,
     nodes: Cache<Arc<Node>>,
-    /// Where frames lie in segments whose hints did not hold.
+    pub(crate) locator: Locator,
+    /// Whole indexes, for who looks at all frames of a segment and where a place did not hold.
     indexes: Cache<Arc<Index>>,
     /// What opens the frames of a segment's form; nothing where they are not sealed.
     keys: Cache<Option<Arc<SealKey>>>,
@@ -104,6 +106,8 @@ const KEY_CACHE_BYTES: u64 = 4 << 20;
 const ASIDE_STEP_BYTES: u64 = 1 << 20;
 /// One part in this many of the cache is for map nodes.
 const NODE_CACHE_PART: u64 = 4;
+/// And one in this many for where blocks lie in segments that were written anew: 6 bytes for a block.
+const LOCATOR_CACHE_PART: u64 = 32;
 
 /// The key of a segment's physical form.
 pub(crate) fn key(id: SegmentId, generation: u8) -> Key {
@@ -139,8 +143,9 @@ impl Segments {
             writing: Mutex::default(),
             writing_ended: Notify::new(),
             cache_bytes: Mutex::new((cache_bytes, 0)),
-            blocks: Cache::new(cache_bytes - cache_bytes / NODE_CACHE_PART),
+            blocks: Cache::new(blocks_part(cache_bytes)),
             nodes: Cache::new(cache_bytes / NODE_CACHE_PART),
+            locator: Locator::new(cache_bytes / LOCATOR_CACHE_PART),
             indexes: Cache::new(INDEX_CACHE_BYTES),
             keys: Cache::new(KEY_CACHE_BYTES),
             accounts,
@@ -163,52 +168,97 @@ impl Segments {
     /// The blocks at `entries`, none of them a hole, in their order. Neighbours in a segment are read together.
     pub(crate) async fn blocks(&self, entries: &[Entry]) -> Result<Vec<Bytes>> {
         let mut found: Vec<Option<Bytes>> = entries.iter().map(|entry| self.cached_block(entry)).collect();
-        let mut missing: Vec<usize> = (0..entries.len()).filter(|at| found[*at].is_none()).collect();
-        missing.sort_unstable_by_key(|at| (entries[*at].segment(), entries[*at].hint.offset()));
+        let missing = entries.iter().enumerate().filter(|(at, _)| found[*at].is_none());
+        let mut sought: Vec<Sought> = missing.map(|(at, entry)| Sought::by_hint(at, entry)).collect();
+        self.find_moved(&mut sought).await;
+        sought.sort_unstable_by_key(|one| (one.entry.segment(), one.offset));
         let mut reads = Vec::new();
-        let mut rest = &missing[..];
+        let mut rest = &sought[..];
         while let Some(first) = rest.first() {
-            let together = 1 + rest
-                .windows(2)
-                .take_while(|w| near(&entries[*first], &entries[w[0]], &entries[w[1]]))
-                .count();
+            let together = 1 + rest.windows(2).take_while(|w| near(first, &w[0], &w[1])).count();
             let (run, others) = rest.split_at(together);
-            reads.push(self.read_run(run.iter().map(|at| entries[*at]).collect()));
+            reads.push(self.read_run(run));
             rest = others;
         }
         let contents = futures::future::try_join_all(reads).await?;
-        for (at, content) in missing.iter().zip(contents.into_iter().flatten()) {
-            found[*at] = Some(content);
+        for (one, content) in sought.iter().zip(contents.into_iter().flatten()) {
+            found[one.at] = Some(content);
         }
         Ok(found.into_iter().map(|content| content.expect("every missing block was read")).collect())
     }
 
+    /// Replaces the hints of blocks in segments that were written anew by where they lie now.
+    async fn find_moved(&self, sought: &mut [Sought]) {
+        let generation = |one: &Sought| self.accounts.generation(one.entry.segment());
+        if sought.iter().all(|one| generation(one) == 0) {
+            return;
+        }
+        // Blocks of one segment share pieces of its index; segments do not wait for one another.
+        sought.sort_unstable_by_key(|one| one.entry.address);
+        let of_segments = sought.chunk_by_mut(|a, b| a.entry.segment() == b.entry.segment());
+        let each = of_segments.map(|blocks| async move {
+            let generation = generation(&blocks[0]);
+            for one in blocks.iter_mut().filter(|_| generation > 0) {
+                if let Some(place) = self.locate(&one.entry, generation).await {
+                    one.move_to(&place);
+                }
+            }
+        });
+        futures::future::join_all(each).await;
+    }
+
     /// Reads blocks whose frames lie near one another, in ascending order, with one engine read.
-    async fn read_run(&self, entries: Vec<Entry>) -> Result<Vec<Bytes>> {
-        let (first, last) = (entries[0], entries[entries.len() - 1]);
-        let start = first.hint.offset();
-        let len = (last.hint.offset() - start) as usize + last.hint.length();
-        let (raw, form) = self.read(first.segment(), start, len).await?;
-        let mut blocks: Vec<Bytes> = Vec::with_capacity(entries.len());
+    async fn read_run(&self, run: &[Sought]) -> Result<Vec<Bytes>> {
+        let (first, last) = (&run[0], &run[run.len() - 1]);
+        let (start, segment) = (first.offset, first.entry.segment());
+        let (raw, form) = self.read(segment, start, (last.end() - start) as usize).await?;
+        let mut blocks: Vec<Bytes> = Vec::with_capacity(run.len());
         let mut last: Option<(u64, Bytes)> = None;
-        for entry in &entries {
-            let address = entry.frame_address();
+        for one in run {
             // Several blocks of one frame may be asked for at once.
-            if last.as_ref().is_none_or(|(decoded, _)| *decoded != address) {
-                let at = (entry.hint.offset() - start) as usize;
-                let found = self.content(raw.get(at..).unwrap_or_default(), address, form).await;
+            if last.as_ref().is_none_or(|(decoded, _)| *decoded != one.frame) {
+                let at = (one.offset - start) as usize;
+                let found = self.content(raw.get(at..).unwrap_or_default(), one.frame, form).await;
                 last = found.ok().map(|content| {
-                    self.blocks.insert(address, content.clone(), content.len() as u64);
-                    (address, content)
+                    self.blocks.insert(one.frame, content.clone(), content.len() as u64);
+                    (one.frame, content)
                 });
             }
-            let hinted = last.as_ref().and_then(|(_, content)| block_of(content, entry.hint.index()));
-            blocks.push(match hinted {
-                Some(block) => block,
-                None => self.block_by_index(entry).await?,
+            let content = last.as_ref().and_then(|(_, content)| block_of(content, one.index()));
+            blocks.push(match content {
+                Some(block) => {
+                    // Where its hint does not lead.
+                    if one.frame != one.entry.frame_address() {
+                        self.blocks.insert(one.entry.address, block.clone(), BLOCK_BYTES as u64);
+                    }
+                    block
+                }
+                None => self.block_elsewhere(one).await?,
             });
         }
         Ok(blocks)
+    }
+
+    /// Reads a block whose frame is not where it was sought.
+    async fn block_elsewhere(&self, one: &Sought) -> Result<Bytes> {
+        if let Some(content) = self.by_hint_after_all(one).await {
+            if let Some(block) = block_of(&content, one.entry.hint.index()) {
+                self.blocks.insert(one.entry.address, block.clone(), BLOCK_BYTES as u64);
+                return Ok(block);
+            }
+        }
+        self.block_by_index(&one.entry).await
+    }
+
+    /// The frame at a hint that was not even tried, because the segment was written anew: where its index is damaged, the hint may hold, if
+    /// it was made since.
+    async fn by_hint_after_all(&self, one: &Sought) -> Option<Bytes> {
+        let (at, hint) = (&one.entry, one.entry.hint);
+        if !one.is_moved {
+            return None;
+        }
+        let (raw, form) = self.read(at.segment(), hint.offset(), hint.length()).await.ok()?;
+        self.content(&raw, at.frame_address(), form).await.ok()
     }
 
     /// Reads a block whose hint did not hold, and keeps it under its own address.
@@ -224,7 +274,7 @@ impl Segments {
     }
 
     /// Reads a part of a segment, and tells of which generation.
-    async fn read(&self, segment: SegmentId, offset: u64, len: usize) -> Result<(Bytes, u8)> {
+    pub(crate) async fn read(&self, segment: SegmentId, offset: u64, len: usize) -> Result<(Bytes, u8)> {
         self.counters.reads.fetch_add(1, Ordering::Relaxed);
         self.counters.read_bytes.fetch_add(len as u64, Ordering::Relaxed);
         let tried = self.accounts.generation(segment);
@@ -363,15 +413,7 @@ impl Segments {
         if let Some(records) = self.indexes.get(cached_as) {
             return Ok(records);
         }
-        let (header, read_from) = self.read(segment, 0, SEGMENT_HEADER).await?;
-        let form = key(segment, read_from);
-        let header = self.sound(&form, 0, &header, |bytes| Header::decode(bytes, segment)).await?;
-        let length = header.object_bytes;
-        let tail_bytes = (SEGMENT_TAIL as u64).min(length);
-        let at = length - tail_bytes;
-        let (tail, read_from) = self.read(segment, at, tail_bytes as usize).await?;
-        let form = key(segment, read_from);
-        let footer = self.sound(&form, at, &tail, |bytes| Footer::decode(bytes, segment)).await?;
+        let (header, footer) = self.ends(segment).await?;
         let (index, read_from) = self.read(segment, footer.index_offset, footer.index_bytes()).await?;
         let form = key(segment, read_from);
         let decode = |bytes: &[u8]| footer.decode_index(bytes);
@@ -382,6 +424,20 @@ impl Segments {
         }
         self.indexes.insert(cached_as, records.clone(), (records.len() * size_of::<IndexRecord>()) as u64);
         Ok(records)
+    }
+
+    /// What a segment's form says of itself at its beginning and its end.
+    pub(crate) async fn ends(&self, segment: SegmentId) -> Result<(Header, Footer)> {
+        let (header, read_from) = self.read(segment, 0, SEGMENT_HEADER).await?;
+        let form = key(segment, read_from);
+        let header = self.sound(&form, 0, &header, |bytes| Header::decode(bytes, segment)).await?;
+        let length = header.object_bytes;
+        let tail_bytes = (SEGMENT_TAIL as u64).min(length);
+        let at = length - tail_bytes;
+        let (tail, read_from) = self.read(segment, at, tail_bytes as usize).await?;
+        let form = key(segment, read_from);
+        let footer = self.sound(&form, at, &tail, |bytes| Footer::decode(bytes, segment)).await?;
+        Ok((header, footer))
     }
 
     /// A map node, if it is in memory.
@@ -395,10 +451,16 @@ impl Segments {
             return Ok(node);
         }
         self.counters.node_reads.fetch_add(1, Ordering::Relaxed);
-        let (raw, form) = self.read(at.segment(), at.hint.offset(), at.hint.length()).await?;
-        let content = match self.content(&raw, at.frame_address(), form).await {
+        let mut sought = [Sought::by_hint(0, at)];
+        self.find_moved(&mut sought).await;
+        let [one] = sought;
+        let (raw, form) = self.read(at.segment(), one.offset, one.length).await?;
+        let content = match self.content(&raw, one.frame, form).await {
             Ok(content) => content,
-            Err(_) => self.frame_by_index(at).await?.1,
+            Err(_) => match self.by_hint_after_all(&one).await {
+                Some(content) => content,
+                None => self.frame_by_index(at).await?.1,
+            },
         };
         let node = Arc::new(Node::decode(&content)?);
         self.keep_node(at, node.clone());
@@ -412,6 +474,7 @@ impl Segments {
     pub(crate) fn drop_caches(&self) {
         self.blocks.clear();
         self.nodes.clear();
+        self.locator.clear();
     }
 
     pub(crate) fn resize_caches(&self, bytes: u64) {
@@ -432,20 +495,21 @@ impl Segments {
 
     fn keep_to(&self, (all, aside): (u64, u64)) {
         let bytes = all - aside.min(all / 2);
-        self.blocks.resize(bytes - bytes / NODE_CACHE_PART);
+        self.blocks.resize(blocks_part(bytes));
         self.nodes.resize(bytes / NODE_CACHE_PART);
+        self.locator.resize(bytes / LOCATOR_CACHE_PART);
     }
 
-    /// Bytes that both caches may hold now.
+    /// Bytes that all caches may hold now.
     #[cfg(test)]
     pub(crate) fn cache_rooms(&self) -> u64 {
-        self.blocks.bytes_max() + self.nodes.bytes_max()
+        self.blocks.bytes_max() + self.nodes.bytes_max() + self.locator.bytes_max()
     }
 
-    /// Bytes held by both caches and set aside of them, and the bound of all that.
+    /// Bytes held by all caches and set aside of them, and the bound of all that.
     pub(crate) fn cache_bytes(&self) -> (u64, u64) {
         let (all, aside) = *self.cache_bytes.lock();
-        (self.blocks.bytes() + self.nodes.bytes() + aside.min(all / 2), all)
+        (self.blocks.bytes() + self.nodes.bytes() + self.locator.bytes() + aside.min(all / 2), all)
     }
 
     /// Hits and misses of the block cache.
@@ -510,16 +574,55 @@ impl Drop for Writing<'_> {
     }
 }
 
+/// What of the cache is for blocks.
+fn blocks_part(bytes: u64) -> u64 {
+    bytes - bytes / NODE_CACHE_PART - bytes / LOCATOR_CACHE_PART
+}
+
 /// One block of a frame's content, when it is long enough.
 fn block_of(content: &Bytes, index: usize) -> Option<Bytes> {
     let range = index * BLOCK_BYTES..(index + 1) * BLOCK_BYTES;
     (content.len() >= range.end).then(|| content.slice(range))
 }
 
+/// A block that must be read, and where its frame lies as far as is known.
+struct Sought {
+    /// Which of those asked for.
+    at: usize,
+    entry: Entry,
+    /// The address of the frame's first block.
+    frame: u64,
+    /// Byte offset and length in the object.
+    offset: u64,
+    length: usize,
+    /// Not where its hint says.
+    is_moved: bool,
+}
+
+impl Sought {
+    fn by_hint(at: usize, entry: &Entry) -> Self {
+        let (offset, length) = (entry.hint.offset(), entry.hint.length());
+        Sought { at, entry: *entry, frame: entry.frame_address(), offset, length, is_moved: false }
+    }
+
+    fn move_to(&mut self, place: &Place) {
+        self.frame = self.entry.segment().0 << 20 | u64::from(place.first_slot);
+        (self.offset, self.length, self.is_moved) = (place.offset.into(), place.length as usize, true);
+    }
+
+    /// Which block of its frame it is.
+    fn index(&self) -> usize {
+        (self.entry.address - self.frame) as usize
+    }
+
+    fn end(&self) -> u64 {
+        self.offset + self.length as u64
+    }
+}
+
 /// Whether `next`, behind `last`, is read together with a run that began at `first`.
-fn near(first: &Entry, last: &Entry, next: &Entry) -> bool {
-    let end = |entry: &Entry| entry.hint.offset() + entry.hint.length() as u64;
-    next.segment() == last.segment()
-        && next.hint.offset() <= end(last) + READ_GAP_MAX
-        && end(next) - first.hint.offset() <= READ_BYTES_MAX
+fn near(first: &Sought, last: &Sought, next: &Sought) -> bool {
+    next.entry.segment() == last.entry.segment()
+        && next.offset <= last.end() + READ_GAP_MAX
+        && next.end().saturating_sub(first.offset) <= READ_BYTES_MAX
 }

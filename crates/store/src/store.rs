@@ -8,7 +8,7 @@ use crate::fold;
 use crate::growth::Growth;
 use crate::journal::Journal;
 use crate::planted;
-use crate::qos::{Background, Qos};
+use crate::qos::{Background, PRESSURE_FULL, Qos};
 use crate::reclaim;
 use crate::recovery::{self, Retired};
 use crate::rewrite;
@@ -66,6 +66,10 @@ const FOLD_PART: u64 = 2;
 const FOLD_INTERVAL: Duration = Duration::from_secs(15);
 /// A pass of reclaim begins this long after the last: much has gathered by then, and space comes back in a minute or two.
 const RECLAIM_INTERVAL: Duration = Duration::from_secs(60);
+/// The same while room is short.
+const RECLAIM_HURRIED: Duration = Duration::from_secs(2);
+/// From this pressure on room is short.
+const PRESSURE_HURRIES: u64 = PRESSURE_FULL / 2;
 /// A round that failed is tried again after this.
 const FOLD_RETRY: Duration = Duration::from_secs(1);
 
@@ -113,6 +117,8 @@ pub struct Store {
     pub(crate) scrub_wake: Notify,
     /// Some disks must not touch what was promised to others.
     refuses_some: AtomicBool,
+    /// How urgent it is that reclaim gives room back, in thousandths; see [`Store::room_pressure`].
+    pressure: AtomicU64,
     closed: AtomicBool,
     /// A round of the fold that is under way is to be given up.
     leaving: AtomicBool,
@@ -200,6 +206,7 @@ impl Store {
             scrubbing: tokio::sync::Mutex::default(),
             scrub_wake: Notify::new(),
             refuses_some: AtomicBool::new(false),
+            pressure: AtomicU64::new(0),
             closed: AtomicBool::new(false),
             leaving: AtomicBool::new(false),
         })
@@ -307,7 +314,7 @@ impl Store {
 
     /// Waits until reclaim may read or write so many bytes more.
     pub(crate) async fn pace_reclaim(&self, bytes: u64) {
-        self.qos.pace(Background::Reclaim, bytes, || 0).await;
+        self.qos.pace(Background::Reclaim, bytes, || self.pressure.load(Ordering::Relaxed)).await;
     }
 
     async fn fold_unhurried(&self, only: Option<&Arc<Disk>>) -> Result<()> {
@@ -367,7 +374,8 @@ impl Store {
             self.watch_growth().await;
             drop(memory);
             let woken = self.reclaim_wake.notified();
-            let timer = self.env.sleep(RECLAIM_INTERVAL);
+            let presses = self.pressure.load(Ordering::Relaxed) >= PRESSURE_HURRIES;
+            let timer = self.env.sleep(if presses { RECLAIM_HURRIED } else { RECLAIM_INTERVAL });
             futures::future::select(Box::pin(woken), timer).await;
         }
     }
@@ -391,6 +399,11 @@ impl Store {
     async fn check_room(&self) -> Result<()> {
         let room = self.engine.room().await?;
         self.refuses_some.store(self.keep_promises(&room), Ordering::Relaxed);
+        let pressure = self.room_pressure(&room);
+        let before = self.pressure.swap(pressure, Ordering::Relaxed);
+        if before < PRESSURE_HURRIES && pressure >= PRESSURE_HURRIES {
+            self.hurry_reclaim();
+        }
         let needed = self.needed_bytes();
         if room.free_bytes >= needed {
             return Ok(());

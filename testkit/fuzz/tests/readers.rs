@@ -9,7 +9,6 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
-use std::hash::{BuildHasher, RandomState};
 use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 
@@ -70,8 +69,7 @@ fn every_reader_survives_what_nobody_wrote() {
     let asked = |name: &str| std::env::var(name).ok();
     let seconds =
         asked("STONEFOLD_FUZZ_SECONDS").map_or(SECONDS, |s| s.parse().expect("seconds are a number"));
-    let seed = asked("STONEFOLD_FUZZ_SEED")
-        .map_or_else(|| RandomState::new().hash_one(0), |s| s.parse().expect("a number"));
+    let seed = Dice::seed("STONEFOLD_FUZZ_SEED");
     println!("seed {seed}");
     for target in targets() {
         let read = soak(&target, seed, Duration::from_secs_f64(seconds));

@@ -207,7 +207,7 @@ impl Client {
 
     /// Removes a disk whose head cannot be read, with all it held.
     pub fn give_up_disk(&self, name: &Name) -> Result<()> {
-        self.delete(&format!("{}?damaged=true", paths::of_disk(paths::DISK, name)))
+        self.post_empty(&paths::of_disk(paths::DISK_GIVE_UP, name))
     }
 
     /// All snapshots, or those of one disk, asked for in parts.

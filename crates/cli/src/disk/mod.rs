@@ -357,7 +357,8 @@ fn remove(context: &Context, names: &[Name], with_snapshots: bool) -> Result<(),
         &disks,
         |disk| disk.name.to_string(),
         |disk| {
-            client.remove_disk(&disk.name, with_snapshots)?;
+            let name = disk.name.clone();
+            wait_for(&client, "remove", move |client| client.remove_disk(&name, with_snapshots))?;
             Ok(match disk.snapshots {
                 0 => format!("removed disk '{}'\n", disk.name),
                 some => format!("removed disk '{}' and its {}\n", disk.name, count(some, "snapshot")),

@@ -56,6 +56,7 @@ impl Member {
         io.clone().blocking(move || Self::open_now(env, io, layout, &options)).await
     }
 
+    #[expect(clippy::disallowed_methods, reason = "only spreads keys over locks")]
     fn open_now(env: Env, io: Io, layout: Layout, options: &Options) -> Result<Member> {
         // Looked at before anything is made in it, and again under the lock.
         if !layout.inspect(options.create)? {

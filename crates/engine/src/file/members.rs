@@ -63,6 +63,7 @@ pub(super) struct Members {
 }
 
 impl Members {
+    #[expect(clippy::disallowed_methods, reason = "only spreads keys over locks")]
     pub(super) fn new(env: Env, options: &Options, view: View) -> Arc<Self> {
         Arc::new(Members {
             env,

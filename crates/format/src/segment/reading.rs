@@ -174,27 +174,33 @@ impl Footer {
                 format!("the index of segment {} fails its checksum", self.id),
             ));
         }
-        let mut reader = Reader::new(bytes, "a segment's index");
-        let mut records = Vec::with_capacity(self.frames as usize);
-        for _ in 0..self.frames {
-            let (first_slot, offset, length) = (reader.u32()?, reader.u32()?, reader.u32()?);
-            let (blocks, epoch) = {
-                let both = reader.u32()?;
-                (both as u8, both >> 8)
-            };
-            records.push(IndexRecord {
-                first_slot,
-                offset,
-                length,
-                blocks,
-                epoch,
-                owner: reader.u64()?,
-                place: reader.u64()?,
-            });
-        }
+        let (records, fingerprints) = bytes.split_at(self.frames as usize * INDEX_RECORD);
+        let records: Vec<IndexRecord> = IndexRecord::decode_unverified(records).collect();
         self.check_index(&records)?;
+        let mut reader = Reader::new(fingerprints, "a segment's fingerprints");
         let fingerprints = (0..self.fingerprints).map(|_| Ok(Fingerprint::decode(&reader.id()?)));
         Ok((records, fingerprints.collect::<Result<_>>()?))
+    }
+}
+
+impl IndexRecord {
+    /// The whole records in `bytes`, which are part of an index: nothing of what they say was verified, nor that it can be. Whoever follows
+    /// one must see from the frame whether it is the one that was sought.
+    pub fn decode_unverified(bytes: &[u8]) -> impl Iterator<Item = IndexRecord> + '_ {
+        bytes.chunks_exact(INDEX_RECORD).map(|bytes| {
+            let u32_at = |at: usize| u32::from_le_bytes(*bytes[at..].first_chunk().expect("within a record"));
+            let u64_at = |at: usize| u64::from_le_bytes(*bytes[at..].first_chunk().expect("within a record"));
+            let both = u32_at(12);
+            IndexRecord {
+                first_slot: u32_at(0),
+                offset: u32_at(4),
+                length: u32_at(8),
+                blocks: both as u8,
+                epoch: both >> 8,
+                owner: u64_at(16),
+                place: u64_at(24),
+            }
+        })
     }
 }
 

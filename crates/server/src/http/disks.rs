@@ -92,13 +92,17 @@ pub(super) async fn flush(app: Shared, disk: DiskPath) -> Answer<StatusCode> {
     Ok(StatusCode::NO_CONTENT)
 }
 
+pub(super) async fn give_up(app: Shared, disk: DiskPath) -> Answer<StatusCode> {
+    let export = disk.export();
+    let given_up = app.gate.run(move |store| async move { store.give_up_disk(&disk.0).await });
+    app.hint(&export, given_up.await)?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
 #[derive(Deserialize)]
 pub(super) struct Removal {
     #[serde(default)]
     snapshots: bool,
-    /// Its head cannot be read, and it is given up.
-    #[serde(default)]
-    damaged: bool,
 }
 
 pub(super) async fn remove(
@@ -108,9 +112,6 @@ pub(super) async fn remove(
 ) -> Answer<StatusCode> {
     let export = disk.export();
     let removed = app.gate.run(move |store| async move {
-        if removal.damaged {
-            return store.give_up_disk(&disk.0).await;
-        }
         if removal.snapshots {
             // Before the first snapshot goes: the disk itself is refused only after the last.
             store.check_no_clients(&disk.0)?;

@@ -117,6 +117,7 @@ fn router(app: Arc<App>) -> Router {
         .route(paths::DISK_RESIZE, post(disks::resize))
         .route(paths::DISK_USAGE, post(disks::usage))
         .route(paths::DISK_FLUSH, post(disks::flush))
+        .route(paths::DISK_GIVE_UP, post(disks::give_up))
         .route(paths::SNAPSHOTS, get(snapshots::list).post(snapshots::create))
         .route(paths::SNAPSHOT, get(snapshots::show).delete(snapshots::remove))
         .route(paths::SNAPSHOT_DIFF, get(snapshots::diff))

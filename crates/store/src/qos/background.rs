@@ -6,7 +6,7 @@
 //! while clients are quiet, its part when they are not, and goes on however busy they are.
 //!
 //! *Promises*: nothing here waits for a client's request to end, so that clients may wait for the fold. *Pressure*: the fold earns
-//! the more the fuller the journal is, and from [`PRESSURE_FULL`] on it is not held up at all.
+//! the more the fuller the journal is, reclaim the fuller the pool, and from [`PRESSURE_FULL`] on neither is held up at all.
 
 use super::lanes::{VIRTUAL, cost};
 use super::limit::Limit;
@@ -38,7 +38,7 @@ pub(crate) const TICK: Duration = Duration::from_millis(1);
 /// less than that to send the next.
 const QUIET: Duration = Duration::from_millis(5);
 /// The part of the journal's room, in thousandths, from which on the fold goes unhindered: a quarter is left for the writes that
-/// come while it makes room.
+/// come while it makes room. Reclaim's pressure is told in the same measure.
 pub(crate) const PRESSURE_FULL: u64 = 750;
 
 /// What there is to know when a step wants to begin.

@@ -27,6 +27,7 @@ fn who_asked_may_leave_while_a_head_is_stored() {
         store.snapshot(&[name("a")], Some(name("s"))).await.unwrap();
         a.write(4096, &[2; 4096], false).await.unwrap();
         script.always(Ask::PutIf, "head/", TOLD_LATE);
+        #[expect(clippy::disallowed_methods, reason = "the client that leaves is a real one")]
         let asked = tokio::time::timeout(MOMENT, a.changed_since(&name("s"), 0, DISK_BYTES)).await;
         assert!(asked.is_err(), "it left before there was an answer");
         script.clear();

@@ -3,12 +3,14 @@
 //! Goal: what nothing refers to comes back, all of it and nothing else; the work grows with what changed; what moves is
 //! still found.
 
+use crate::beside::beside;
 use crate::pool::{
     self, BLOCK, attach, create, env, name, noise, options, read, run, segment_bytes, snap, sound,
 };
 use crate::script::scripted;
 use std::sync::Arc;
-use stonefold_engine::wrap::{Ask, Decision};
+use std::time::Duration;
+use stonefold_engine::wrap::{Ask, Decision, Limits, ThrottleEngine};
 use stonefold_engine::{Engine, MemoryEngine, TraceEngine};
 use stonefold_store::{Options, Store};
 use stonefold_types::Kind;
@@ -72,6 +74,32 @@ fn a_removed_snapshot_gives_back_what_it_alone_held() {
             let live = (4 - at as u64) * (4 << 20);
             assert!((live..live + live / 10).contains(size), "after {at} removals {size} bytes: {sizes:?}");
         }
+    });
+}
+
+/// Goal: who asks for space back has an answer, though somebody goes on overwriting. *Past bug*: there was always one more block to
+/// look at again.
+#[test]
+fn reclaim_ends_beside_one_who_overwrites() {
+    const ROUNDS: u64 = 200;
+    run(async {
+        // So that both go on side by side.
+        let limits = Limits { latency: Duration::from_micros(200), ..Limits::default() };
+        let slow = ThrottleEngine::new(Arc::new(MemoryEngine::default()), env(), limits);
+        let engine: Arc<dyn Engine> = Arc::new(slow);
+        let store = open(&engine).await;
+        create(&store, "a").await;
+        store.snapshot(&[name("a")], Some(name("s"))).await.unwrap();
+        let by = store.clone();
+        let overwriting = beside(async move {
+            for round in 0..ROUNDS {
+                let a = attach(&by, "a");
+                a.write(round % 7 * BLOCK as u64, &noise(round, BLOCK), false).await.unwrap();
+                by.diff(&snap("a@s"), None).await.unwrap();
+            }
+        });
+        store.reclaim().await.unwrap();
+        assert!(!overwriting.is_finished(), "reclaim waited for the end of all writing");
     });
 }
 
