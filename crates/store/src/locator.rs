@@ -5,6 +5,8 @@
 //! found by interpolation, is enough for a block. A piece has no checksum of its own and needs none: the frame that it leads to proves by
 //! itself that it is the one that was sought, and whoever finds another there asks the whole index, which is verified.
 //!
+//! Why so: docs/decisions/0023-a-piece-of-the-index.md.
+//!
 //! *Promises*: a block costs one piece, or a few where what died lies unevenly, and none when it is in memory; what is in memory is bounded.
 //! *May be called by*: segments.
 
