@@ -200,7 +200,8 @@ impl Search {
             self.pieces = 0..0;
             let at = piece.partition_point(|place| place.first_slot <= self.slot);
             let found = at.checked_sub(1).map(|at| piece[at]);
-            return found.filter(|place| self.slot < place.end_slot() && place.is_sane());
+            let holds = |place: &Place| place.first_slot <= self.slot && self.slot < place.end_slot();
+            return found.filter(|place| holds(place) && place.is_sane());
         }
         None
     }
@@ -264,8 +265,9 @@ mod tests {
             chance.fill(&mut bytes);
             let all: Vec<Place> =
                 IndexRecord::decode_unverified(&bytes).map(|record| Place::new(&record)).collect();
-            let (found, steps) = find(&all, chance.below(1 << 20) as u32);
-            assert!(steps <= 16 && found.is_none_or(|place| place.is_sane()));
+            let slot = chance.below(1 << 20) as u32;
+            let (found, steps) = find(&all, slot);
+            assert!(steps <= 16 && found.is_none_or(|place| place.is_sane() && place.first_slot <= slot));
         }
     }
 }

@@ -89,8 +89,8 @@ impl Qos {
         self.gates.set(flow, self.figures(class));
     }
 
-    /// Waits until a step of the pool's own work may begin; it handles so many bytes. `filled` tells how full the journal is, in
-    /// thousandths.
+    /// Waits until a step of the pool's own work may begin; it handles so many bytes. `filled` tells how full that
+    /// is which it makes room in, in thousandths.
     pub(crate) async fn pace(&self, of: Background, bytes: u64, filled: impl Fn() -> u64) {
         let env = &self.gates.env;
         let began = env.monotonic();

@@ -87,8 +87,12 @@ impl Store {
     }
 }
 
+/// A larger place counts as one of this size: what is free there is enough for a long time.
+const LARGE_BYTES: u64 = 1 << 40;
+
 fn pressure(room: &Room, kept: u64) -> u64 {
-    let (calm, full) = (kept + room.total_bytes / 8, kept + room.total_bytes / 64);
+    let part = |of: u64| room.total_bytes.min(LARGE_BYTES) / of;
+    let (calm, full) = (kept + part(8), kept + part(64));
     let missing = u128::from(calm.saturating_sub(room.free_bytes));
     (missing * u128::from(PRESSURE_FULL) / u128::from((calm - full).max(1))).min(1000) as u64
 }

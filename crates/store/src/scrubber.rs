@@ -123,7 +123,7 @@ impl Store {
             if !self.scrub_waits(self.share_of(&form, period).await?).await {
                 return Err(crate::closed());
             }
-            self.pace_reclaim(form.bytes).await;
+            self.pace_looking(form.bytes).await;
             self.scrub_form(&form).await?;
             if self.env.monotonic() - *saved >= SAVE_INTERVAL {
                 self.save_progress(saved).await;

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use stonefold_engine::{Engine, Key};
 use stonefold_env::Env;
-use stonefold_format::entry::{Entry, SEGMENT_IDS_END, SegmentId};
+use stonefold_format::entry::{Entry, FRAME_STORED_MAX, SEGMENT_IDS_END, SegmentId};
 use stonefold_format::frame;
 use stonefold_format::node::Node;
 use stonefold_format::seal::SealKey;
@@ -106,7 +106,7 @@ const KEY_CACHE_BYTES: u64 = 4 << 20;
 const ASIDE_STEP_BYTES: u64 = 1 << 20;
 /// One part in this many of the cache is for map nodes.
 const NODE_CACHE_PART: u64 = 4;
-/// And one in this many for where blocks lie in segments that were written anew: 6 bytes for a block.
+/// And one in this many for where blocks lie in segments that were written anew: 8 bytes for a block.
 const LOCATOR_CACHE_PART: u64 = 32;
 
 /// The key of a segment's physical form.
@@ -229,7 +229,7 @@ impl Segments {
                 Some(block) => {
                     // Where its hint does not lead.
                     if one.frame != one.entry.frame_address() {
-                        self.blocks.insert(one.entry.address, block.clone(), BLOCK_BYTES as u64);
+                        self.keep_alone(&one.entry, &block);
                     }
                     block
                 }
@@ -241,24 +241,35 @@ impl Segments {
 
     /// Reads a block whose frame is not where it was sought.
     async fn block_elsewhere(&self, one: &Sought) -> Result<Bytes> {
-        if let Some(content) = self.by_hint_after_all(one).await {
-            if let Some(block) = block_of(&content, one.entry.hint.index()) {
-                self.blocks.insert(one.entry.address, block.clone(), BLOCK_BYTES as u64);
+        if let Some((frame, content)) = self.frame_elsewhere(one).await {
+            if let Some(block) = block_of(&content, (one.entry.address - frame) as usize) {
+                self.keep_alone(&one.entry, &block);
                 return Ok(block);
             }
         }
         self.block_by_index(&one.entry).await
     }
 
-    /// The frame at a hint that was not even tried, because the segment was written anew: where its index is damaged, the hint may hold, if
-    /// it was made since.
-    async fn by_hint_after_all(&self, one: &Sought) -> Option<Bytes> {
-        let (at, hint) = (&one.entry, one.entry.hint);
-        if !one.is_moved {
+    /// The frame of a block by all that is not verified: by its hint, where that was not tried; by a piece of the index, where that was not
+    /// asked because nobody had heard yet of the segment's later form, or where it is wrong about the length. What is damaged of the
+    /// index may be none of these. The first block's address, and the content.
+    async fn frame_elsewhere(&self, one: &Sought) -> Option<(u64, Bytes)> {
+        let (entry, generation) = (&one.entry, self.accounts.generation(one.entry.segment()));
+        if generation == 0 {
             return None;
         }
-        let (raw, form) = self.read(at.segment(), hint.offset(), hint.length()).await.ok()?;
-        self.content(&raw, at.frame_address(), form).await.ok()
+        let mut moved = Sought::by_hint(one.at, entry);
+        if let Some(place) = self.locate(entry, generation).await {
+            moved.move_to(&place);
+        }
+        let by_hint = (entry.frame_address(), entry.hint.offset(), entry.hint.length());
+        for (frame, offset, length) in [(moved.frame, moved.offset, FRAME_STORED_MAX), by_hint] {
+            let Ok((raw, form)) = self.read(entry.segment(), offset, length).await else { continue };
+            if let Ok(content) = self.content(&raw, frame, form).await {
+                return Some((frame, content));
+            }
+        }
+        None
     }
 
     /// Reads a block whose hint did not hold, and keeps it under its own address.
@@ -269,8 +280,13 @@ impl Segments {
         let block = block_of(&content, index).ok_or_else(absent)?;
         let address = entry.segment().0 << 20 | u64::from(first_slot);
         self.blocks.insert(address, content.clone(), content.len() as u64);
-        self.blocks.insert(entry.address, block.clone(), BLOCK_BYTES as u64);
+        self.keep_alone(entry, &block);
         Ok(block)
+    }
+
+    /// Keeps a block under its own address: a copy, or all of its frame would stay in memory with it.
+    fn keep_alone(&self, entry: &Entry, block: &Bytes) {
+        self.blocks.insert(entry.address, Bytes::copy_from_slice(block), BLOCK_BYTES as u64);
     }
 
     /// Reads a part of a segment, and tells of which generation.
@@ -455,11 +471,13 @@ impl Segments {
         self.find_moved(&mut sought).await;
         let [one] = sought;
         let (raw, form) = self.read(at.segment(), one.offset, one.length).await?;
+        // A node is a frame of its own. A piece that is wrong may lead to another, which is as sound.
+        let is_own = |frame: u64| frame == at.address;
         let content = match self.content(&raw, one.frame, form).await {
-            Ok(content) => content,
-            Err(_) => match self.by_hint_after_all(&one).await {
-                Some(content) => content,
-                None => self.frame_by_index(at).await?.1,
+            Ok(content) if is_own(one.frame) => content,
+            _ => match self.frame_elsewhere(&one).await {
+                Some((frame, content)) if is_own(frame) => content,
+                _ => self.frame_by_index(at).await?.1,
             },
         };
         let node = Arc::new(Node::decode(&content)?);
@@ -595,19 +613,17 @@ struct Sought {
     /// Byte offset and length in the object.
     offset: u64,
     length: usize,
-    /// Not where its hint says.
-    is_moved: bool,
 }
 
 impl Sought {
     fn by_hint(at: usize, entry: &Entry) -> Self {
         let (offset, length) = (entry.hint.offset(), entry.hint.length());
-        Sought { at, entry: *entry, frame: entry.frame_address(), offset, length, is_moved: false }
+        Sought { at, entry: *entry, frame: entry.frame_address(), offset, length }
     }
 
     fn move_to(&mut self, place: &Place) {
         self.frame = self.entry.segment().0 << 20 | u64::from(place.first_slot);
-        (self.offset, self.length, self.is_moved) = (place.offset.into(), place.length as usize, true);
+        (self.offset, self.length) = (place.offset.into(), place.length as usize);
     }
 
     /// Which block of its frame it is.

@@ -276,7 +276,11 @@ impl Store {
             ("segment_reads", "Reads from segments", get(&segments.reads)),
             ("map_node_reads", "Of these, reads of map nodes", get(&segments.node_reads)),
             ("segment_bytes_read", "Bytes read from segments", get(&segments.read_bytes)),
-            ("stale_hints", "Reads that had to ask a segment's index", get(&segments.stale_hints)),
+            (
+                "stale_hints",
+                "Times that a hint was of no use, mostly of blocks in segments written anew",
+                get(&segments.stale_hints),
+            ),
             ("healed_copies", "Damaged copies replaced by a sound one", get(&segments.healed)),
             ("reclaim_reads", "Ledgers and accounts read", get(&self.segments.accounts.reads)),
             ("reclaim_passes", "Passes of reclaim", get(&self.counters.passes)),

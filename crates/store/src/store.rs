@@ -312,6 +312,11 @@ impl Store {
         self.qos.pace(Background::Fold, bytes, || self.budget.filled()).await;
     }
 
+    /// Waits until what looks through the pool, and gives nothing back, may read so many bytes more.
+    pub(crate) async fn pace_looking(&self, bytes: u64) {
+        self.qos.pace(Background::Reclaim, bytes, || 0).await;
+    }
+
     /// Waits until reclaim may read or write so many bytes more.
     pub(crate) async fn pace_reclaim(&self, bytes: u64) {
         self.qos.pace(Background::Reclaim, bytes, || self.pressure.load(Ordering::Relaxed)).await;
@@ -367,14 +372,19 @@ impl Store {
             if self.check_open().is_err() {
                 return;
             }
-            if let Err(error) = reclaim::pass(&self, &mut memory, rewrite::DEAD_PART_IDLE).await {
-                self.counters.failed_passes.fetch_add(1, Ordering::Relaxed);
-                tracing::warn!("reclaim failed and will be tried again; nothing is lost: {error}");
-            }
+            let freed = match reclaim::pass(&self, &mut memory, rewrite::DEAD_PART_IDLE).await {
+                Ok((done, _)) => done.freed_bytes > 0 || done.dead_blocks > 0,
+                Err(error) => {
+                    self.counters.failed_passes.fetch_add(1, Ordering::Relaxed);
+                    tracing::warn!("reclaim failed and will be tried again; nothing is lost: {error}");
+                    false
+                }
+            };
             self.watch_growth().await;
             drop(memory);
             let woken = self.reclaim_wake.notified();
-            let presses = self.pressure.load(Ordering::Relaxed) >= PRESSURE_HURRIES;
+            // To hurry where nothing comes back would only disturb.
+            let presses = freed && self.pressure.load(Ordering::Relaxed) >= PRESSURE_HURRIES;
             let timer = self.env.sleep(if presses { RECLAIM_HURRIED } else { RECLAIM_INTERVAL });
             futures::future::select(Box::pin(woken), timer).await;
         }

@@ -127,7 +127,7 @@ impl Store {
     /// Counts the references of this window.
     async fn look_through(&self, sources: &Sources, cells: &mut Cells) -> Result<()> {
         for (at, marks) in &sources.sections {
-            self.pace_reclaim(at.length.into()).await;
+            self.pace_looking(at.length.into()).await;
             for (birth, address) in self.segments.accounts.read_deaths(at).await? {
                 cells.add(address, &marks.counts(birth));
             }
@@ -136,7 +136,7 @@ impl Store {
             let mut from = Some(own.from);
             while let Some(start) = from {
                 self.check_open()?;
-                self.pace_reclaim(STEP_BYTES).await;
+                self.pace_looking(STEP_BYTES).await;
                 let mut found = Vec::new();
                 let (next, damaged) =
                     map::own(&self.segments, &own.root, own.after, start, STEP_ADDRESSES, &mut found).await?;

@@ -125,8 +125,16 @@ async fn look_at_all(store: &Arc<Store>, story: &Mutex<Story>) -> Result<u64, St
 /// Flips some bits of objects that are there.
 async fn rot(world: &World, weather: &Weather) -> Result<(), String> {
     let listed = weather.list("", None, usize::MAX).await.map_err(|e| format!("listing: {e:?}"))?;
-    let objects: Vec<(Key, u64)> =
-        listed.into_iter().filter(|one| is_immutable(&one.key)).map(|one| (one.key, one.bytes)).collect();
+    // A segment's form beside which an earlier one still lies is spared: what is read from that one now is lost, and rightly, once
+    // the leftover is swept away.
+    let earlier = |key: &Key| {
+        let form = key.as_str().rsplit_once('.').map(|(segment, _)| segment.to_owned());
+        form.is_some_and(|segment| {
+            listed.iter().any(|one| one.key < *key && one.key.as_str().starts_with(&segment))
+        })
+    };
+    let may_rot = listed.iter().filter(|one| is_immutable(&one.key) && !earlier(&one.key));
+    let objects: Vec<(Key, u64)> = may_rot.map(|one| (one.key.clone(), one.bytes)).collect();
     if objects.is_empty() {
         return Ok(());
     }

@@ -99,7 +99,9 @@ pub(super) async fn give_up(app: Shared, disk: DiskPath) -> Answer<StatusCode> {
     Ok(StatusCode::NO_CONTENT)
 }
 
+/// A word of another version's must not be passed over: it may be one that asks for less.
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Removal {
     #[serde(default)]
     snapshots: bool,

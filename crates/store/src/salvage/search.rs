@@ -105,7 +105,7 @@ impl<'a> Search<'a> {
             }
             Err(error) => return Err(error),
         };
-        self.store.pace_reclaim((index.len() * INDEX_RECORD) as u64).await;
+        self.store.pace_looking((index.len() * INDEX_RECORD) as u64).await;
         for record in index.iter() {
             let owner = self.lineage.iter().find(|(disk, _)| *disk == record.owner);
             let Some(epoch) = owner.and_then(|(_, upto)| record.epoch_up_to(*upto)) else { continue };
