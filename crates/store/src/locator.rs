@@ -10,6 +10,9 @@
 //! *Promises*: a block costs one piece, or a few where what died lies unevenly, and none when it is in memory; what is in memory is bounded.
 //! *May be called by*: segments.
 
+#[cfg(test)]
+mod tests;
+
 use crate::cache::Cache;
 use crate::segments::Segments;
 use std::sync::Arc;
@@ -204,70 +207,5 @@ impl Search {
             return found.filter(|place| holds(place) && place.is_sane());
         }
         None
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Frames at slots, each of two blocks.
-    fn places(slots: impl IntoIterator<Item = u32>) -> Vec<Place> {
-        let place =
-            |(at, first_slot)| Place { first_slot, blocks: 2, offset: 80 + at as u32 * 4096, length: 4096 };
-        slots.into_iter().enumerate().map(place).collect()
-    }
-
-    /// What is found, and how many pieces that took.
-    fn find(all: &[Place], slot: u32) -> (Option<Place>, u32) {
-        let form = Form { index_offset: 0, frames: all.len() as u32, blocks: 2 * all.len() as u32 };
-        let mut search = Search::new(&form, slot);
-        while let Some(number) = search.next() {
-            let from = (number * PIECE_RECORDS) as usize;
-            let piece = &all[from..all.len().min(from + PIECE_RECORDS as usize)];
-            if let Some(found) = search.look(number, piece) {
-                return (Some(found), search.steps);
-            }
-        }
-        (None, search.steps)
-    }
-
-    fn all_are_found(all: &[Place], slots: u32) -> u32 {
-        let mut most = 0;
-        for slot in 0..slots {
-            let (found, steps) = find(all, slot);
-            let there = all.iter().find(|place| (place.first_slot..place.end_slot()).contains(&slot));
-            assert_eq!(found.as_ref(), there, "slot {slot}");
-            most = most.max(steps);
-        }
-        most
-    }
-
-    /// Goal: every block is found and nothing else, with few pieces however what died lies.
-    #[test]
-    fn every_block_is_found_with_few_pieces() {
-        let evenly = places((0..4096).filter(|frame| frame % 4 != 3).map(|frame| frame * 2));
-        assert!(all_are_found(&evenly, 8192) <= 3);
-        let all_at_the_end = places((3000..4096).map(|frame| frame * 2));
-        assert!(all_are_found(&all_at_the_end, 8192) <= 8);
-        let two_heaps = places((0..300).chain(3500..4096).map(|frame| frame * 2));
-        assert!(all_are_found(&two_heaps, 8192) <= 8);
-        assert_eq!(all_are_found(&places([6]), 20), 1);
-        assert_eq!(find(&[], 0), (None, 0));
-    }
-
-    /// Goal: a piece that holds anything at all ends the search, and leads nowhere out of a segment.
-    #[test]
-    fn what_was_never_written_is_not_followed() {
-        let mut chance = stonefold_dice::Dice::new(5);
-        for _ in 0..2000 {
-            let mut bytes = vec![0; INDEX_RECORD * chance.between(1, 1000) as usize];
-            chance.fill(&mut bytes);
-            let all: Vec<Place> =
-                IndexRecord::decode_unverified(&bytes).map(|record| Place::new(&record)).collect();
-            let slot = chance.below(1 << 20) as u32;
-            let (found, steps) = find(&all, slot);
-            assert!(steps <= 16 && found.is_none_or(|place| place.is_sane() && place.first_slot <= slot));
-        }
     }
 }

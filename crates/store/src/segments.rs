@@ -3,14 +3,20 @@
 //! *Promises*: no frame's content leaves here unverified, nor a sealed one's unless its key opens it.
 //! *Owns*: segment numbers of this session, the block and node caches, the keys of segments lately read.
 //! *May be called by*: map, read, fold; [`crate::packer`] makes new ones.
+//!
+//! `blocks`: blocks out of frames; `numbers`: numbers of segments.
+
+mod blocks;
+mod numbers;
 
 use crate::accounts::Accounts;
 use crate::cache::Cache;
 use crate::domains::Keyring;
-use crate::locator::{Locator, Place};
+use crate::locator::Locator;
 use crate::pins::Pins;
 use crate::planted;
 use crate::sound;
+use blocks::Sought;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::ops::Deref;
@@ -18,24 +24,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use stonefold_engine::{Engine, Key};
 use stonefold_env::Env;
-use stonefold_format::entry::{Entry, FRAME_STORED_MAX, SEGMENT_IDS_END, SegmentId};
+use stonefold_format::entry::{Entry, SEGMENT_IDS_END, SegmentId};
 use stonefold_format::frame;
 use stonefold_format::node::Node;
 use stonefold_format::seal::SealKey;
-use stonefold_format::segment::{
-    Footer, Header, IndexRecord, SEGMENT_HEADER, SEGMENT_TAIL, Scope, SegmentBuilder, SegmentKind,
-};
+use stonefold_format::segment::{Footer, Header, IndexRecord, SEGMENT_HEADER, SEGMENT_TAIL, SegmentKind};
 use stonefold_types::{BLOCK_BYTES, Error, Kind, Result};
 use tokio::sync::Notify;
 
 /// Frames of a segment together take about this many bytes. Larger ones amortise the put and its syncs; smaller
 /// ones are given back sooner.
 pub(crate) const SEGMENT_FRAMES_BYTES: usize = 16 << 20;
-/// One engine read fetches frames that lie no further apart than this, in bytes: skipping costs less than asking again.
-const READ_GAP_MAX: u64 = 16 << 10;
-/// One engine read is at most this long, in bytes.
-const READ_BYTES_MAX: u64 = 1 << 20;
-
 /// See the module.
 pub(crate) struct Segments {
     pub(crate) env: Env,
@@ -152,141 +151,6 @@ impl Segments {
             pins: Pins::default(),
             counters: Counters::default(),
         })
-    }
-
-    /// The block at `entry`, if it is in memory.
-    ///
-    /// What is cached under an address begins with the block of that address; the rest of its frame follows.
-    pub(crate) fn cached_block(&self, entry: &Entry) -> Option<Bytes> {
-        let frame = self.blocks.get(entry.frame_address());
-        let block = frame.and_then(|frame| block_of(&frame, entry.hint.index()));
-        // A block whose hint did not hold is kept under its own address.
-        let alone = || self.blocks.get(entry.address).and_then(|frame| block_of(&frame, 0));
-        if entry.hint.index() == 0 { block } else { block.or_else(alone) }
-    }
-
-    /// The blocks at `entries`, none of them a hole, in their order. Neighbours in a segment are read together.
-    pub(crate) async fn blocks(&self, entries: &[Entry]) -> Result<Vec<Bytes>> {
-        let mut found: Vec<Option<Bytes>> = entries.iter().map(|entry| self.cached_block(entry)).collect();
-        let missing = entries.iter().enumerate().filter(|(at, _)| found[*at].is_none());
-        let mut sought: Vec<Sought> = missing.map(|(at, entry)| Sought::by_hint(at, entry)).collect();
-        self.find_moved(&mut sought).await;
-        sought.sort_unstable_by_key(|one| (one.entry.segment(), one.offset));
-        let mut reads = Vec::new();
-        let mut rest = &sought[..];
-        while let Some(first) = rest.first() {
-            let together = 1 + rest.windows(2).take_while(|w| near(first, &w[0], &w[1])).count();
-            let (run, others) = rest.split_at(together);
-            reads.push(self.read_run(run));
-            rest = others;
-        }
-        let contents = futures::future::try_join_all(reads).await?;
-        for (one, content) in sought.iter().zip(contents.into_iter().flatten()) {
-            found[one.at] = Some(content);
-        }
-        Ok(found.into_iter().map(|content| content.expect("every missing block was read")).collect())
-    }
-
-    /// Replaces the hints of blocks in segments that were written anew by where they lie now.
-    async fn find_moved(&self, sought: &mut [Sought]) {
-        let generation = |one: &Sought| self.accounts.generation(one.entry.segment());
-        if sought.iter().all(|one| generation(one) == 0) {
-            return;
-        }
-        // Blocks of one segment share pieces of its index; segments do not wait for one another.
-        sought.sort_unstable_by_key(|one| one.entry.address);
-        let of_segments = sought.chunk_by_mut(|a, b| a.entry.segment() == b.entry.segment());
-        let each = of_segments.map(|blocks| async move {
-            let generation = generation(&blocks[0]);
-            for one in blocks.iter_mut().filter(|_| generation > 0) {
-                if let Some(place) = self.locate(&one.entry, generation).await {
-                    one.move_to(&place);
-                }
-            }
-        });
-        futures::future::join_all(each).await;
-    }
-
-    /// Reads blocks whose frames lie near one another, in ascending order, with one engine read.
-    async fn read_run(&self, run: &[Sought]) -> Result<Vec<Bytes>> {
-        let (first, last) = (&run[0], &run[run.len() - 1]);
-        let (start, segment) = (first.offset, first.entry.segment());
-        let (raw, form) = self.read(segment, start, (last.end() - start) as usize).await?;
-        let mut blocks: Vec<Bytes> = Vec::with_capacity(run.len());
-        let mut last: Option<(u64, Bytes)> = None;
-        for one in run {
-            // Several blocks of one frame may be asked for at once.
-            if last.as_ref().is_none_or(|(decoded, _)| *decoded != one.frame) {
-                let at = (one.offset - start) as usize;
-                let found = self.content(raw.get(at..).unwrap_or_default(), one.frame, form).await;
-                last = found.ok().map(|content| {
-                    self.blocks.insert(one.frame, content.clone(), content.len() as u64);
-                    (one.frame, content)
-                });
-            }
-            let content = last.as_ref().and_then(|(_, content)| block_of(content, one.index()));
-            blocks.push(match content {
-                Some(block) => {
-                    // Where its hint does not lead.
-                    if one.frame != one.entry.frame_address() {
-                        self.keep_alone(&one.entry, &block);
-                    }
-                    block
-                }
-                None => self.block_elsewhere(one).await?,
-            });
-        }
-        Ok(blocks)
-    }
-
-    /// Reads a block whose frame is not where it was sought.
-    async fn block_elsewhere(&self, one: &Sought) -> Result<Bytes> {
-        if let Some((frame, content)) = self.frame_elsewhere(one).await {
-            if let Some(block) = block_of(&content, (one.entry.address - frame) as usize) {
-                self.keep_alone(&one.entry, &block);
-                return Ok(block);
-            }
-        }
-        self.block_by_index(&one.entry).await
-    }
-
-    /// The frame of a block by all that is not verified: by its hint, where that was not tried; by a piece of the index, where that was not
-    /// asked because nobody had heard yet of the segment's later form, or where it is wrong about the length. What is damaged of the
-    /// index may be none of these. The first block's address, and the content.
-    async fn frame_elsewhere(&self, one: &Sought) -> Option<(u64, Bytes)> {
-        let (entry, generation) = (&one.entry, self.accounts.generation(one.entry.segment()));
-        if generation == 0 {
-            return None;
-        }
-        let mut moved = Sought::by_hint(one.at, entry);
-        if let Some(place) = self.locate(entry, generation).await {
-            moved.move_to(&place);
-        }
-        let by_hint = (entry.frame_address(), entry.hint.offset(), entry.hint.length());
-        for (frame, offset, length) in [(moved.frame, moved.offset, FRAME_STORED_MAX), by_hint] {
-            let Ok((raw, form)) = self.read(entry.segment(), offset, length).await else { continue };
-            if let Ok(content) = self.content(&raw, frame, form).await {
-                return Some((frame, content));
-            }
-        }
-        None
-    }
-
-    /// Reads a block whose hint did not hold, and keeps it under its own address.
-    async fn block_by_index(&self, entry: &Entry) -> Result<Bytes> {
-        let (first_slot, content) = self.frame_by_index(entry).await?;
-        let index = (entry.slot() - first_slot) as usize;
-        let absent = || Error::new(Kind::Corrupt, format!("the frame of {entry:?} is too short"));
-        let block = block_of(&content, index).ok_or_else(absent)?;
-        let address = entry.segment().0 << 20 | u64::from(first_slot);
-        self.blocks.insert(address, content.clone(), content.len() as u64);
-        self.keep_alone(entry, &block);
-        Ok(block)
-    }
-
-    /// Keeps a block under its own address: a copy, or all of its frame would stay in memory with it.
-    fn keep_alone(&self, entry: &Entry, block: &Bytes) {
-        self.blocks.insert(entry.address, Bytes::copy_from_slice(block), BLOCK_BYTES as u64);
     }
 
     /// Reads a part of a segment, and tells of which generation.
@@ -534,111 +398,9 @@ impl Segments {
     pub(crate) fn cache_hits_misses(&self) -> (u64, u64) {
         self.blocks.hits_misses()
     }
-
-    pub(crate) fn new_builder(&self, kind: SegmentKind, scope: Scope) -> SegmentBuilder {
-        SegmentBuilder::new(self.next_id(), kind, scope, self.env.random(), SEGMENT_FRAMES_BYTES)
-    }
-
-    /// Every number given out so far is lower.
-    pub(crate) fn peek_id(&self) -> SegmentId {
-        SegmentId::new(self.session, self.next_count.load(Ordering::Relaxed))
-    }
-
-    /// Until the guard goes, no segment that is begun from here on is taken for one that was left over. For who writes
-    /// segments while rounds and passes of reclaim go on.
-    pub(crate) fn begin_writing(&self) -> Writing<'_> {
-        let from = self.peek_id();
-        self.writing.lock().push(from);
-        Writing { segments: self, from }
-    }
-
-    /// Segments before this one are named by a head or an account by now, or nobody is going to name them. Asked between two
-    /// rounds of the fold.
-    pub(crate) fn settled_below(&self) -> SegmentId {
-        let oldest = self.writing.lock().iter().min().copied();
-        let oldest = oldest.filter(|_| !planted::is("rollback-not-young"));
-        self.peek_id().min(oldest.unwrap_or(SegmentId(u64::MAX)))
-    }
-
-    /// Waits until nobody writes outside of rounds.
-    pub(crate) async fn written(&self) {
-        loop {
-            let done = self.writing_ended.notified();
-            if self.writing.lock().is_empty() {
-                return;
-            }
-            done.await;
-        }
-    }
-
-    /// A number that no other segment, ledger or account has.
-    pub(crate) fn next_id(&self) -> SegmentId {
-        SegmentId::new(self.session, self.next_count.fetch_add(1, Ordering::Relaxed))
-    }
-}
-
-/// See [`Segments::begin_writing`].
-pub(crate) struct Writing<'a> {
-    segments: &'a Segments,
-    from: SegmentId,
-}
-
-impl Drop for Writing<'_> {
-    fn drop(&mut self) {
-        let mut writing = self.segments.writing.lock();
-        let at = writing.iter().position(|from| *from == self.from);
-        writing.swap_remove(at.expect("it was noted when it began"));
-        self.segments.writing_ended.notify_one();
-    }
 }
 
 /// What of the cache is for blocks.
 fn blocks_part(bytes: u64) -> u64 {
     bytes - bytes / NODE_CACHE_PART - bytes / LOCATOR_CACHE_PART
-}
-
-/// One block of a frame's content, when it is long enough.
-fn block_of(content: &Bytes, index: usize) -> Option<Bytes> {
-    let range = index * BLOCK_BYTES..(index + 1) * BLOCK_BYTES;
-    (content.len() >= range.end).then(|| content.slice(range))
-}
-
-/// A block that must be read, and where its frame lies as far as is known.
-struct Sought {
-    /// Which of those asked for.
-    at: usize,
-    entry: Entry,
-    /// The address of the frame's first block.
-    frame: u64,
-    /// Byte offset and length in the object.
-    offset: u64,
-    length: usize,
-}
-
-impl Sought {
-    fn by_hint(at: usize, entry: &Entry) -> Self {
-        let (offset, length) = (entry.hint.offset(), entry.hint.length());
-        Sought { at, entry: *entry, frame: entry.frame_address(), offset, length }
-    }
-
-    fn move_to(&mut self, place: &Place) {
-        self.frame = self.entry.segment().0 << 20 | u64::from(place.first_slot);
-        (self.offset, self.length) = (place.offset.into(), place.length as usize);
-    }
-
-    /// Which block of its frame it is.
-    fn index(&self) -> usize {
-        (self.entry.address - self.frame) as usize
-    }
-
-    fn end(&self) -> u64 {
-        self.offset + self.length as u64
-    }
-}
-
-/// Whether `next`, behind `last`, is read together with a run that began at `first`.
-fn near(first: &Sought, last: &Sought, next: &Sought) -> bool {
-    next.entry.segment() == last.entry.segment()
-        && next.offset <= last.end() + READ_GAP_MAX
-        && next.end().saturating_sub(first.offset) <= READ_BYTES_MAX
 }

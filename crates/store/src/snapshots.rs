@@ -361,7 +361,8 @@ fn removed_meanwhile(disk: &Name, snapshot: &Name) -> Error {
 fn commit_of(state: &State, view: View) -> Result<Commit> {
     let View::Snapshot(id) = view else { return Ok(state.commit) };
     let snapshot = state.snapshot(id).filter(|s| !s.removed).and_then(|s| s.commit);
-    snapshot.ok_or_else(|| Error::new(Kind::NotFound, "the snapshot has been removed"))
+    let gone = || Error::new(Kind::NotFound, "the snapshot was removed meanwhile").remedy("choose another");
+    snapshot.ok_or_else(gone)
 }
 
 impl State {
