@@ -53,6 +53,14 @@ fn a_full_place_refuses_writes_and_loses_nothing_and_goes_on_with_room() {
         ensure!(refused.errno == ENOSPC, "{refused}");
         ensure!(written > 200, "{written} blocks of 64K fit into 128 MiB");
         holds(&mut connection, written).context("reads go on while it is full")?;
+        let image = outer.text("late.raw");
+        fs::write(&image, noise(1 << 40, 8 << 20))?;
+        let said = place.fails(&format!("disk import late {image}"), 1)?;
+        ensure!(
+            said.contains("late") && said.to_lowercase().contains("no space"),
+            "a command is told otherwise: {said}"
+        );
+        ensure!(!place.ok("disk ls")?.contains("late"), "an import that failed leaves a disk");
 
         gateway.kill();
         let gateway = place.start(&journal).context("starting on a full place")?;

@@ -205,7 +205,8 @@ pub struct Checked {
     pub segments: u64,
     /// Bytes of segments read.
     pub bytes: u64,
-    /// Damaged copies that were replaced by a sound one; a check does that only where it meets one first.
+    /// Copies that were damaged or missing and have been made sound, by whoever met them first, since the check or scrub
+    /// before or since the server was started.
     pub healed: u64,
     /// Bytes that reclaim takes to be in use, although nothing refers to them, and nothing that was removed is about to give them
     /// back: space that does not come back by itself. Exact on a busy pool, too.

@@ -50,7 +50,11 @@ pub(crate) struct Waiting {
 /// What it shall have come to.
 enum Goal<'a> {
     Used(&'a Path),
-    Gone(&'a Path),
+    /// `emptied`: it was there to be emptied.
+    Gone {
+        dir: &'a Path,
+        emptied: bool,
+    },
     Undone,
 }
 
@@ -66,8 +70,10 @@ impl Drain {
     pub(crate) fn run(self, context: &Context) -> Result<(), Failure> {
         let (client, dir) = (context.client()?, absolute(&self.dir)?);
         if !self.cancel {
+            let before = client.pool()?;
             let begun = client.drain_directory(&dir.to_string_lossy())?;
-            return self.waiting.answer(context, begun, &[Goal::Gone(&dir)]);
+            let gone = Goal::gone(&dir, &before);
+            return self.waiting.answer(context, begun, &[gone]);
         }
         let drained = |one: &Directory| Path::new(&one.dir) == dir && one.state == DirectoryState::Draining;
         if !client.pool()?.directories.iter().any(drained) {
@@ -84,9 +90,11 @@ impl Drain {
 impl Replace {
     pub(crate) fn run(self, context: &Context) -> Result<(), Failure> {
         let (old, new) = (absolute(&self.old)?, absolute(&self.new)?);
-        let begun = context.client()?.replace_directory(&old.to_string_lossy(), &new.to_string_lossy())?;
+        let client = context.client()?;
+        let before = client.pool()?;
+        let begun = client.replace_directory(&old.to_string_lossy(), &new.to_string_lossy())?;
         let in_place = [Goal::Used(&new)];
-        let goals = [Goal::Gone(&old), Goal::Used(&new)];
+        let goals = [Goal::gone(&old, &before), Goal::Used(&new)];
         self.waiting.answer(context, begun, if old == new { &in_place } else { &goals })
     }
 }
@@ -122,7 +130,14 @@ impl Waiting {
     }
 }
 
-impl Goal<'_> {
+impl<'a> Goal<'a> {
+    /// `before` is the pool as it was when that was asked for.
+    fn gone(dir: &'a Path, before: &Pool) -> Self {
+        let lost = |one: &Directory| matches!(one.state, DirectoryState::Missing | DirectoryState::Damaged);
+        let emptied = !before.directories.iter().any(|one| Path::new(&one.dir) == dir && lost(one));
+        Goal::Gone { dir, emptied }
+    }
+
     /// What it has come to instead.
     fn missed(&self, pool: &Pool) -> Option<String> {
         let used = |dir: &Path| pool.directories.iter().any(|one| Path::new(&one.dir) == dir);
@@ -130,7 +145,7 @@ impl Goal<'_> {
             Goal::Used(dir) if !used(dir) => {
                 Some(format!("'{}' is no directory of the pool: that was taken back", dir.display()))
             }
-            Goal::Gone(dir) if used(dir) => {
+            Goal::Gone { dir, .. } if used(dir) => {
                 Some(format!("'{}' is a directory of the pool still: that was taken back", dir.display()))
             }
             _ => None,
@@ -142,7 +157,12 @@ impl Goal<'_> {
             Goal::Used(dir) => {
                 format!("'{}' is a directory of the pool, and holds what it shall\n", dir.display())
             }
-            Goal::Gone(dir) => {
+            Goal::Gone { dir, emptied: false } => format!(
+                "'{}' has left the pool; it could not be used, so what lies there was not removed: the pool ignores it, and \
+                 whoever wants to use it again empties it first\n",
+                dir.display()
+            ),
+            Goal::Gone { dir, emptied: true } => {
                 format!(
                     "'{}' has left the pool, and nothing lies there but a note ('left') that says so\n",
                     dir.display()

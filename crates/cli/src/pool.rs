@@ -6,10 +6,10 @@ use crate::failure::Failure;
 use crate::keys::KeyFlags;
 use crate::offline::Offline;
 use crate::salvage;
-use crate::table::facts;
+use crate::table::{count, facts};
 use crate::waiting::wait_for;
 use clap::{Args, Subcommand};
-use stonefold_api::{Checked, Pool as Info, PoolTime, Scrub, Time};
+use stonefold_api::{Checked, Directory, DirectoryState, Pool as Info, PoolTime, Scrub, Time};
 use stonefold_types::{Error, Kind, Size};
 
 /// Look at the pool, and look after it
@@ -235,9 +235,9 @@ fn reclaim(context: &Context) -> Result<(), Failure> {
     let done = wait_for(&client, "reclaim", |client| client.reclaim())?;
     context.answer(&done, || {
         format!(
-            "{} given back: {} segments deleted, {} written anew without {} of dead blocks\n",
+            "{} given back: {} deleted, {} written anew, which left {} of dead blocks out\n",
             Size(done.freed_bytes),
-            done.deleted_segments,
+            count(done.deleted_segments, "segment"),
             done.rewritten_segments,
             Size(done.dead_bytes)
         )
@@ -256,7 +256,11 @@ fn check(context: &Context, heal: bool) -> Result<(), Failure> {
         return Ok(());
     }
     let what = format!("{wrong} thing{} wrong in the pool", if wrong == 1 { " is" } else { "s are" });
+    let lost = |one: &Directory| matches!(one.state, DirectoryState::Missing | DirectoryState::Damaged);
+    let bring_back = "bring the directory back that is missing and restart the server, or put another in its place with 'stonefold \
+                      pool replace'";
     let remedy = match heal {
+        _ if client.pool()?.directories.iter().any(lost) => bring_back,
         true => "restore what is named from another copy; everything else is sound",
         false => {
             "'stonefold pool scrub' heals what has a second copy; 'stonefold pool check --salvage' makes new disks of what \
@@ -268,9 +272,9 @@ fn check(context: &Context, heal: bool) -> Result<(), Failure> {
 
 pub(crate) fn told(found: &Checked) -> String {
     let mut text = facts([
-        ("walked", format!("{} disks, {} snapshots", found.disks, found.snapshots)),
-        ("in use", format!("{} blocks, {} map nodes", found.blocks, found.nodes)),
-        ("read", format!("{} in {} segments", Size(found.bytes), found.segments)),
+        ("walked", format!("{}, {}", count(found.disks, "disk"), count(found.snapshots, "snapshot"))),
+        ("in use", format!("{}, {}", count(found.blocks, "block"), count(found.nodes, "map node"))),
+        ("read", format!("{} in {}", Size(found.bytes), count(found.segments, "segment"))),
         ("healed copies", found.healed.to_string()),
         ("not folded, not read", Size(found.unfolded_bytes).to_string()),
         ("space lost to nothing", Size(found.lost_bytes).to_string()),

@@ -13,11 +13,11 @@ use stonefold_types::{Name, Role};
 pub(crate) enum Token {
     /// Make a token and print its secret, this once
     #[command(after_help = "Examples:\n  \
-        stonefold token create --role admin --name me > ~/.stonefold-token\n  \
+        (umask 077; stonefold token create --role admin --name me > ~/.stonefold-token)\n  \
         stonefold token create --role viewer --name monitoring --token-file ~/.stonefold-token\n\n\
         viewer looks; operator also changes disks, snapshots, classes of service and the cache; admin also \
-        sees and changes tokens, makes and removes domains, uses their keys, changes the pool's directories and \
-        confirms its time. The first is an admin's.")]
+        sees and changes tokens, makes and removes domains, uses their keys, changes the pool's directories, \
+        confirms its time and gives up damaged disks. The first is an admin's.")]
     Create {
         /// What its holder may do: admin, operator or viewer
         #[arg(long)]

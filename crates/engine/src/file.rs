@@ -104,6 +104,10 @@ impl Engine for FileEngine {
         Some(self)
     }
 
+    fn healed(&self) -> u64 {
+        self.members.healed()
+    }
+
     async fn put_new(&self, key: &Key, bytes: Bytes) -> Result<Version> {
         let (members, key) = (self.members.clone(), key.clone());
         self.members.detached("put", async move { members.put(&key, bytes, None).await }).await

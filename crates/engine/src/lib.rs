@@ -119,6 +119,12 @@ pub trait Engine: Send + Sync + 'static {
         None
     }
 
+    /// Copies that were found damaged or missing since the place was opened, and were made sound again: by a read, by
+    /// [`repair`](Engine::repair), or by the engine itself. Never falls. 0 where a place heals by itself and does not tell.
+    fn healed(&self) -> u64 {
+        0
+    }
+
     /// Puts an object that must not exist. `NoSpace` leaves nothing behind.
     /// A page-aligned buffer ([`AlignedBuf`](stonefold_types::AlignedBuf)) is written without a copy.
     async fn put_new(&self, key: &Key, bytes: Bytes) -> Result<Version>;

@@ -260,6 +260,10 @@ impl<H: Hook> Engine for Wrapped<H> {
         self.inner.directories()
     }
 
+    fn healed(&self) -> u64 {
+        self.inner.healed()
+    }
+
     async fn put_new(&self, key: &Key, bytes: Bytes) -> Result<Version> {
         let len = bytes.len();
         self.ask(Ask::PutNew, Subject::Object(key), len, self.inner.put_new(key, bytes)).await

@@ -22,8 +22,12 @@ async fn without_descriptors_nothing_is_begun_and_nothing_is_lost() {
     let dir = tempfile::tempdir().unwrap();
     let env = Env::new(SystemWorld::new(tokio::runtime::Handle::current(), 1).unwrap());
     let dirs = vec![dir.path().join("one"), dir.path().join("two")];
-    let options =
-        FileOptions { dirs, copies: 2, journal_file_bytes_max: 64 << 10, ..FileOptions::new(dir.path()) };
+    let options = FileOptions {
+        dirs,
+        copies: Some(2),
+        journal_file_bytes_max: 64 << 10,
+        ..FileOptions::new(dir.path())
+    };
     let engine = FileEngine::open(env, options).await.unwrap();
     let id = JournalId([5; 16]);
     let journal = engine.journal_create(id).await.unwrap();

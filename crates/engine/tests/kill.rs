@@ -38,8 +38,13 @@ async fn open_degraded(dir: &Path, shape: (usize, usize)) -> FileEngine {
 async fn open_so(dir: &Path, (members, copies): (usize, usize), degraded: bool) -> FileEngine {
     let env = Env::new(SystemWorld::new(tokio::runtime::Handle::current(), 1).unwrap());
     let dirs = (0..members).map(|n| dir.join(n.to_string())).collect();
-    let options =
-        FileOptions { dirs, copies, degraded, journal_file_bytes_max: 1 << 20, ..FileOptions::new(dir) };
+    let options = FileOptions {
+        dirs,
+        copies: Some(copies),
+        degraded,
+        journal_file_bytes_max: 1 << 20,
+        ..FileOptions::new(dir)
+    };
     FileEngine::open(env, options).await.unwrap()
 }
 

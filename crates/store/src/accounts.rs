@@ -135,7 +135,7 @@ impl Accounts {
             }
         };
         let decode = |bytes: &[u8]| account::decode(bytes, object);
-        let (shard, _) = sound::decode(&*self.engine, &object_key(object), 0, &bytes, decode).await?;
+        let shard = sound::decode(&*self.engine, &object_key(object), 0, &bytes, decode).await?;
         let shard = Arc::new(shard);
         let weight = shard.values().map(|account| account.slots.len() * size_of::<Slot>()).sum::<usize>();
         self.shards.insert(object, shard.clone(), weight as u64);
@@ -332,7 +332,7 @@ impl Accounts {
         self.reads.fetch_add(1, Ordering::Relaxed);
         let (key, offset) = (ledger_key(at.id), at.offset.into());
         let read = self.engine.get_range(&key, offset, at.length as usize).await.map_err(lost)?;
-        sound::decode(&*self.engine, &key, offset, &read, decode).await.map(|(section, _)| section)
+        sound::decode(&*self.engine, &key, offset, &read, decode).await
     }
 }
 

@@ -100,9 +100,14 @@ impl<V: Clone> Cache<V> {
         slot.value.clone()
     }
 
+    /// What a value of so many bytes takes of the bound.
+    pub(crate) fn weight(bytes: u64) -> u64 {
+        bytes + bytes / GAPS_PART + ENTRY_OVERHEAD_BYTES
+    }
+
     /// Adds a value that takes `bytes`, and makes room for it.
     pub(crate) fn insert(&self, address: u64, value: V, bytes: u64) {
-        let bytes = bytes + bytes / GAPS_PART + ENTRY_OVERHEAD_BYTES;
+        let bytes = Self::weight(bytes);
         let shard_max = self.shard_bytes_max();
         let mut shard = self.shard(address).lock();
         if bytes > shard_max || shard.places.contains_key(&address) {

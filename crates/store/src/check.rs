@@ -60,7 +60,8 @@ pub struct Checked {
     pub segments: u64,
     /// Bytes of segments read.
     pub bytes: u64,
-    /// Copies that were damaged and are not any more.
+    /// Copies that were damaged or missing and have been made sound again, whoever met them: since the check before, or
+    /// since the pool was opened.
     pub healed: u64,
     /// Blocks with references in the accounts although nothing refers to them, and nothing that was removed is about to give them
     /// back: space that does not come back by itself. Nothing, in a sound pool.
@@ -144,6 +145,8 @@ impl Store {
         let all: u64 = walk.reached.values().map(|bits| bits.iter().count() as u64).sum();
         checked.blocks = all - checked.nodes;
         pages::check(self, heal, &mut checked).await?;
+        let healed = self.engine.healed();
+        checked.healed += healed.saturating_sub(self.healed_told.swap(healed, Ordering::Relaxed));
         self.compare_accounts(&walk, &untold, &mut checked).await?;
         if !walk.damaged.is_empty() || walk.lost {
             self.tell_affected(&trees, &walk, &mut checked).await?;
@@ -309,7 +312,7 @@ async fn read_segment(
     let key = segments::key(segment, generation);
     let object = match read_form(store, &key).await {
         Ok(object) if heal && !planted::is("scrub-heals-nothing") => {
-            heal_segment(store, segment, &key, object, checked).await?
+            healed(store, segment, &key, object).await?
         }
         Ok(object) => object,
         Err(error) if error.kind() == Kind::NotFound => {
@@ -323,7 +326,7 @@ async fn read_segment(
     let (mut sound, mut problem) = look(store, segment, object.clone()).await;
     let is_damaged = |sound: &HashSet<u32>| reached.iter().any(|slot| !sound.contains(&slot));
     if !heal && (problem.is_some() || is_damaged(&sound)) {
-        let object = heal_segment(store, segment, &key, object, checked).await?;
+        let object = healed(store, segment, &key, object).await?;
         (sound, problem) = look(store, segment, object).await;
     }
     checked.problems.extend(problem);
@@ -347,29 +350,17 @@ async fn look(store: &Store, segment: SegmentId, object: Bytes) -> (HashSet<u32>
     store.env.offload(move || sound_slots(segment, &object, opener.as_ref())).await
 }
 
-/// A form in which damage was found, from a copy in which there is none if there is one.
-pub(crate) async fn healed(store: &Store, segment: SegmentId, key: &Key, object: Bytes) -> Result<Bytes> {
-    let mut healed = Checked::default();
-    let object = heal_segment(store, segment, key, object, &mut healed).await?;
-    store.segments.counters.healed.fetch_add(healed.healed, Ordering::Relaxed);
-    Ok(object)
-}
-
 /// Reads every copy of a form, verifies all its frames, whether anything refers to them or not, and heals what some copy has whole; tells
 /// whether all of it is sound then.
 pub(crate) async fn verify_form(store: &Store, segment: SegmentId, key: &Key) -> Result<bool> {
     let object = read_form(store, key).await?;
-    let mut healed = Checked::default();
     if !is_all_sound(store, segment, &object).await {
-        let object = heal_segment(store, segment, key, object, &mut healed).await?;
-        store.segments.counters.healed.fetch_add(healed.healed, Ordering::Relaxed);
+        let object = healed(store, segment, key, object).await?;
         return Ok(is_all_sound(store, segment, &object).await);
     }
     // Any copy that is unlike this one is damaged.
     let same = |bytes: &[u8]| bytes == object;
-    let repaired = store.engine.repair(key, 0, object.len(), &same).await?;
-    let count = repaired.map_or(0, |repaired| u64::from(repaired.healed));
-    store.segments.counters.healed.fetch_add(count, Ordering::Relaxed);
+    store.engine.repair(key, 0, object.len(), &same).await?;
     Ok(true)
 }
 
@@ -380,24 +371,16 @@ async fn is_all_sound(store: &Store, segment: SegmentId, object: &Bytes) -> bool
 }
 
 /// The object, from whichever copy is sound: whole if there is one, else frame by frame.
-async fn heal_segment(
-    store: &Store,
-    segment: SegmentId,
-    key: &Key,
-    object: Bytes,
-    checked: &mut Checked,
-) -> Result<Bytes> {
+pub(crate) async fn healed(store: &Store, segment: SegmentId, key: &Key, object: Bytes) -> Result<Bytes> {
     let whole = |bytes: &[u8]| is_whole(segment, bytes, opener(store, segment, bytes).as_ref());
     if let Some(repaired) = store.engine.repair(key, 0, object.len(), &whole).await? {
-        checked.healed += u64::from(repaired.healed);
         return Ok(repaired.bytes);
     }
     let opener = opener(store, segment, &object);
     for record in index_of(segment, &object).unwrap_or_default() {
         let sound = |bytes: &[u8]| is_sound_frame(segment, bytes, &record, opener.as_ref());
         let (offset, length) = (record.offset.into(), record.length as usize);
-        let repaired = store.engine.repair(key, offset, length, &sound).await?;
-        checked.healed += repaired.map_or(0, |repaired| repaired.healed.into());
+        store.engine.repair(key, offset, length, &sound).await?;
     }
     read_form(store, key).await
 }

@@ -7,7 +7,8 @@
 //!
 //! Memory holds one fingerprint in 64 of the whole pool, the *samples*. A duplicate run of any length soon meets
 //! one; then the index of the segment it points into, the *neighbourhood*, is loaded into a bounded cache, where the
-//! rest of the run is found. What was folded lately is there already. After a start the samples are read from the segments'
+//! rest of the run is found. What was folded lately is there already, and loaded again like all else when others have taken its
+//! place. After a start the samples are read from the segments'
 //! tails in the background; until then fewer duplicates are found.
 
 use crate::accounts::Accounts;
@@ -65,8 +66,12 @@ pub(crate) struct Dedupe {
     samples: Mutex<Samples>,
     samples_max: AtomicUsize,
     known: Cache<Known>,
-    /// Segments whose neighbourhoods were loaded lately.
-    loaded: Cache<()>,
+    /// Segments whose neighbourhoods were loaded lately, each with how many neighbours had been kept by then.
+    loaded: Mutex<Table<u64>>,
+    /// Neighbours kept so far.
+    kept: AtomicU64,
+    /// Of segments that no account knows yet, the slots that rounds have mapped.
+    young: Mutex<Table<Slots>>,
     /// Blocks that were not stored again.
     pub(crate) found_blocks: AtomicU64,
     /// Blocks that were looked for.
@@ -83,6 +88,24 @@ struct Samples {
     thinned: u32,
 }
 
+/// Slots of a segment, a bit each.
+#[derive(Default)]
+struct Slots(Vec<u64>);
+
+impl Slots {
+    fn add(&mut self, slot: u32) {
+        let at = slot as usize / 64;
+        if self.0.len() <= at {
+            self.0.resize(at + 1, 0);
+        }
+        self.0[at] |= 1 << (slot % 64);
+    }
+
+    fn has(&self, slot: u32) -> bool {
+        self.0.get(slot as usize / 64).is_some_and(|word| word >> (slot % 64) & 1 == 1)
+    }
+}
+
 /// Weight of a neighbour in the cache, in bytes.
 const KNOWN_BYTES: u64 = size_of::<Known>() as u64;
 
@@ -95,7 +118,9 @@ impl Dedupe {
             samples: Mutex::default(),
             samples_max: AtomicUsize::new(samples_max(memory_bytes)),
             known: Cache::new(memory_bytes),
-            loaded: Cache::new(memory_bytes / 64),
+            loaded: Mutex::default(),
+            kept: AtomicU64::new(0),
+            young: Mutex::default(),
             found_blocks: AtomicU64::new(0),
             sought_blocks: AtomicU64::new(0),
         })
@@ -104,7 +129,6 @@ impl Dedupe {
     /// Another bound for the neighbourhoods, and with it for the samples; these are thinned when the next one comes.
     pub(crate) fn resize(&self, memory_bytes: u64) {
         self.known.resize(memory_bytes);
-        self.loaded.resize(memory_bytes / 64);
         self.samples_max.store(samples_max(memory_bytes), Ordering::Relaxed);
     }
 
@@ -150,21 +174,34 @@ impl Dedupe {
             let Some(form) = samples.forms.get(&segment.0) else { return };
             (segment, *form)
         };
-        // What is younger than the newest batch is known from its round, as far as anybody has mapped it.
-        if self.loaded.get(segment.0).is_some() || self.accounts.is_young(segment) {
+        // After a start nothing is known of what no batch has counted: what nobody has mapped may be among it.
+        if self.accounts.is_young(segment) && !self.young.lock().contains_key(&segment.0) {
+            return;
+        }
+        // As many as half of what there is room for: until then the neighbours are there, and what is not found is not stored.
+        let room = self.known.bytes_max() / Cache::<Known>::weight(KNOWN_BYTES) / 2;
+        let kept = self.kept.load(Ordering::Relaxed);
+        if self.loaded.lock().get(&segment.0).is_some_and(|at| kept - at < room) {
             return;
         }
         if let Err(error) = self.load(segment, form).await {
             // Soft state: the block is stored once more, and whoever reads that segment is told.
             tracing::warn!("the index of segment {segment} cannot be used for dedupe: {error}");
         }
-        self.loaded.insert(segment.0, (), 0);
+        self.loaded.lock().insert(segment.0, self.kept.load(Ordering::Relaxed));
     }
 
     async fn load(&self, segment: SegmentId, (generation, length): (u8, u64)) -> Result<()> {
-        let shard = self.accounts.shard(shard_of(segment)).await?;
-        let slots = shard.get(&segment).map_or(&[][..], |account| &account.slots);
-        let referred = |slot: u32| matches!(slots.get(slot as usize), Some(Slot::Live(1..)));
+        let young = self.accounts.is_young(segment);
+        let shard = if young { None } else { Some(self.accounts.shard(shard_of(segment)).await?) };
+        let counted =
+            shard.as_ref().and_then(|shard| shard.get(&segment)).map_or(&[][..], |account| &account.slots);
+        // What no batch has counted yet none has found idle: whatever a round has mapped will do, even if nothing refers to it now.
+        let mapped = |slot: u32| self.young.lock().get(&segment.0).is_some_and(|slots| slots.has(slot));
+        let referred = |slot: u32| match young {
+            true => mapped(slot),
+            false => matches!(counted.get(slot as usize), Some(Slot::Live(1..))),
+        };
         let key = segments::key(segment, generation);
         let tail_bytes = (SEGMENT_TAIL as u64).min(length);
         let tail = self.engine.get_range(&key, length - tail_bytes, tail_bytes as usize).await?;
@@ -186,6 +223,7 @@ impl Dedupe {
 
     fn keep(&self, fingerprint: &Fingerprint, entry: Entry) {
         self.known.insert(fingerprint.low, Known { high: fingerprint.high, entry }, KNOWN_BYTES);
+        self.kept.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Takes over what a round has packed for those of its parts that were committed: what nobody has mapped is in no
@@ -201,10 +239,12 @@ impl Dedupe {
         let packed = std::mem::take(&mut *fresh.packed.lock());
         let forms = lengths.iter().map(|(segment, length)| (segment.0, (0, *length)));
         self.samples.lock().forms.extend(forms);
+        self.young.lock().retain(|segment, _| self.accounts.is_young(SegmentId(*segment)));
         for step in packed.chunks(ADOPTED_AT_ONCE) {
             let samples_max = self.samples_max.load(Ordering::Relaxed);
             for (fingerprint, entry, _) in step.iter().filter(|(_, _, part)| committed(*part)) {
                 self.samples.lock().add(fingerprint, entry.address, samples_max);
+                self.young.lock().entry(entry.segment().0).or_default().add(entry.slot());
                 self.keep(fingerprint, *entry);
             }
             env.sleep(Duration::ZERO).await;
@@ -225,7 +265,10 @@ impl Dedupe {
         let mut samples = self.samples.lock();
         match form {
             Some(form) => samples.forms.insert(segment.0, form),
-            None => samples.forms.remove(&segment.0),
+            None => {
+                self.loaded.lock().remove(&segment.0);
+                samples.forms.remove(&segment.0)
+            }
         };
     }
 

@@ -62,7 +62,7 @@ impl Store {
         size_bytes: u64,
         settings: DiskSettings,
     ) -> Result<DiskInfo> {
-        check_size(size_bytes)?;
+        check_size(name, size_bytes)?;
         self.add_disk(name, size_bytes, settings, Beginning::empty(self.env.random(), DEFAULT)).await
     }
 
@@ -74,7 +74,7 @@ impl Store {
         size_bytes: u64,
         settings: DiskSettings,
     ) -> Result<DiskInfo> {
-        check_size(size_bytes)?;
+        check_size(name, size_bytes)?;
         let domain = self.domain_id(domain)?;
         self.add_disk(name, size_bytes, settings, Beginning::empty(self.env.random(), domain)).await
     }
@@ -193,7 +193,7 @@ impl Store {
 
     /// Changes a disk's size. What a smaller size cuts off is gone. Clients see the new size when they next connect.
     pub async fn resize_disk(&self, name: &Name, size_bytes: u64) -> Result<DiskInfo> {
-        check_size(size_bytes)?;
+        check_size(name, size_bytes)?;
         let disk = self.find(name)?;
         let _no_other_promise = self.qos.changing.lock().await;
         let promised = promised_to(&disk.state.lock());
@@ -381,11 +381,12 @@ fn check_removable(name: &Name, state: &State) -> Result<()> {
     Ok(())
 }
 
-fn check_size(size_bytes: u64) -> Result<()> {
+fn check_size(name: &Name, size_bytes: u64) -> Result<()> {
     if size_bytes > 0 && size_bytes <= DISK_BYTES_MAX && size_bytes % BLOCK_BYTES as u64 == 0 {
         return Ok(());
     }
-    let what = format!("{size_bytes} bytes is no size for a disk");
-    Err(Error::new(Kind::Invalid, what)
+    let asked =
+        if size_bytes % 1024 == 0 { Size(size_bytes).to_string() } else { format!("{size_bytes} bytes") };
+    Err(Error::new(Kind::Invalid, format!("disk '{name}' cannot have a size of {asked}"))
         .remedy(format!("choose a multiple of 4K, from 4K to {}", Size(DISK_BYTES_MAX))))
 }

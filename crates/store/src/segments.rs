@@ -93,8 +93,6 @@ pub(crate) struct Counters {
     /// Bytes of segments written anew by reclaim.
     pub(crate) rewritten_bytes: AtomicU64,
     pub(crate) stale_hints: AtomicU64,
-    /// Copies that were damaged and are not any more.
-    pub(crate) healed: AtomicU64,
 }
 
 /// Memory for indexes of segments, in bytes: some dozens.
@@ -216,9 +214,7 @@ impl Segments {
         read: &Bytes,
         decode: impl Fn(&[u8]) -> Result<T> + Send + Sync,
     ) -> Result<T> {
-        let (decoded, healed) = sound::decode(&*self.engine, form, offset, read, decode).await?;
-        self.counters.healed.fetch_add(healed, Ordering::Relaxed);
-        Ok(decoded)
+        sound::decode(&*self.engine, form, offset, read, decode).await
     }
 
     /// Keeps no keys: a domain is shredded.
@@ -282,7 +278,6 @@ impl Segments {
         let (offset, length) = (record.offset.into(), record.length as usize);
         let repaired = self.engine.repair(&form, offset, length, &sound).await?;
         let Some(repaired) = repaired else { return Ok(None) };
-        self.counters.healed.fetch_add(repaired.healed.into(), Ordering::Relaxed);
         tracing::warn!("a damaged frame of segment {segment} was read from another copy, and healed");
         frame::decode(&repaired.bytes, address, opener.as_deref()).map(|content| Some(Bytes::from(content)))
     }

@@ -7,24 +7,23 @@ use bytes::Bytes;
 use stonefold_engine::{Engine, Key};
 use stonefold_types::{Kind, Result};
 
-/// Decodes a part of an object; tells also how many copies of it were damaged and are not any more. `read` is what some copy holds
-/// at `offset`.
+/// Decodes a part of an object. `read` is what some copy holds at `offset`.
 pub(crate) async fn decode<T>(
     engine: &dyn Engine,
     key: &Key,
     offset: u64,
     read: &Bytes,
     decode: impl Fn(&[u8]) -> Result<T> + Send + Sync,
-) -> Result<(T, u64)> {
+) -> Result<T> {
     let damage = match decode(read) {
         Err(error) if error.kind() == Kind::Corrupt => error,
-        done => return done.map(|decoded| (decoded, 0)),
+        done => return done,
     };
     let sound = |bytes: &[u8]| decode(bytes).is_ok();
     match engine.repair(key, offset, read.len(), &sound).await? {
         Some(repaired) => {
             tracing::warn!("'{key}' was read from another copy, because in one {damage}");
-            decode(&repaired.bytes).map(|decoded| (decoded, repaired.healed.into()))
+            decode(&repaired.bytes)
         }
         None => Err(damage),
     }

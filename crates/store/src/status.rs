@@ -281,7 +281,7 @@ impl Store {
                 "Times that a hint was of no use, mostly of blocks in segments written anew",
                 get(&segments.stale_hints),
             ),
-            ("healed_copies", "Damaged copies replaced by a sound one", get(&segments.healed)),
+            ("healed_copies", "Damaged or missing copies made sound again", self.engine.healed()),
             ("reclaim_reads", "Ledgers and accounts read", get(&self.segments.accounts.reads)),
             ("reclaim_passes", "Passes of reclaim", get(&self.counters.passes)),
             (

@@ -100,6 +100,8 @@ pub struct Store {
     pub(crate) retired: Mutex<Vec<Retired>>,
     /// Heads that cannot be read.
     pub(crate) damage: Damage,
+    /// Of the copies that the engine has healed, how many a check has told of.
+    pub(crate) healed_told: AtomicU64,
     /// Held by a round of the fold, and by whoever needs that none is under way.
     pub(crate) folding: tokio::sync::Mutex<()>,
     /// Held by a pass of reclaim.
@@ -195,6 +197,7 @@ impl Store {
             gone: Mutex::new(gone),
             retired: Mutex::new(journal.1),
             damage,
+            healed_told: AtomicU64::new(0),
             folding: tokio::sync::Mutex::default(),
             reclaiming: tokio::sync::Mutex::default(),
             moving: tokio::sync::Mutex::default(),

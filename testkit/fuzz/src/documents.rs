@@ -5,10 +5,12 @@ use stonefold_format::account::Accounts;
 use stonefold_format::document::{self, DocumentKind};
 use stonefold_format::domains::Domains;
 use stonefold_format::entry::{Entry, Hint, SegmentId};
+use stonefold_format::growth::{self, Sample};
 use stonefold_format::head::{Base, Head, Lease};
 use stonefold_format::ledger::LedgerRef;
 use stonefold_format::pool::{Pool, TrustedTime};
 use stonefold_format::qos::QosClasses;
+use stonefold_format::scrub::{self, ScrubRecord};
 use stonefold_format::snapshots::{
     Commit, PageRef, SnapshotRecord, decode_directory, decode_page, encode_directory, encode_page,
 };
@@ -71,6 +73,25 @@ pub fn targets() -> Vec<Target> {
             || vec![body(&Domains::default().encode())],
             |bytes| {
                 read(bytes, DocumentKind::Domains, Domains::decode, Domains::encode);
+            },
+        ),
+        target(
+            "growth",
+            || {
+                vec![body(&growth::encode(&[
+                    Sample { time: 5, used_bytes: 7 },
+                    Sample { time: 6, used_bytes: 1 << 40 },
+                ]))]
+            },
+            |bytes| {
+                read(bytes, DocumentKind::Growth, growth::decode, |samples| growth::encode(samples));
+            },
+        ),
+        target(
+            "scrub",
+            || vec![body(&scrub::encode(&ScrubRecord { passes: 3, begun: 5, ..ScrubRecord::default() }))],
+            |bytes| {
+                read(bytes, DocumentKind::Scrub, scrub::decode, scrub::encode);
             },
         ),
     ]

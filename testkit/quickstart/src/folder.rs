@@ -10,6 +10,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
+use stonefold_guest::Accelerator;
 
 use crate::progress::say;
 
@@ -66,18 +67,25 @@ impl Folder {
         self.0.join("nbd.sock")
     }
 
-    pub(crate) fn say_how_to_look_further(&self, stonefold: &Path, recovered: &str) {
+    pub(crate) fn say_how_to_look_further(
+        &self,
+        stonefold: &Path,
+        recovered: &str,
+        accelerator: Accelerator,
+    ) {
+        let accelerate = if accelerator == Accelerator::Kvm { " -accel kvm -cpu host" } else { "" };
         let binary = stonefold.display();
         let (pool, socket) = (self.pool(), self.socket());
         let (pool, socket) = (pool.display(), socket.display());
         say(&format!(
             "\nThe pool is kept. To look further:
-  {binary} serve --pool file://{pool} --nbd unix://{socket} &
+  {binary} serve --pool file://{pool} --nbd unix://{socket}
+      (then, in another terminal; Ctrl-C ends it)
   {binary} disk ls
   {binary} snapshot ls
   {binary} pool status
   nbdinfo 'nbd+unix:///{recovered}?socket={socket}'
-  qemu-system-x86_64 -m 512 -nographic -drive 'file=nbd+unix:///{recovered}?socket={socket},format=raw,if=virtio'
+  qemu-system-x86_64{accelerate} -m 512 -nographic -drive 'file=nbd+unix:///{recovered}?socket={socket},format=raw,if=virtio'
       (boots the recovered machine on this terminal; Ctrl-A X ends it)
 Consoles and logs of the run: {}",
             self.logs().display()

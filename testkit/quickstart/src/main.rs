@@ -116,6 +116,6 @@ fn show(
     progress.scene("The end");
     progress.step("stop stonefold serve", || gateway.stop())?;
     figures.print(machines.accelerator());
-    folder.say_how_to_look_further(&arguments.stonefold, recovered);
+    folder.say_how_to_look_further(&arguments.stonefold, recovered, machines.accelerator());
     Ok(())
 }

@@ -22,6 +22,8 @@ struct State {
     only: Option<usize>,
     /// Objects that have rotted so far.
     struck: u64,
+    /// Ranges of copies that were made sound.
+    healed: u64,
 }
 
 /// Whether an object is one that never changes, and so may rot here.
@@ -32,7 +34,13 @@ pub fn is_immutable(key: &Key) -> bool {
 impl Copies {
     /// So many sound copies of everything.
     pub fn new(count: usize) -> Self {
-        Copies(Arc::new(Mutex::new(State { count, rotten: BTreeMap::new(), only: None, struck: 0 })))
+        Copies(Arc::new(Mutex::new(State {
+            count,
+            rotten: BTreeMap::new(),
+            only: None,
+            struck: 0,
+            healed: 0,
+        })))
     }
 
     /// How many there are of each object.
@@ -48,6 +56,11 @@ impl Copies {
     /// From now on every read is answered from this copy; `None`: from either.
     pub fn read_only_from(&self, copy: Option<usize>) {
         self.0.lock().only = copy;
+    }
+
+    /// Ranges of copies that were made sound so far.
+    pub fn healed(&self) -> u64 {
+        self.0.lock().healed
     }
 
     /// Flips a bit of an object that is so many bytes long.
@@ -95,6 +108,7 @@ impl Copies {
             self.heal(key, copy, offset, bytes.len() as u64);
             healed += 1;
         }
+        self.0.lock().healed += u64::from(healed);
         Some(Repaired { bytes: good, copies: count as u32, healed })
     }
 

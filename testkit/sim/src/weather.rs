@@ -138,6 +138,10 @@ impl Engine for Weather {
         "memory under weather".into()
     }
 
+    fn healed(&self) -> u64 {
+        self.copies.healed()
+    }
+
     async fn put_new(&self, key: &Key, bytes: Bytes) -> Result<Version> {
         if self.full.load(Ordering::Relaxed) && key.as_str().starts_with("segment/") {
             self.delay().await;

@@ -57,6 +57,10 @@ impl Export {
         let client = context.client()?;
         target::refuse(&self.file, self.force)?;
         let format = self.format.map_or_else(|| Format::of_ending(&self.file), Ok)?;
+        if self.file.as_os_str() == "-" {
+            let error = Error::new(Kind::Invalid, "an image is not written to stdout");
+            return Err(Failure::Misuse(error.remedy("name a file; one of this name is './-'")));
+        }
         let qemu = Qemu::find()?;
         let from = self.find(&client)?;
         let interrupt = Interrupt::catch()?;

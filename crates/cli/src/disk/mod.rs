@@ -114,7 +114,7 @@ pub(crate) struct Change {
     /// How what is written from now on is compressed: lz4, zstd, zstd:1 to zstd:19, or none
     #[arg(long, value_name = "HOW")]
     compression: Option<Compression>,
-    /// Whether blocks written from now on that the pool has already are stored again: on (they are not) or off
+    /// Whether blocks written from now on that its domain has already are stored again: on (they are not) or off
     #[arg(long, value_name = "on|off", value_parser = on_or_off)]
     dedupe: Option<bool>,
     /// Its class of service, at once for whoever is connected
@@ -332,7 +332,7 @@ fn remove(context: &Context, names: &[Name], with_snapshots: bool) -> Result<(),
         if disk.snapshots > 0 && !with_snapshots {
             let what = format!("disk '{}' has {}", disk.name, count(disk.snapshots, "snapshot"));
             let error = Error::new(Kind::Busy, what);
-            return Err(error.remedy("add --snapshots to remove them, too").into());
+            return Err(error.remedy("add --snapshots to remove them, too, as far as none is locked").into());
         }
         let connected = disk.clients.max(disk.connections.len() as u64);
         if connected > 0 {

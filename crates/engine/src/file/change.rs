@@ -94,7 +94,8 @@ impl Members {
         let view = self.view();
         if !view.is_changing() {
             let what = "no directory of the pool is being added, drained or replaced";
-            return Err(Error::new(Kind::NotFound, what).remedy("'stonefold pool status' shows them"));
+            return Err(Error::new(Kind::NotFound, what)
+                .remedy("nothing is to be taken back; 'stonefold pool status' shows its directories"));
         }
         self.turn_back(&view).await
     }
@@ -272,7 +273,12 @@ fn check_place(view: &View, dir: &Path) -> Result<()> {
             return wrong(what, "name a directory of its own, best on a disk of its own");
         }
     }
-    Layout { root: dir.to_path_buf() }.inspect(true).map(drop)
+    let looked = Layout { root: dir.to_path_buf() }.inspect(true).map(drop);
+    // One that is not there is most likely a disk that is not mounted.
+    looked.map_err(|error| match error.kind() {
+        Kind::Invalid => error.remedy("name an empty directory"),
+        _ => error,
+    })
 }
 
 /// Refuses a change whose receiving directories have no room for what would come to them.

@@ -65,7 +65,10 @@ impl Members {
         }
         match view.member(seat).mend(key, offset, bytes).await {
             Err(error) => self.without(seat, error).await,
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                view.member(seat).tell_healed(key);
+                Ok(())
+            }
         }
     }
 
@@ -134,7 +137,10 @@ impl Members {
                 _ => Ok(()),
             };
             match copied {
-                Ok(()) => healed += 1,
+                Ok(()) => {
+                    healed += 1;
+                    to.tell_healed(key);
+                }
                 Err(error) if error.kind() == Kind::NoSpace => {
                     tracing::warn!(%error, "object '{key}' could not be healed");
                 }

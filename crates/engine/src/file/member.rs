@@ -43,6 +43,8 @@ pub(super) struct Member {
     temporaries: AtomicU64,
     /// Reads on their way, so that the next goes where fewer are.
     pub(super) reads: AtomicUsize,
+    /// Objects of it that were damaged or missing, and were made sound again.
+    pub(super) healed: AtomicU64,
     /// Why no change is accepted any more: a folder could not be made durable.
     failed: Mutex<Option<Error>>,
     _lock: Lock,
@@ -98,6 +100,7 @@ impl Member {
             used_bytes: AtomicI64::new(used_bytes as i64),
             temporaries: AtomicU64::new(0),
             reads: AtomicUsize::new(0),
+            healed: AtomicU64::new(0),
             failed: Mutex::new(None),
             _lock: lock,
         })

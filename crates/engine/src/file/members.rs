@@ -34,6 +34,8 @@ pub(super) struct Members {
     /// How it was opened.
     pub(super) options: Options,
     view: RwLock<Arc<View>>,
+    /// What was healed on members that have left since.
+    healed_on_former: AtomicU64,
     /// Held by a command that changes the directories.
     pub(super) commanding: tokio::sync::Mutex<()>,
     /// Held while it is changed who counts.
@@ -70,6 +72,7 @@ impl Members {
             options: options.clone(),
             generation_max: AtomicU64::new(view.roster.generation),
             view: RwLock::new(Arc::new(view)),
+            healed_on_former: AtomicU64::new(0),
             commanding: tokio::sync::Mutex::default(),
             changing: tokio::sync::Mutex::default(),
             keys: (0..KEY_LOCKS).map(|_| tokio::sync::Mutex::default()).collect(),
@@ -87,6 +90,12 @@ impl Members {
 
     pub(super) fn view(&self) -> Arc<View> {
         self.view.read().clone()
+    }
+
+    /// See [`crate::Engine::healed`].
+    pub(super) fn healed(&self) -> u64 {
+        let view = self.view.read();
+        self.healed_on_former.load(Ordering::Relaxed) + view.healed()
     }
 
     /// The lock of one key.
@@ -164,7 +173,9 @@ impl Members {
             next.record().await?;
         }
         let next = Arc::new(next);
-        *self.view.write() = next.clone();
+        let mut view = self.view.write();
+        self.healed_on_former.fetch_add(view.healed().saturating_sub(next.healed()), Ordering::Relaxed);
+        *view = next.clone();
         Ok(next)
     }
 

@@ -18,6 +18,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use stonefold_types::{AlignedBuf, Error, Kind, Result};
 
 /// Objects longer than this are written and read around the page cache; shorter ones, the documents, through it:
@@ -176,8 +177,18 @@ impl Member {
     }
 
     fn tell_mended(&self, key: &Key) {
+        self.healed.fetch_add(1, Ordering::Relaxed);
         tracing::warn!(
             "object '{key}' in '{}' was damaged, and was mended by its own parity",
+            self.path().display()
+        );
+    }
+
+    /// A copy was damaged or missing here, and was made sound from another.
+    pub(super) fn tell_healed(&self, key: &Key) {
+        self.healed.fetch_add(1, Ordering::Relaxed);
+        tracing::warn!(
+            "object '{key}' in '{}' was damaged or missing, and is made sound from another copy",
             self.path().display()
         );
     }

@@ -42,6 +42,7 @@ async fn make(env: Env, options: &Options, found: Vec<(PathBuf, Found)>) -> Resu
         let why = format!("{} directories are named, a pool has {MEMBERS_MAX} at most", options.dirs.len());
         return Err(Error::new(Kind::Invalid, why).remedy("name fewer"));
     }
+    let copies = options.copies_to_make()?;
     tombstone::check_none(found.iter().map(|(dir, _)| dir.as_path()))?;
     for (dir, found) in found {
         match found {
@@ -60,7 +61,7 @@ async fn make(env: Env, options: &Options, found: Vec<(PathBuf, Found)>) -> Resu
         generation: 0,
         nonce: env.random(),
         own: members[0].id,
-        copies: options.copies as u16,
+        copies: copies as u16,
         members,
     };
     let mut seats = Vec::new();
@@ -135,12 +136,10 @@ impl Opening<'_> {
     }
 
     fn check_copies(&self) -> Result<()> {
-        let (asked, has) = (self.options.copies, usize::from(self.newest.copies));
-        if asked == has {
-            return Ok(());
-        }
+        let has = usize::from(self.newest.copies);
+        let Some(asked) = self.options.copies.filter(|asked| *asked != has) else { return Ok(()) };
         let why = format!("the pool was made with copies={has}, not copies={asked}");
-        Err(Error::new(Kind::Invalid, why).remedy(format!("write copies={has} in its URL")))
+        Err(Error::new(Kind::Invalid, why).remedy(format!("write copies={has} in its URL, or leave it out")))
     }
 
     /// Everybody found must be of this pool, and of its one history.

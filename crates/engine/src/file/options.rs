@@ -10,8 +10,8 @@ use stonefold_types::{Error, Kind, Result};
 pub struct Options {
     /// Its directories, absolute paths.
     pub dirs: Vec<PathBuf>,
-    /// On how many of them each object and journal lies.
-    pub copies: usize,
+    /// On how many of them each object and journal lies. `None`: as many as the pool has; a new one has 1.
+    pub copies: Option<usize>,
     /// Whether to go around the page cache.
     pub direct: Direct,
     /// Whether to go on without directories that are missing, although they may hold what the others do not, and
@@ -44,7 +44,7 @@ impl Options {
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Options {
             dirs: vec![dir.into()],
-            copies: 1,
+            copies: None,
             direct: Direct::Auto,
             degraded: false,
             replace: Vec::new(),
@@ -72,8 +72,9 @@ impl Options {
             match (name, value.as_str()) {
                 ("also", _) => options.dirs.push(value.into()),
                 ("copies", _) => {
-                    options.copies =
+                    let copies =
                         value.parse().map_err(|_| wrong(format!("copies={value} is not a number")))?;
+                    options.copies = Some(copies);
                 }
                 ("replace", _) => options.replace.push(value.into()),
                 ("degraded", "yes") => options.degraded = true,
@@ -145,15 +146,22 @@ impl Options {
             let why = format!("'{}' is to replace, and is not named itself", dir.display());
             return wrong(why, "name it with also=, too");
         }
-        if self.copies == 0 {
+        if self.copies == Some(0) {
             return wrong("copies=0 keeps nothing".into(), "ask for at least one copy");
         }
-        if self.copies > self.dirs.len() {
-            let why =
-                format!("{} copies need as many directories, but {} are named", self.copies, self.dirs.len());
-            return wrong(why, "add directories with also=, or ask for fewer copies");
-        }
         Ok(())
+    }
+
+    /// The copies of a pool that is to be made.
+    pub(super) fn copies_to_make(&self) -> Result<usize> {
+        let copies = self.copies.unwrap_or(1);
+        if copies > self.dirs.len() {
+            let why = format!("{copies} copies need as many directories, but {} are named", self.dirs.len());
+            return Err(
+                Error::new(Kind::Invalid, why).remedy("add directories with also=, or ask for fewer copies")
+            );
+        }
+        Ok(copies)
     }
 }
 
@@ -195,10 +203,10 @@ mod tests {
     #[test]
     fn reads_urls() {
         let one = Options::parse("file:///srv/my%20pool").unwrap();
-        assert_eq!((one.dirs, one.copies), (vec![PathBuf::from("/srv/my pool")], 1));
+        assert_eq!((one.dirs, one.copies), (vec![PathBuf::from("/srv/my pool")], None));
         let two = Options::parse("file:///d1?also=/d2&copies=2&direct=never").unwrap();
         assert_eq!(two.dirs, [PathBuf::from("/d1"), "/d2".into()]);
-        assert_eq!((two.copies, two.direct), (2, Direct::Never));
+        assert_eq!((two.copies, two.direct), (Some(2), Direct::Never));
     }
 
     #[test]
@@ -208,7 +216,8 @@ mod tests {
             let options = Options { direct, ..Options::new("/") };
             let url = options.url(&dirs.iter().take(count).collect::<Vec<_>>(), copies);
             let read = Options::parse(&url).unwrap();
-            assert_eq!((&read.dirs[..], read.copies, read.direct), (&dirs[..count], copies, direct), "{url}");
+            let asked = (copies > 1).then_some(copies);
+            assert_eq!((&read.dirs[..], read.copies, read.direct), (&dirs[..count], asked, direct), "{url}");
         }
     }
 
@@ -217,7 +226,6 @@ mod tests {
         for (url, says) in [
             ("/srv/pool", "does not begin with file://"),
             ("file://srv/pool", "not an absolute path"),
-            ("file:///d?copies=2", "2 copies need as many directories"),
             ("file:///d?copies=0", "copies=0"),
             ("file:///d?copies=x", "not a number"),
             ("file:///d?also=e", "'e' is not an absolute path"),

@@ -129,17 +129,19 @@ impl Members {
             fetched = Some((first, payload.clone()));
             let bytes = payload.len() as u64;
             match copy(view.member(seat), key, &settled.header, payload).await {
-                Ok(()) => copied += bytes,
+                Ok(()) => {
+                    copied += bytes;
+                    // A change of directories tells of itself.
+                    if !view.is_changing() {
+                        view.member(seat).tell_healed(key);
+                    }
+                }
                 Err(error) if error.kind() == Kind::NoSpace => short = Some(error),
                 Err(error) => {
                     self.without(seat, error).await?;
                     dropped = true;
                 }
             }
-        }
-        // A change of directories tells of itself.
-        if !view.is_changing() && copied > 0 {
-            tracing::info!("object '{key}' is healed where it was missing or differed");
         }
         Ok(match (dropped, short) {
             (true, _) => Spread::Dropped,

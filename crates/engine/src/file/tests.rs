@@ -132,7 +132,7 @@ async fn what_is_made_is_its_owners_alone() {
         let dir = tempdir();
         let (one, two) = (dir.path().join("deep/one"), dir.path().join("two"));
         let options =
-            Options { dirs: vec![one.clone(), two.clone()], copies: 2, direct, ..Options::new(&one) };
+            Options { dirs: vec![one.clone(), two.clone()], copies: Some(2), direct, ..Options::new(&one) };
         let engine = open(&options).await.unwrap();
         engine.put_new(&Key::new("segment/1"), Bytes::from(vec![1; 3 << 20])).await.unwrap();
         engine.put_new(&Key::new("head/1"), Bytes::from_static(b"small")).await.unwrap();

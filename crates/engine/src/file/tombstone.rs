@@ -98,8 +98,8 @@ pub(super) fn read(layout: &Layout) -> Result<Mark> {
     let mut bytes = Vec::new();
     match File::open(&path).and_then(|file| file.take(BYTES_MAX).read_to_end(&mut bytes)) {
         Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(Mark::Absent),
-        Err(e) => Err(Error::io(format!("reading '{}'", path.display()), e)
-            .remedy("run this as the user whose pool it was, or with sudo")),
+        Err(e) => Err(Error::io(format!("looking into the directory '{}'", layout.root.display()), e)
+            .remedy("run this as the user whose pool it is, or with sudo")),
         Ok(_) => {
             let read = std::str::from_utf8(&bytes).ok().and_then(Tombstone::decode);
             Ok(read.map_or(Mark::Damaged, Mark::Left))

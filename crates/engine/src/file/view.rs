@@ -15,6 +15,7 @@ use super::roster::{Entry, Roster, State};
 use crate::{JournalId, Key};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use stonefold_types::Result;
 
 /// See the module.
@@ -91,6 +92,11 @@ impl View {
     /// The members that count.
     pub(super) fn current(&self) -> impl Iterator<Item = (usize, &Arc<Member>)> + Clone {
         self.counting.iter().map(|seat| (*seat, self.member(*seat)))
+    }
+
+    /// Objects that were damaged or missing on one of its members, and were made sound again.
+    pub(super) fn healed(&self) -> u64 {
+        self.seats.iter().flatten().map(|member| member.healed.load(Ordering::Relaxed)).sum()
     }
 
     /// Whether a member counts.

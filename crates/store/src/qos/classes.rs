@@ -91,7 +91,7 @@ impl Store {
 
     /// Makes a class.
     pub async fn create_qos(&self, name: &Name, figures: QosFigures) -> Result<QosInfo> {
-        figures.check()?;
+        figures.check().map_err(|e| e.context(format!("class '{name}'")))?;
         let _alone = self.qos.changing.lock().await;
         self.change_qos(|classes| {
             if classes.get(name.as_str()).is_some() {

@@ -1,7 +1,7 @@
 //! Blocks that the pool has already.
 
 use crate::disks::{create, open};
-use crate::pool::{BLOCK, attach, contents, counter, name, noise, run};
+use crate::pool::{self, BLOCK, attach, contents, counter, create_sized, name, noise, options, run};
 use std::sync::Arc;
 use stonefold_engine::MemoryEngine;
 use stonefold_store::Store;
@@ -71,6 +71,38 @@ fn a_second_copy_costs_next_to_nothing() {
             let mut block = [0; 4096];
             attach(&store, "c").read(at as u64 * 3 * 4096, &mut block).await.unwrap();
             assert_eq!(block[..], data[at * 5 * 4096..][..4096]);
+        }
+    });
+}
+
+/// Goal: a duplicate is found however much was written between, and however lately: what memory holds of neighbourhoods is much less than
+/// the pool, and no pass of reclaim has counted it yet. A disk imported twice in a row was stored twice, because what a minute had
+/// brought was thought to be in memory still.
+#[test]
+fn a_copy_is_found_though_memory_holds_but_a_part() {
+    run(async {
+        const PIECE: usize = 256 * BLOCK;
+        const PIECES: usize = 48;
+        let engine = Arc::new(MemoryEngine::default());
+        // Some 3,000 neighbours, of 12,288 blocks.
+        let store = pool::open(engine.clone(), options(4, 8)).await;
+        first_pass(&store).await;
+        let pieces: Vec<Vec<u8>> = (0..PIECES).map(|number| noise(900 + number as u64, PIECE)).collect();
+        for copy in 0..3 {
+            let disk = format!("copy-{copy}");
+            create_sized(&store, &disk, (PIECES * PIECE) as u64).await;
+            let before = counter(&store, "dedupe_found_blocks").await;
+            for (number, piece) in pieces.iter().enumerate() {
+                attach(&store, &disk).write((number * PIECE) as u64, piece, false).await.unwrap();
+                // Each in a round of its own, and so in a segment of its own.
+                store.snapshot(&[name(&disk)], Some(name(&format!("s{number}")))).await.unwrap();
+                store.diff(&format!("{disk}@s{number}").parse().unwrap(), None).await.unwrap();
+            }
+            let found = counter(&store, "dedupe_found_blocks").await - before;
+            let share = found as f64 / (PIECES * PIECE / BLOCK) as f64;
+            // A piece without a sample, one in 56, is stored again.
+            assert!(if copy == 0 { share == 0.0 } else { share > 0.8 }, "copy {copy}: {share} found");
+            assert_eq!(counter(&store, "reclaim_passes").await, 1, "the one at the start");
         }
     });
 }

@@ -103,7 +103,7 @@ fn a_damaged_copy_is_healed_though_nobody_reads_it() {
         dirs.iter().for_each(|dir| fs::create_dir(dir).unwrap());
         let engine = FileEngine::open(
             env(),
-            FileOptions { dirs: dirs.to_vec(), copies: 2, ..FileOptions::new(&dirs[0]) },
+            FileOptions { dirs: dirs.to_vec(), copies: Some(2), ..FileOptions::new(&dirs[0]) },
         );
         let engine: Arc<dyn Engine> = Arc::new(engine.await.unwrap());
         let store = open(engine.clone(), quick(1000)).await;

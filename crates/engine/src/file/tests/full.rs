@@ -105,7 +105,7 @@ async fn one_full_directory_of_two_refuses_and_is_kept() {
     let small = Small::mount(64 << 20).unwrap();
     let large = tempdir();
     let dirs = vec![large.path().join("large"), small.path()];
-    let options = Options { dirs: dirs.clone(), copies: 2, ..Options::new(small.path()) };
+    let options = Options { dirs: dirs.clone(), copies: Some(2), ..Options::new(small.path()) };
     let engine = open(&options).await.unwrap();
     let key = |n: u64| Key::new(format!("segment/{n}"));
     let room = engine.room().await.unwrap();

@@ -49,7 +49,8 @@ async fn an_old_url_makes_no_new_pool() {
         assert!(why.contains(&url) && why.contains(&format!("remove '{file}'")), "{why}");
     }
     drop(engine);
-    let beside = Options { dirs: vec![one.clone(), dir.path().join("three")], copies: 2, ..old.clone() };
+    let beside =
+        Options { dirs: vec![one.clone(), dir.path().join("three")], copies: Some(2), ..old.clone() };
     assert!(refused(&beside).await.contains(&url), "nor beside another");
     assert!(holds_a_tombstone_alone(&one) && !dir.path().join("three").exists(), "nothing was touched");
     for dirs in [vec![one.clone(), two.clone()], vec![two.clone(), one.clone()]] {

@@ -125,7 +125,8 @@ async fn a_missing_member_is_not_done_without_unasked() {
     assert_eq!(fs::read_dir(&second).unwrap().count(), 0, "it is left as it was");
     fs::remove_dir(&second).unwrap();
     let alone = Options { dirs: options.dirs[..1].to_vec(), ..options.clone() };
-    assert_eq!(open(&alone).await.err().unwrap().kind(), Kind::Invalid, "two copies need two directories");
+    // The one that is named tells of the other.
+    refused(&alone, "does not exist").await;
 
     // Asked to, it goes on; and the directory that comes back is filled again.
     let degraded = Options { degraded: true, ..options.clone() };
@@ -216,7 +217,12 @@ async fn strangers_are_refused() {
     drop(open(&with(&third)).await.unwrap());
     assert!(!third.exists());
     assert!(refusal(&with(&other)).await.contains("different pools"));
-    assert!(refusal(&Options { copies: 1, ..options.clone() }).await.contains("copies=2"));
+    assert!(refusal(&Options { copies: Some(1), ..options.clone() }).await.contains("copies=2"));
+    // One that is named leads to the others.
+    let one = Options { copies: None, ..Options::new(&options.dirs[1]) };
+    assert!(open(&one).await.unwrap().describe().contains("copies=2"));
+    let none = Options { copies: Some(2), ..Options::new(dir.path().join("new")) };
+    assert!(refusal(&none).await.contains("2 copies need as many directories, but 1 are named"));
     // In another order, and found elsewhere, it is the same pool.
     let moved = dir.path().join("moved");
     fs::rename(&options.dirs[0], &moved).unwrap();

@@ -8,7 +8,7 @@ use std::path::Path;
 /// `members` directories, side by side.
 pub(super) fn several(at: &Path, members: usize, copies: usize) -> Options {
     let dirs = (1..=members).map(|n| at.join(format!("d{n}"))).collect();
-    Options { dirs, copies, ..Options::new(at) }
+    Options { dirs, copies: Some(copies), ..Options::new(at) }
 }
 
 async fn conforms(members: usize, copies: usize) {
@@ -130,6 +130,7 @@ async fn rot_in_either_copy_is_healed() {
     copies.iter().for_each(rot);
     let repaired = repair().await.unwrap();
     assert_eq!((repaired.copies, repaired.healed), (2, 2), "one by its own parity, the other from that one");
+    assert_eq!(engine.healed(), 4);
     copies.iter().for_each(ruin);
     assert_eq!(repair().await, None, "no copy is sound");
 }
@@ -164,6 +165,7 @@ async fn a_missing_copy_is_made_anew() {
     let dir = tempdir();
     let options = several(dir.path(), 2, 2);
     let engine = open(&options).await.unwrap();
+    let mut healed = 0;
     let (segment, head) = (key(1), Key::new("head/web"));
     let bytes = payload(1, 3 << 20);
     engine.put_new(&segment, bytes.clone()).await.unwrap();
@@ -201,6 +203,8 @@ async fn a_missing_copy_is_made_anew() {
                 engine.get(&segment).await.unwrap();
             }
             assert!(fs::read(&segments[n]).unwrap() == sound.0, "damage {kind} of copy {n} is healed");
+            healed += if kind == 1 { 1 } else { 2 };
+            assert_eq!(engine.healed(), healed, "damage {kind} of copy {n} is counted, whoever met it");
         }
     }
 }

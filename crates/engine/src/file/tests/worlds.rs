@@ -122,8 +122,15 @@ impl World {
     async fn try_an_old_url(&mut self) -> std::result::Result<(), String> {
         let Some(pool) = self.pool else { return Ok(()) };
         let first = self.dice.index(self.options.dirs.len());
-        let dirs: Vec<PathBuf> =
-            self.options.dirs.iter().cycle().skip(first).take(self.options.copies).cloned().collect();
+        let dirs: Vec<PathBuf> = self
+            .options
+            .dirs
+            .iter()
+            .cycle()
+            .skip(first)
+            .take(self.options.copies.unwrap_or(1))
+            .cloned()
+            .collect();
         match open(&Options { dirs: dirs.clone(), ..self.options.clone() }).await {
             Ok(engine) if engine.members.view().roster.pool != pool => {
                 Err(format!("another pool is made in {dirs:?}"))
@@ -297,7 +304,7 @@ impl World {
         let here = Options { dirs: dirs.clone(), ..self.options.clone() };
         for (name, known) in &self.model.objects {
             let copies = files(&here, &Key::new(name.as_str())).len();
-            let wanted = if known[0].is_some() { self.options.copies } else { 0 };
+            let wanted = if known[0].is_some() { self.options.copies.unwrap_or(1) } else { 0 };
             if copies != wanted {
                 return Err(format!("{name} lies on {copies} directories and not on {wanted}"));
             }
