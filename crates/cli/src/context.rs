@@ -75,7 +75,7 @@ impl Context {
         // `serve` takes its address without a scheme; whoever copies it here means the same.
         let url = if url.contains("://") { url } else { format!("http://{url}") };
         let authority = self.api_ca.clone().or_else(|| from_env(API_CA_VARIABLE).map(PathBuf::from));
-        let access = Access { token: self.token().map_err(Failure::with_file)?, authority };
+        let access = Access { token: self.token().map_err(Failure::Misuse)?, authority };
         Client::with(&url, access).map_err(Failure::Misuse)
     }
 

@@ -2,7 +2,7 @@
 
 use clap::CommandFactory;
 use std::process::ExitCode;
-use stonefold_types::{Error, Kind};
+use stonefold_types::Error;
 
 /// Why a command did not do what it was asked.
 #[derive(Debug)]
@@ -22,14 +22,6 @@ impl From<Error> for Failure {
 }
 
 impl Failure {
-    /// A file that a flag names could not be used: misuse for what it holds, but not for what the machine has.
-    pub(crate) fn with_file(error: Error) -> Self {
-        match error.kind() {
-            Kind::NotFound | Kind::Io => Failure::Failed(error),
-            _ => Failure::Misuse(error),
-        }
-    }
-
     /// Says it on stderr, in the words and the form that misuse of flags is told in; with `as_json` also as a document on
     /// stdout, `{"error": {"what": …, "remedy": …}}`.
     pub(crate) fn tell(&self, as_json: bool) -> ExitCode {

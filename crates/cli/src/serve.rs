@@ -78,7 +78,7 @@ pub(crate) struct Serve {
 impl Serve {
     pub(crate) fn run(self, context: &Context) -> Result<(), Failure> {
         let file = match &self.config {
-            Some(path) => Settings::read(path).map_err(Failure::with_file)?,
+            Some(path) => Settings::read(path).map_err(Failure::Misuse)?,
             None => Settings::default(),
         };
         let settings = self.settings(context)?.over(file);

@@ -31,7 +31,7 @@ pub fn start_log(directives: Option<&str>) -> Result<()> {
 /// What of the directives is neither a level nor a module with one. The filter itself would take it for the name of a
 /// module, and log nothing of all others: a slip of the pen would hide every warning.
 fn neither(directives: &str) -> Option<&str> {
-    let is_level = |text: &str| text.parse::<LevelFilter>().is_ok();
+    let is_level = |text: &str| !text.is_empty() && text.parse::<LevelFilter>().is_ok();
     directives.split(',').map(str::trim).find(|word| match word.rsplit_once('=') {
         Some((module, level)) => module.is_empty() || !is_level(level),
         None => !is_level(word),

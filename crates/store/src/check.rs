@@ -63,6 +63,8 @@ pub struct Checked {
     /// Copies that were damaged or missing and have been made sound again, whoever met them: since the check before, or
     /// since the pool was opened.
     pub healed: u64,
+    /// Damaged parts of segments that this check or scrub met itself, and that were made sound.
+    pub met: u64,
     /// Blocks with references in the accounts although nothing refers to them, and nothing that was removed is about to give them
     /// back: space that does not come back by itself. Nothing, in a sound pool.
     pub lost_blocks: u64,
@@ -312,7 +314,7 @@ async fn read_segment(
     let key = segments::key(segment, generation);
     let object = match read_form(store, &key).await {
         Ok(object) if heal && !planted::is("scrub-heals-nothing") => {
-            healed(store, segment, &key, object).await?
+            healed(store, segment, &key, object, &mut checked.met).await?
         }
         Ok(object) => object,
         Err(error) if error.kind() == Kind::NotFound => {
@@ -326,7 +328,7 @@ async fn read_segment(
     let (mut sound, mut problem) = look(store, segment, object.clone()).await;
     let is_damaged = |sound: &HashSet<u32>| reached.iter().any(|slot| !sound.contains(&slot));
     if !heal && (problem.is_some() || is_damaged(&sound)) {
-        let object = healed(store, segment, &key, object).await?;
+        let object = healed(store, segment, &key, object, &mut checked.met).await?;
         (sound, problem) = look(store, segment, object).await;
     }
     checked.problems.extend(problem);
@@ -355,7 +357,7 @@ async fn look(store: &Store, segment: SegmentId, object: Bytes) -> (HashSet<u32>
 pub(crate) async fn verify_form(store: &Store, segment: SegmentId, key: &Key) -> Result<bool> {
     let object = read_form(store, key).await?;
     if !is_all_sound(store, segment, &object).await {
-        let object = healed(store, segment, key, object).await?;
+        let object = healed(store, segment, key, object, &mut 0).await?;
         return Ok(is_all_sound(store, segment, &object).await);
     }
     // Any copy that is unlike this one is damaged.
@@ -371,16 +373,24 @@ async fn is_all_sound(store: &Store, segment: SegmentId, object: &Bytes) -> bool
 }
 
 /// The object, from whichever copy is sound: whole if there is one, else frame by frame.
-pub(crate) async fn healed(store: &Store, segment: SegmentId, key: &Key, object: Bytes) -> Result<Bytes> {
+pub(crate) async fn healed(
+    store: &Store,
+    segment: SegmentId,
+    key: &Key,
+    object: Bytes,
+    parts: &mut u64,
+) -> Result<Bytes> {
     let whole = |bytes: &[u8]| is_whole(segment, bytes, opener(store, segment, bytes).as_ref());
     if let Some(repaired) = store.engine.repair(key, 0, object.len(), &whole).await? {
+        *parts += u64::from(repaired.healed);
         return Ok(repaired.bytes);
     }
     let opener = opener(store, segment, &object);
     for record in index_of(segment, &object).unwrap_or_default() {
         let sound = |bytes: &[u8]| is_sound_frame(segment, bytes, &record, opener.as_ref());
         let (offset, length) = (record.offset.into(), record.length as usize);
-        store.engine.repair(key, offset, length, &sound).await?;
+        let repaired = store.engine.repair(key, offset, length, &sound).await?;
+        *parts += repaired.map_or(0, |repaired| repaired.healed.into());
     }
     read_form(store, key).await
 }

@@ -89,7 +89,7 @@ async fn write_anew(store: &Store, segment: SegmentId, account: &Account) -> Res
     let built = match build_next(store, segment, account, &opener, object.clone()).await {
         // Nothing was moved that was not verified; perhaps another copy is sound.
         Err(error) if error.kind() == Kind::Corrupt => {
-            let object = check::healed(store, segment, &before, object).await?;
+            let object = check::healed(store, segment, &before, object, &mut 0).await?;
             build_next(store, segment, account, &opener, object).await?
         }
         done => done?,

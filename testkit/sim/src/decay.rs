@@ -34,7 +34,7 @@ pub(crate) async fn scrub(world: &World, store: &Arc<Store>, weather: &Weather) 
         weather.copies().read_only_from(Some(copy));
         store.drop_cache();
         let checked = store.check().await.map_err(|e| wrong("checking one copy", &e))?;
-        if checked.problems.len() > hidden || checked.healed > 0 {
+        if checked.problems.len() > hidden || checked.met > 0 {
             return Err(Stop::Wrong(format!("after a scrub copy {copy} is damaged: {checked:?}")));
         }
     }
