@@ -11,7 +11,7 @@ const FLOORS: &[&[&str]] = &[
     &["stonefold-types"],
     &["stonefold-env", "stonefold-format"],
     &["stonefold-engine", "stonefold-api", "stonefold-tls"],
-    &["stonefold-store"],
+    &["stonefold-store", "stonefold-lab"],
     &["stonefold-nbd"],
     &["stonefold-server"],
     &["stonefold-cli"],

@@ -16,6 +16,7 @@ mod domain;
 mod failure;
 mod interrupt;
 mod keys;
+mod lab;
 mod offline;
 mod pool;
 mod qemu;
@@ -77,6 +78,8 @@ enum Command {
     Qos(qos::Qos),
     #[command(subcommand)]
     Token(token::Token),
+    #[command(subcommand)]
+    Lab(lab::Lab),
     Top(top::Top),
     Completions(shell::Completions),
     /// Print the version, and the server's where one answers
@@ -87,14 +90,16 @@ fn main() -> ExitCode {
     let cli = Cli::try_parse().unwrap_or_else(|error| failure::tell_misread(&error));
     let context = Context::new(cli.global);
     match run(cli.command, &context) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(status) => status,
         // One document: a command that answered and then failed has said what it has to say.
         Err(failure) => failure.tell(context.json && !context.has_answered()),
     }
 }
 
-fn run(command: Command, context: &Context) -> Result<(), Failure> {
-    match command {
+fn run(command: Command, context: &Context) -> Result<ExitCode, Failure> {
+    let done = match command {
+        // Its status is a verdict.
+        Command::Lab(lab) => return lab.run(context),
         Command::Serve(serve) => serve.run(context),
         Command::Disk(disk) => disk.run(context),
         Command::Snapshot(snapshot) => snapshot.run(context),
@@ -108,7 +113,8 @@ fn run(command: Command, context: &Context) -> Result<(), Failure> {
         Command::Top(top) => top.run(context),
         Command::Completions(completions) => completions.run(context),
         Command::Version => version::run(context),
-    }
+    };
+    done.map(|()| ExitCode::SUCCESS)
 }
 
 #[cfg(test)]

@@ -1,0 +1,76 @@
+//! Which profiles there are, and what is in them.
+
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::table::Table;
+use serde_json::json;
+use std::path::Path;
+use std::time::Duration;
+use stonefold_lab::profile::{Profile, shipped};
+use stonefold_types::{Error, Result, Size};
+
+const TARGETS: &str = "\
+Targets:
+  file:PATH                            a file, made where there is none, around the page cache
+  dev:/dev/NAME                        a block device that nothing uses
+  nbd://HOST[:PORT]/EXPORT             an export of any NBD server
+  nbd+unix:///EXPORT?socket=PATH       the same through a socket
+  stonefold:DISK                       a disk of the server that --api names
+  null:                                answers at once: what the load generator itself can do
+";
+
+pub(super) fn ls(context: &Context) -> std::result::Result<(), Failure> {
+    let profiles: Vec<Profile> = shipped::all().collect();
+    let document: Vec<_> = profiles
+        .iter()
+        .map(|profile| {
+            json!({
+                "name": profile.name, "title": profile.title, "source": profile.source,
+                "seconds": profile.duration(false).as_secs(), "quick_seconds": profile.duration(true).as_secs(),
+                "bytes": profile.bytes(false), "quick_bytes": profile.bytes(true),
+            })
+        })
+        .collect();
+    context.answer(&document, || {
+        let mut table = Table::new(&["PROFILE", "TAKES>", "SIZE>", "QUICK>", "SIZE>", "WHAT"]);
+        for profile in &profiles {
+            table.row([
+                profile.name.clone(),
+                length(profile.duration(false)),
+                Size(profile.bytes(false)).to_string(),
+                length(profile.duration(true)),
+                Size(profile.bytes(true)).to_string(),
+                profile.title.clone(),
+            ]);
+        }
+        format!("{}\n{TARGETS}", table.text())
+    })
+}
+
+pub(super) fn show(context: &Context, name: &str) -> std::result::Result<(), Failure> {
+    let (profile, _) = find(name)?;
+    context.answer(&json!({ "name": profile.name, "text": profile.text }), || profile.text.clone())
+}
+
+/// A profile by its name or in a file; true where it is one of the lab's own.
+pub(super) fn find(name: &str) -> Result<(Profile, bool)> {
+    if !name.ends_with(".toml") {
+        return shipped::find(name).map(|profile| (profile, true));
+    }
+    let path = Path::new(name);
+    let text = std::fs::read_to_string(path)
+        .map_err(|e| Error::io(format!("reading the profile '{name}'"), e).remedy("name a readable file"))?;
+    let stem = path.file_stem().map_or_else(|| name.to_owned(), |stem| stem.to_string_lossy().into_owned());
+    // A file that is word for word a profile of the lab is that.
+    let locked = shipped::find(&stem).is_ok_and(|profile| profile.text == text);
+    Profile::parse(&stem, &text).map(|profile| (profile, locked))
+}
+
+/// `3 min`, `1.5 h`.
+pub(super) fn length(time: Duration) -> String {
+    match time.as_secs() {
+        seconds @ 0..120 => format!("{seconds} s"),
+        seconds @ 120..7200 => format!("{} min", seconds.div_ceil(60)),
+        seconds => format!("{:.1} h", seconds as f64 / 3600.0),
+    }
+}

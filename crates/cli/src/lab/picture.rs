@@ -1,0 +1,84 @@
+//! What goes on while a run is under way: a line that is drawn anew on a terminal, a line for each phase elsewhere.
+
+use indicatif::{ProgressBar, ProgressStyle};
+use std::io::IsTerminal;
+use std::time::Duration;
+use stonefold_env::Env;
+use stonefold_lab::load::Control;
+use stonefold_lab::measure::{Doing, Point, Reins};
+use stonefold_lab::stats::require::time;
+use stonefold_types::{Error, Result};
+
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// Runs `work` on a thread of its own, and shows what it does until it is done.
+pub(super) fn show(
+    env: &Env,
+    reins: &Reins,
+    work: impl FnOnce() -> Result<Vec<Point>> + Send,
+) -> Result<Vec<Point>> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("measure".into()).spawn_scoped(scope, work);
+        let thread = thread.map_err(|e| Error::io("starting the thread that measures", e))?;
+        let mut picture = Picture::new();
+        while !thread.is_finished() {
+            let (doing, control) = reins.doing();
+            picture.draw(&doing, &control, env.monotonic());
+            std::thread::sleep(LOOK_EVERY);
+        }
+        picture.bar.finish_and_clear();
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+struct Picture {
+    bar: ProgressBar,
+    terminal: bool,
+    told: String,
+}
+
+impl Picture {
+    fn new() -> Self {
+        let bar = ProgressBar::new(1000);
+        bar.set_style(
+            ProgressStyle::with_template("{spinner} {msg} [{wide_bar}] {prefix}")
+                .expect("a template that is right"),
+        );
+        Picture { bar, terminal: std::io::stderr().is_terminal(), told: String::new() }
+    }
+
+    fn draw(&mut self, doing: &Doing, control: &Control, now: Duration) {
+        if doing.what.is_empty() {
+            return;
+        }
+        if !self.terminal {
+            if doing.what != self.told {
+                let length =
+                    doing.length.map(|length| format!(", {} s", length.as_secs())).unwrap_or_default();
+                eprintln!("{}{length}", doing.what);
+                self.told.clone_from(&doing.what);
+            }
+            return;
+        }
+        let live = control.live();
+        let since = now.saturating_sub(doing.since).as_secs_f64();
+        let done = match (doing.length, doing.bytes) {
+            (Some(length), _) => since / length.as_secs_f64().max(0.001),
+            (None, Some(bytes)) => live.bytes as f64 / bytes.max(1) as f64,
+            (None, None) => 0.0,
+        };
+        let left = match doing.length {
+            Some(length) => format!("{:.0} s left", (length.as_secs_f64() - since).max(0.0)),
+            None if done > 0.01 => format!("{:.0} s left", (since / done - since).max(0.0)),
+            None => String::new(),
+        };
+        self.bar.set_position((done.min(1.0) * 1000.0) as u64);
+        self.bar.set_message(doing.what.clone());
+        self.bar.set_prefix(format!(
+            "{}/s, p99 {}, {left}",
+            live.last.ios(),
+            time(live.last.response.quantile(0.99) as f64)
+        ));
+        self.bar.tick();
+    }
+}

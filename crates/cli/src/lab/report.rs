@@ -1,0 +1,219 @@
+//! What a run showed, on a terminal.
+
+use super::run::Machine;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::table::{Table, facts};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use stonefold_lab::bundle::{self, Bundle, Run};
+use stonefold_lab::record::{Direction, Latencies};
+use stonefold_lab::stats::gates::{Grade, State};
+use stonefold_lab::stats::require::time;
+use stonefold_lab::verdict::{self, Summary};
+use stonefold_types::Size;
+
+#[derive(Serialize)]
+struct Document<'a> {
+    run: &'a Run,
+    summary: &'a Summary,
+    figures: Vec<Figures>,
+    bundle: &'a str,
+}
+
+/// The figures of one stream of one point.
+#[derive(Serialize)]
+struct Figures {
+    point: String,
+    stream: String,
+    grade: Grade,
+    iops: f64,
+    bytes_per_second: f64,
+    response_nanos: Spectrum,
+    service_nanos: Spectrum,
+}
+
+#[derive(Serialize)]
+struct Spectrum {
+    mean: f64,
+    p50: u64,
+    p90: u64,
+    p99: u64,
+    /// Nothing from fewer than 10,000 I/Os.
+    p99_9: Option<u64>,
+    max: u64,
+}
+
+pub(super) fn answer(
+    context: &Context,
+    bundle: &Bundle,
+    summary: &Summary,
+    kept: Option<&Path>,
+) -> Result<ExitCode, Failure> {
+    let document =
+        Document { run: &bundle.run, summary, figures: figures(bundle, summary), bundle: &bundle.hash };
+    context.answer(&document, || text(&document, kept))?;
+    Ok(ExitCode::from(summary.verdict.status()))
+}
+
+pub(super) fn verify(context: &Context, dirs: &[PathBuf]) -> Result<ExitCode, Failure> {
+    let mut worst = 0;
+    let mut texts = String::new();
+    let mut documents = Vec::new();
+    for dir in dirs {
+        let bundle = bundle::load(dir)?;
+        let summary = verdict::summarise(&bundle)?;
+        worst = worst.max(summary.verdict.status());
+        let document = Document {
+            run: &bundle.run,
+            figures: figures(&bundle, &summary),
+            summary: &summary,
+            bundle: &bundle.hash,
+        };
+        texts.push_str(&text(&document, Some(dir)));
+        documents.push(serde_json::to_value(&document).map_err(|e| {
+            stonefold_types::Error::new(stonefold_types::Kind::Io, format!("writing the answer as JSON: {e}"))
+        })?);
+    }
+    context.answer(&documents, || texts)?;
+    Ok(ExitCode::from(worst))
+}
+
+/// Writes the page of some runs.
+pub(super) fn page(context: &Context, dirs: &[PathBuf], html: &Path) -> Result<(), Failure> {
+    let runs = dirs
+        .iter()
+        .map(|dir| {
+            let bundle = bundle::load(dir)?;
+            let summary = verdict::summarise(&bundle)?;
+            Ok((bundle, summary))
+        })
+        .collect::<stonefold_types::Result<Vec<_>>>()?;
+    let page = stonefold_lab::report::html(&runs)?;
+    std::fs::write(html, page)
+        .map_err(|e| stonefold_types::Error::io(format!("writing the report '{}'", html.display()), e))?;
+    context.answer(&serde_json::json!({ "html": html }), || format!("{}\n", html.display()))
+}
+
+fn figures(bundle: &Bundle, summary: &Summary) -> Vec<Figures> {
+    let of_point = |(point, judged): (&stonefold_lab::measure::Point, &verdict::Judged)| {
+        let (name, grade, seconds) = (judged.name.clone(), judged.grade, point.seconds);
+        let streams = point.loads.iter().zip(&point.streams);
+        streams
+            .map(|(load, record)| Figures {
+                point: name.clone(),
+                stream: load.name.clone(),
+                grade,
+                iops: record.ios() as f64 / seconds,
+                bytes_per_second: (record.read.bytes + record.write.bytes) as f64 / seconds,
+                response_nanos: Spectrum::of([&record.read, &record.write], |side| &side.response),
+                service_nanos: Spectrum::of([&record.read, &record.write], |side| &side.service),
+            })
+            .collect::<Vec<_>>()
+    };
+    bundle.points.iter().zip(&summary.points).flat_map(of_point).collect()
+}
+
+impl Spectrum {
+    fn of(sides: [&Direction; 2], which: impl Fn(&Direction) -> &Latencies) -> Self {
+        let mut all = Latencies::new();
+        sides.iter().for_each(|side| all.add(which(side)));
+        Spectrum {
+            mean: all.mean(),
+            p50: all.quantile(0.5),
+            p90: all.quantile(0.9),
+            p99: all.quantile(0.99),
+            p99_9: (all.count() >= 10_000).then(|| all.quantile(0.999)),
+            max: all.max(),
+        }
+    }
+}
+
+fn text(document: &Document<'_>, kept: Option<&Path>) -> String {
+    let run = document.run;
+    let mut text = String::new();
+    let mut table = Table::new(&[
+        "POINT", "STREAM", "IOPS>", "BYTES/S>", "MEAN>", "P50>", "P99>", "P99.9>", "MAX>", "TRUST",
+    ]);
+    for one in &document.figures {
+        let took = |nanos: u64| time(nanos as f64);
+        table.row([
+            one.point.clone(),
+            one.stream.clone(),
+            format!("{:.0}", one.iops),
+            Size(one.bytes_per_second as u64).to_string(),
+            time(one.response_nanos.mean),
+            took(one.response_nanos.p50),
+            took(one.response_nanos.p99),
+            one.response_nanos.p99_9.map_or_else(|| "-".into(), took),
+            took(one.response_nanos.max),
+            format!("{:?}", one.grade),
+        ]);
+    }
+    text.push_str(&table.or("nothing was measured"));
+    for judged in &document.summary.points {
+        for gate in judged.gates.iter().filter(|gate| gate.state > State::Pass) {
+            let word = match gate.state {
+                State::Void => "void",
+                State::Fail => "against it",
+                _ => "to know",
+            };
+            text.push_str(&format!("{}: {word}: {}: {}\n", judged.name, gate.name, gate.why));
+        }
+    }
+    text.push('\n');
+    for required in &document.summary.required {
+        let met = &required.met;
+        let word = match met.met {
+            Some(true) => "met",
+            Some(false) => "NOT MET",
+            None => "cannot be said",
+        };
+        let headroom =
+            met.headroom.map(|more| format!(", headroom {:+.0}%", more * 100.0)).unwrap_or_default();
+        let point = &document.summary.points[required.point].name;
+        text.push_str(&format!("{}: {word}: {} in '{point}'{headroom}\n", met.requirement, met.told));
+    }
+    let profile = match (run.locked, run.quick) {
+        (true, false) => run.profile.clone(),
+        (true, true) => format!("{} (quick: a sketch, no result)", run.profile),
+        (false, _) => format!("{} (modified: not to be held against others)", run.profile),
+    };
+    text.push_str(&facts([
+        ("verdict", verdict_words(document.summary)),
+        ("profile", profile),
+        ("target", run.targets.join(", ")),
+        ("machine", machine_words(&run.machine)),
+        (
+            "raw data",
+            kept.map(|dir| {
+                format!("{}, {}", dir.display(), &document.bundle[..document.bundle.len().min(16)])
+            })
+            .unwrap_or_default(),
+        ),
+        ("again", run.reproduce.clone()),
+    ]));
+    text
+}
+
+fn verdict_words(summary: &Summary) -> String {
+    use verdict::Verdict;
+    match (summary.verdict, summary.required.is_empty()) {
+        (Verdict::Pass, true) => "valid; nothing was required".into(),
+        (Verdict::Pass, false) => "PASS".into(),
+        (Verdict::Fail, _) => "FAIL".into(),
+        (Verdict::Invalid, _) => "INVALID: what is marked as void allows no conclusion".into(),
+        (Verdict::Inconclusive, _) => "INCONCLUSIVE: too little was measured".into(),
+    }
+}
+
+fn machine_words(machine: &Machine) -> String {
+    let of = |name: &str| machine.get(name).cloned().unwrap_or_default();
+    [of("processor"), of("cores"), of("memory"), of("kernel")]
+        .iter()
+        .filter(|word| !word.is_empty())
+        .cloned()
+        .collect::<Vec<_>>()
+        .join(", ")
+}

@@ -1,0 +1,231 @@
+//! What a run leaves behind: everything from which its report can be computed again.
+//!
+//! A folder with these files, each JSON or text that people can read:
+//!
+//! | file | what |
+//! |---|---|
+//! | `run.json` | what was run, where, when, and with what; see [`Run`] |
+//! | `profile.toml` | the profile, as it was run |
+//! | `points.json` | each load that was measured, with its histograms and its series; see [`Point`] |
+//! | `manifest.json` | the BLAKE3 hash of each of those, and of all together |
+//!
+//! The manifest is written last: a folder without one was not finished. [`load`] refuses files that are not what the manifest
+//! says.
+
+use crate::measure::Point;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+use stonefold_types::{Error, Kind, Result};
+
+/// The layout that is written.
+const FORMAT: u32 = 1;
+const FILES: [&str; 3] = ["run.json", "profile.toml", "points.json"];
+const MANIFEST: &str = "manifest.json";
+
+/// What was run, where, when and with what.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// Layout of the bundle.
+    pub format: u32,
+    /// Version of the lab.
+    pub version: String,
+    /// The profile's name.
+    pub profile: String,
+    /// It is the one that is shipped under this name, and nothing of it was changed.
+    pub locked: bool,
+    /// At its quick size and times.
+    pub quick: bool,
+    /// As they were named.
+    pub targets: Vec<String>,
+    /// Of everything that was drawn.
+    pub seed: u64,
+    /// Threads of the load.
+    pub threads: usize,
+    /// What was read was looked at.
+    pub verified: bool,
+    /// Bytes of all volumes.
+    pub bytes: u64,
+    /// Requirements, as they were asked.
+    pub require: String,
+    /// When it began: seconds since 1970.
+    pub began: u64,
+    /// The command that does the same.
+    pub reproduce: String,
+    /// What it ran on.
+    pub machine: BTreeMap<String, String>,
+    /// It was ended before its time.
+    pub cut_short: bool,
+}
+
+impl Run {
+    /// The layout that this build writes.
+    pub const FORMAT: u32 = FORMAT;
+}
+
+#[derive(Serialize, Deserialize)]
+struct Manifest {
+    format: u32,
+    files: BTreeMap<String, String>,
+    /// Of the lines `name hash`, in the order of the names.
+    bundle: String,
+}
+
+/// A bundle, read and found whole.
+#[derive(Clone, Debug)]
+pub struct Bundle {
+    /// What was run.
+    pub run: Run,
+    /// The profile's text.
+    pub profile: String,
+    /// What was measured.
+    pub points: Vec<Point>,
+    /// The hash of all of it.
+    pub hash: String,
+}
+
+/// Refuses a folder that is there and holds anything, before hours are spent on what goes into it.
+///
+/// # Errors
+/// [`Kind::AlreadyExists`], or what the file system says.
+pub fn check_free(dir: &Path) -> Result<()> {
+    match fs::read_dir(dir).map(|mut entries| entries.next().is_some()) {
+        Ok(true) => Err(Error::new(Kind::AlreadyExists, format!("'{}' holds something", dir.display()))
+            .remedy("name a folder that is empty or does not exist yet")),
+        Ok(false) => Ok(()),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
+        Err(e) => Err(failed("looking into", dir, e)),
+    }
+}
+
+/// Writes a bundle into a folder, which is made. Returns its hash.
+///
+/// # Errors
+/// What the file system says.
+pub fn save(dir: &Path, run: &Run, profile: &str, points: &[Point]) -> Result<String> {
+    fs::create_dir_all(dir).map_err(|e| failed("making", dir, e))?;
+    let contents = [json(run)?, profile.to_owned(), json(&points)?];
+    let mut files = BTreeMap::new();
+    for (name, content) in FILES.iter().zip(contents) {
+        files.insert((*name).to_owned(), hash(content.as_bytes()));
+        write(&dir.join(name), &content)?;
+    }
+    let bundle = of_all(&files);
+    write(&dir.join(MANIFEST), &json(&Manifest { format: FORMAT, files, bundle: bundle.clone() })?)?;
+    Ok(bundle)
+}
+
+/// Reads a bundle, and holds every file against the manifest.
+///
+/// # Errors
+/// [`Kind::NotFound`] where there is none, [`Kind::Corrupt`] where a file is not what was written, [`Kind::Unsupported`]
+/// where a newer lab wrote it.
+pub fn load(dir: &Path) -> Result<Bundle> {
+    let manifest: Manifest = parse(
+        &dir.join(MANIFEST),
+        &read(&dir.join(MANIFEST))
+            .map_err(|e| e.remedy("name the folder of a run that was finished; it holds a manifest.json"))?,
+    )?;
+    if manifest.format > FORMAT {
+        return Err(Error::new(
+            Kind::Unsupported,
+            format!("'{}' was written by a newer version", dir.display()),
+        )
+        .remedy("read it with that"));
+    }
+    let mut contents = Vec::new();
+    for name in FILES {
+        let content = read(&dir.join(name))?;
+        let kept = manifest.files.get(name).is_some_and(|kept| *kept == hash(content.as_bytes()));
+        if !kept {
+            let what = format!(
+                "'{}' is not what was written: its hash is not that of the manifest",
+                dir.join(name).display()
+            );
+            return Err(Error::new(Kind::Corrupt, what).remedy("take the bundle from where it is whole"));
+        }
+        contents.push(content);
+    }
+    if of_all(&manifest.files) != manifest.bundle {
+        return Err(Error::new(
+            Kind::Corrupt,
+            format!("the manifest of '{}' does not fit itself", dir.display()),
+        ));
+    }
+    let run = parse(&dir.join(FILES[0]), &contents[0])?;
+    let points = parse(&dir.join(FILES[2]), &contents[2])?;
+    Ok(Bundle { run, profile: contents.swap_remove(1), points, hash: manifest.bundle })
+}
+
+fn hash(bytes: &[u8]) -> String {
+    blake3::hash(bytes).to_hex().to_string()
+}
+
+fn of_all(files: &BTreeMap<String, String>) -> String {
+    hash(files.iter().map(|(name, hash)| format!("{name} {hash}\n")).collect::<String>().as_bytes())
+}
+
+fn json<T: Serialize>(value: &T) -> Result<String> {
+    serde_json::to_string(value)
+        .map(|text| text + "\n")
+        .map_err(|e| Error::new(Kind::Io, format!("writing JSON: {e}")))
+}
+
+fn parse<T: for<'a> Deserialize<'a>>(path: &Path, text: &str) -> Result<T> {
+    serde_json::from_str(text)
+        .map_err(|e| Error::new(Kind::Corrupt, format!("'{}' cannot be read: {e}", path.display())))
+}
+
+fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).map_err(|e| failed("reading", path, e))
+}
+
+fn write(path: &Path, content: &str) -> Result<()> {
+    fs::write(path, content).map_err(|e| failed("writing", path, e))
+}
+
+fn failed(doing: &str, path: &Path, error: std::io::Error) -> Error {
+    Error::io(format!("{doing} '{}'", path.display()), error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run() -> Run {
+        Run {
+            format: FORMAT,
+            version: "0".into(),
+            profile: "p".into(),
+            locked: true,
+            quick: true,
+            targets: vec!["null:".into()],
+            seed: 1,
+            threads: 1,
+            verified: true,
+            bytes: 4096,
+            require: String::new(),
+            began: 0,
+            reproduce: "stonefold lab run p".into(),
+            machine: BTreeMap::new(),
+            cut_short: false,
+        }
+    }
+
+    #[test]
+    fn a_bundle_comes_back_and_one_that_was_changed_does_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path().join("a/b");
+        check_free(&at).unwrap();
+        let hash = save(&at, &run(), "title = 1", &[]).unwrap();
+        let back = load(&at).unwrap();
+        assert_eq!((back.run, back.profile.as_str(), back.hash), (run(), "title = 1", hash));
+        assert_eq!(check_free(&at).unwrap_err().kind(), Kind::AlreadyExists);
+        fs::write(at.join("profile.toml"), "title = 2").unwrap();
+        assert_eq!(load(&at).unwrap_err().kind(), Kind::Corrupt);
+        fs::remove_file(at.join(MANIFEST)).unwrap();
+        assert_eq!(load(&at).unwrap_err().kind(), Kind::NotFound);
+    }
+}

@@ -1,0 +1,355 @@
+//! What a volume must hold: the generation of each sector, kept in memory and never on the medium.
+//!
+//! A block that was written whole, and that nothing writes now, is one number. A block whose sectors differ is eight.
+//! While writes of a block are in flight, each of its sectors has a lowest generation that a read may return (what was
+//! acknowledged before) and a highest one (what was issued last): with two overlapping writes nobody can know which
+//! of them the medium applied last, and neither is an error.
+//!
+//! *Promises*: a generation is issued once for each block, and none after it is lower. *Owns*: 4 bytes for each block,
+//! 36 for one whose sectors differ, about 130 for one that is being written in part or twice.
+
+use crate::payload::{SECTORS, mix};
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+/// Generations end here: the two bits above tell what a block's number is.
+pub const GENERATION_MAX: u32 = (1 << 30) - 1;
+
+const SETTLED: u32 = 0 << 30;
+const WRITING: u32 = 1 << 30;
+const MIXED: u32 = 2 << 30;
+const OPEN: u32 = 3 << 30;
+const STATE: u32 = 3 << 30;
+
+/// The lowest generations of a block's sectors when a read of it was issued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lows {
+    /// All the same.
+    Same(u32),
+    /// One for each sector.
+    Each([u32; SECTORS]),
+}
+
+impl Lows {
+    /// That of one sector.
+    pub fn of(self, sector: usize) -> u32 {
+        match self {
+            Lows::Same(low) => low,
+            Lows::Each(lows) => lows[sector],
+        }
+    }
+}
+
+/// What every sector of a volume must hold.
+#[derive(Debug)]
+pub struct Generations {
+    blocks: Vec<u32>,
+    mixed: Vec<[u32; SECTORS]>,
+    mixed_free: Vec<u32>,
+    open: HashMap<u64, Open, BuildHasherDefault<BlockHasher>>,
+}
+
+/// A block with more going on than one write of all of it.
+#[derive(Debug)]
+struct Open {
+    sectors: [Sector; SECTORS],
+    /// Writes in flight.
+    writes: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Sector {
+    /// A read may return no older generation.
+    low: u32,
+    /// Nor a newer one.
+    high: u32,
+    /// That of the write which found no other in flight: of those in flight together with it, any may be the last.
+    first: u32,
+    /// Writes in flight.
+    busy: u32,
+}
+
+impl Sector {
+    fn settled(generation: u32) -> Self {
+        Sector { low: generation, high: generation, first: generation, busy: 0 }
+    }
+
+    fn begin(&mut self, generation: u32) {
+        if self.busy == 0 {
+            self.first = generation;
+        }
+        self.busy += 1;
+        self.high = generation;
+    }
+
+    fn end(&mut self, generation: u32, failed: bool) {
+        self.busy -= 1;
+        if failed {
+            // It happened or it did not: what may be read stays as wide as it was.
+            return;
+        }
+        let alone = self.busy == 0 && self.first == generation;
+        self.low = if alone { generation } else { self.low.max(self.first) };
+    }
+}
+
+impl Generations {
+    /// For `blocks` blocks that nobody has written.
+    pub fn new(blocks: u64) -> Self {
+        Generations {
+            blocks: vec![SETTLED; blocks as usize],
+            mixed: Vec::new(),
+            mixed_free: Vec::new(),
+            open: HashMap::default(),
+        }
+    }
+
+    /// Blocks of the volume.
+    pub fn blocks(&self) -> u64 {
+        self.blocks.len() as u64
+    }
+
+    /// A write of sectors `from..to` of `block` is about to be issued: the generation it has.
+    ///
+    /// # Panics
+    /// When a block was written 2^30 times.
+    pub fn begin(&mut self, block: u64, from: usize, to: usize) -> u32 {
+        let word = self.blocks[block as usize];
+        if word & STATE == SETTLED && (from, to) == (0, SECTORS) {
+            let generation = next(word);
+            self.blocks[block as usize] = WRITING | generation;
+            return generation;
+        }
+        let open = self.open(block);
+        let generation = next(open.sectors.iter().map(|sector| sector.high).max().unwrap_or(0));
+        open.writes += 1;
+        open.sectors[from..to].iter_mut().for_each(|sector| sector.begin(generation));
+        generation
+    }
+
+    /// The write of `from..to` that had this generation is acknowledged; or it is not and, `failed`, happened or did
+    /// not, or in part.
+    pub fn end(&mut self, block: u64, from: usize, to: usize, generation: u32, failed: bool) {
+        if self.blocks[block as usize] == WRITING | generation && !failed {
+            self.blocks[block as usize] = SETTLED | generation;
+            return;
+        }
+        let open = self.open(block);
+        open.writes -= 1;
+        open.sectors[from..to].iter_mut().for_each(|sector| sector.end(generation, failed));
+        if open.writes == 0 {
+            self.settle(block);
+        }
+    }
+
+    /// What a read that is issued now may return at least.
+    pub fn lows(&self, block: u64) -> Lows {
+        let word = self.blocks[block as usize];
+        match word & STATE {
+            SETTLED => Lows::Same(word & !STATE),
+            WRITING => Lows::Same((word & !STATE) - 1),
+            MIXED => Lows::Each(self.mixed[(word & !STATE) as usize]),
+            _ => Lows::Each(self.open[&block].sectors.map(|sector| sector.low)),
+        }
+    }
+
+    /// What a read that ends now may return at most, of each sector.
+    pub fn highs(&self, block: u64) -> Lows {
+        let word = self.blocks[block as usize];
+        match word & STATE {
+            SETTLED | WRITING => Lows::Same(word & !STATE),
+            MIXED => Lows::Each(self.mixed[(word & !STATE) as usize]),
+            _ => Lows::Each(self.open[&block].sectors.map(|sector| sector.high)),
+        }
+    }
+    /// Whether any sector of `block` was never written by us.
+    pub fn unwritten(&self, block: u64) -> bool {
+        match self.highs(block) {
+            Lows::Same(high) => high == 0,
+            Lows::Each(highs) => highs.contains(&0),
+        }
+    }
+
+    /// The one generation of a block that was last written whole and is not being written; else nothing.
+    pub fn settled(&self, block: u64) -> Option<u32> {
+        let word = self.blocks[block as usize];
+        (word & STATE == SETTLED && word != SETTLED).then_some(word & !STATE)
+    }
+
+    fn open(&mut self, block: u64) -> &mut Open {
+        let word = &mut self.blocks[block as usize];
+        let number = *word & !STATE;
+        let opened = match *word & STATE {
+            OPEN => None,
+            MIXED => {
+                self.mixed_free.push(number);
+                Some(Open { sectors: self.mixed[number as usize].map(Sector::settled), writes: 0 })
+            }
+            WRITING => {
+                let sector = Sector { low: number - 1, high: number, first: number, busy: 1 };
+                Some(Open { sectors: [sector; SECTORS], writes: 1 })
+            }
+            _ => Some(Open { sectors: [Sector::settled(number); SECTORS], writes: 0 }),
+        };
+        *word = OPEN;
+        if let Some(open) = opened {
+            self.open.insert(block, open);
+        }
+        self.open.get_mut(&block).expect("a block that is marked open is in the table")
+    }
+
+    /// Keeps a block that nothing writes any more in as few bytes as it needs.
+    fn settle(&mut self, block: u64) {
+        let sectors = self.open[&block].sectors;
+        if sectors.iter().any(|sector| sector.low != sector.high) {
+            return;
+        }
+        self.open.remove(&block);
+        let lows = sectors.map(|sector| sector.low);
+        self.blocks[block as usize] =
+            if lows.iter().all(|low| *low == lows[0]) { SETTLED | lows[0] } else { MIXED | self.keep(lows) };
+    }
+
+    fn keep(&mut self, lows: [u32; SECTORS]) -> u32 {
+        if let Some(free) = self.mixed_free.pop() {
+            self.mixed[free as usize] = lows;
+            return free;
+        }
+        self.mixed.push(lows);
+        (self.mixed.len() - 1) as u32
+    }
+}
+
+fn next(word: u32) -> u32 {
+    let generation = word & !STATE;
+    assert!(generation < GENERATION_MAX, "a block was written {GENERATION_MAX} times");
+    generation + 1
+}
+
+/// Block addresses are numbers that nobody chooses against us.
+#[derive(Default)]
+struct BlockHasher(u64);
+
+impl Hasher for BlockHasher {
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("block addresses are hashed as numbers");
+    }
+
+    fn write_u64(&mut self, block: u64) {
+        self.0 = mix(block);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn range(generations: &Generations, block: u64, sector: usize) -> (u32, u32) {
+        (generations.lows(block).of(sector), generations.highs(block).of(sector))
+    }
+
+    #[test]
+    fn a_write_of_a_whole_block_takes_no_room() {
+        let mut generations = Generations::new(4);
+        assert!(generations.unwritten(2));
+        for round in 1..=3 {
+            assert_eq!(generations.begin(2, 0, SECTORS), round);
+            assert_eq!(range(&generations, 2, 5), (round - 1, round));
+            generations.end(2, 0, SECTORS, round, false);
+            assert_eq!(range(&generations, 2, 5), (round, round));
+        }
+        assert!(generations.open.is_empty() && generations.mixed.is_empty());
+        assert_eq!(generations.settled(2), Some(3));
+        assert!(!generations.unwritten(2));
+    }
+
+    #[test]
+    fn of_two_writes_in_flight_together_either_may_be_the_last() {
+        let mut generations = Generations::new(1);
+        let (a, b) = (generations.begin(0, 0, SECTORS), generations.begin(0, 0, SECTORS));
+        generations.end(0, 0, SECTORS, b, false);
+        assert_eq!(range(&generations, 0, 0), (a, b), "the first may still come and be the last");
+        generations.end(0, 0, SECTORS, a, false);
+        assert_eq!(range(&generations, 0, 0), (a, b));
+        let c = generations.begin(0, 0, SECTORS);
+        generations.end(0, 0, SECTORS, c, false);
+        assert_eq!(range(&generations, 0, 0), (c, c));
+        assert!(generations.open.is_empty());
+    }
+
+    #[test]
+    fn a_failed_write_happened_or_did_not() {
+        let mut generations = Generations::new(1);
+        let a = generations.begin(0, 0, SECTORS);
+        generations.end(0, 0, SECTORS, a, false);
+        let b = generations.begin(0, 0, SECTORS);
+        generations.end(0, 0, SECTORS, b, true);
+        assert_eq!(range(&generations, 0, 7), (a, b));
+    }
+
+    #[test]
+    fn a_part_of_a_block_is_its_own() {
+        let mut generations = Generations::new(1);
+        let a = generations.begin(0, 0, SECTORS);
+        generations.end(0, 0, SECTORS, a, false);
+        let b = generations.begin(0, 2, 4);
+        generations.end(0, 2, 4, b, false);
+        assert_eq!((range(&generations, 0, 1), range(&generations, 0, 3)), ((a, a), (b, b)));
+        assert!(generations.open.is_empty());
+        let c = generations.begin(0, 0, SECTORS);
+        assert!(c > b);
+        generations.end(0, 0, SECTORS, c, false);
+        assert_eq!(generations.settled(0), Some(c));
+    }
+
+    proptest! {
+        /// A medium that applies each write at some moment between its issue and its end, sector by sector: what it
+        /// holds is always within what may be read.
+        #[test]
+        fn what_a_medium_holds_is_never_refused(steps in prop::collection::vec((0u8..4, 0usize..8, 1usize..=8, any::<u16>()), 1..200)) {
+            let mut generations = Generations::new(2);
+            let mut medium = [[0u32; SECTORS]; 2];
+            // (block, from, to, generation, sectors that are still to be applied)
+            let mut flying: Vec<(u64, usize, usize, u32, Vec<usize>)> = Vec::new();
+            for (what, from, count, chance) in steps {
+                let chance = usize::from(chance);
+                match what {
+                    0 | 1 => {
+                        let (block, to) = ((chance % 2) as u64, (from + count).min(SECTORS));
+                        let (from, to) = if what == 1 { (0, SECTORS) } else { (from, to) };
+                        let generation = generations.begin(block, from, to);
+                        flying.push((block, from, to, generation, (from..to).collect()));
+                    }
+                    2 if !flying.is_empty() => {
+                        let at = chance % flying.len();
+                        let (block, _, _, generation, left) = &mut flying[at];
+                        if !left.is_empty() {
+                            let sector = left.remove(chance / 7 % left.len());
+                            medium[*block as usize][sector] = *generation;
+                        }
+                    }
+                    3 if !flying.is_empty() => {
+                        let (block, from, to, generation, left) = flying.swap_remove(chance % flying.len());
+                        let failed = chance % 5 == 0;
+                        if !failed {
+                            left.iter().for_each(|sector| medium[block as usize][*sector] = generation);
+                        }
+                        generations.end(block, from, to, generation, failed);
+                    }
+                    _ => {}
+                }
+                for (block, sectors) in medium.iter().enumerate() {
+                    for (sector, held) in sectors.iter().enumerate() {
+                        let (low, high) = range(&generations, block as u64, sector);
+                        prop_assert!((low..=high).contains(held), "{held} in {low}..={high}");
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! The load engine: streams of I/Os on one clock, by a thread for each core that is given.
+//!
+//! *Promises*: open-loop I/Os have their moment before the storage is asked, and their response time counts from it,
+//! so that a stall is seen by every I/O that it kept waiting. *Never*: lets one slow volume hold up another's stream.
+//! *Owns*: the threads while a phase runs.
+
+mod part;
+mod source;
+
+use crate::record::{Second, StreamRecord, add_series};
+use crate::verify::Verification;
+use crate::workload::Load;
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use stonefold_env::Env;
+use stonefold_types::{Error, Kind, Result};
+
+pub(crate) use part::{Behind, FILL_BYTES, FILL_OUTSTANDING, Part, slots_for};
+
+/// What a phase does.
+#[derive(Clone, Debug)]
+pub enum Goal {
+    /// The streams go on for so long.
+    For(Duration),
+    /// Every volume is written once, in order and whole.
+    Fill,
+    /// Every volume is read once, in order and whole.
+    Scan,
+}
+
+/// One phase.
+#[derive(Clone, Debug)]
+pub struct Phase {
+    /// When it ends.
+    pub goal: Goal,
+    /// The load of each stream of the workload; without one it rests.
+    pub loads: Vec<Option<Load>>,
+    /// How much of each volume is used, from 0 to 1.
+    pub footprint: f64,
+    /// How long I/Os in flight at its end are waited for.
+    pub grace: Duration,
+}
+
+/// What a phase has shown.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// By stream, in the order of the workload; of a fill or a scan by volume.
+    pub streams: Vec<StreamRecord>,
+    /// Second by second from its beginning, whole seconds only.
+    pub series: Vec<Second>,
+    /// What reads were found to be.
+    pub verification: Verification,
+    /// How long it was, without the drain at its end.
+    pub elapsed: Duration,
+    /// CPU time of the load's own threads.
+    pub cpu: Duration,
+    /// How many those were.
+    pub threads: usize,
+}
+
+/// What of a phase is seen from outside while it runs.
+pub struct Control {
+    stopped: AtomicBool,
+    live: Mutex<Live>,
+}
+
+/// The last whole second, added up over the threads that have reported it.
+#[derive(Clone, Debug, Default)]
+pub struct Live {
+    /// Which second of the phase.
+    pub second: usize,
+    /// All streams.
+    pub last: Second,
+    /// I/Os since the phase began.
+    pub ios: u64,
+    /// Bytes since then.
+    pub bytes: u64,
+}
+
+impl Control {
+    /// For one phase.
+    pub fn new() -> Self {
+        Control { stopped: AtomicBool::new(false), live: Mutex::default() }
+    }
+
+    /// Ends the phase early; what it has shown until then is kept.
+    pub fn stop(&self) {
+        self.stopped.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether somebody asked for the end.
+    pub fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed)
+    }
+
+    /// What is going on.
+    pub fn live(&self) -> Live {
+        self.live.lock().clone()
+    }
+
+    fn report(&self, number: usize, second: &Second) {
+        let mut live = self.live.lock();
+        live.ios += second.ios();
+        live.bytes += second.read_bytes + second.write_bytes;
+        if number > live.second {
+            live.second = number;
+            live.last = Second::new();
+        }
+        if number == live.second {
+            live.last.add(second);
+        }
+    }
+}
+
+impl Default for Control {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// What one thread has shown of the streams that are its own.
+pub(crate) struct Shown {
+    /// By the numbers of streams in the workload, or of volumes.
+    pub streams: Vec<(usize, StreamRecord)>,
+    pub series: Vec<Second>,
+    pub verification: Verification,
+    pub elapsed: Duration,
+    pub cpu: Duration,
+}
+
+/// Runs a phase on all parts, each on a thread of its own, from one moment on.
+///
+/// # Errors
+/// When a target can no longer be spoken to at all; the other parts are ended.
+pub(crate) fn run(parts: &mut [Part], phase: &Phase, env: &Env, control: &Control) -> Result<Outcome> {
+    // Soon enough for nobody to notice, late enough for every thread to be there.
+    let start = env.monotonic() + Duration::from_millis(20);
+    let shown: Vec<Result<Shown>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = parts
+            .iter_mut()
+            .enumerate()
+            .map(|(number, part)| {
+                let name = format!("load-{number}");
+                let run = move || {
+                    let shown = part.run(phase, start, control);
+                    if shown.is_err() {
+                        control.stop();
+                    }
+                    shown
+                };
+                std::thread::Builder::new().name(name).spawn_scoped(scope, run)
+            })
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| match thread {
+                Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+                Err(error) => {
+                    control.stop();
+                    Err(Error::io("starting a thread of the load", error))
+                }
+            })
+            .collect()
+    });
+    merge(shown)
+}
+
+fn merge(shown: Vec<Result<Shown>>) -> Result<Outcome> {
+    let mut outcome = Outcome { threads: shown.len(), ..Outcome::default() };
+    for part in shown {
+        let part = part?;
+        for (number, record) in &part.streams {
+            if outcome.streams.len() <= *number {
+                outcome.streams.resize_with(number + 1, StreamRecord::default);
+            }
+            outcome.streams[*number].add(record);
+        }
+        add_series(&mut outcome.series, &part.series);
+        outcome.verification.add(&part.verification);
+        outcome.elapsed = outcome.elapsed.max(part.elapsed);
+        outcome.cpu += part.cpu;
+    }
+    if outcome.threads == 0 {
+        return Err(Error::new(Kind::Invalid, "a load without streams"));
+    }
+    Ok(outcome)
+}

@@ -1,0 +1,397 @@
+//! What one thread does: the streams of some volumes, over one backend.
+//!
+//! *Promises*: each I/O is counted once, whatever becomes of it; a volume's content belongs to one part for as long as the
+//! run lasts, so that what must come back is known without locks.
+
+use super::source::Source;
+use super::{Control, Goal, Phase, Shown};
+use crate::address::{Addresses, Draw};
+use crate::generations::Lows;
+use crate::payload::mix;
+use crate::record::Second;
+use crate::target::{Backend, Buffers, Completion, Op, Request};
+use crate::verify::Verification;
+use crate::volume::Content;
+use crate::workload::{Load, Stream, Workload};
+use rustix::time::{ClockId, clock_gettime};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use stonefold_env::Env;
+use stonefold_types::{Error, Result};
+
+/// An I/O that begins later than this after its moment counts as late, in nanoseconds.
+const LATE_NANOS: u64 = 1_000_000;
+/// Nearer than this to the next I/O a thread does not sleep: it would oversleep, in nanoseconds.
+const SPIN_NANOS: u64 = 60_000;
+/// The longest sleep: how soon a stop is seen.
+const SLEEP_MAX: Duration = Duration::from_millis(20);
+/// I/Os of an open loop in flight on one thread: more than any queue takes, and few enough for their memory.
+const OPEN_MAX: u32 = 1024;
+/// Memory of one thread's buffers at most, in bytes.
+const BUFFERS_BYTES_MAX: u64 = 512 << 20;
+const SECOND: u64 = 1_000_000_000;
+
+/// One thread's share of a workload.
+pub(crate) struct Part {
+    env: Env,
+    workload: Arc<Workload>,
+    /// The streams that are its own, by their numbers in the workload.
+    streams: Vec<usize>,
+    volumes: Vec<Behind>,
+    sources: Vec<Source>,
+    backend: Box<dyn Backend + Send>,
+    buffers: Buffers,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    seed: u64,
+    /// Phases begun.
+    phase: u64,
+}
+
+/// A volume of a part.
+pub(crate) struct Behind {
+    /// Its number in the workload.
+    pub volume: usize,
+    /// The number of its target in the backend.
+    pub target: u32,
+    /// Where in the target it begins, in bytes.
+    pub base: u64,
+    pub content: Content,
+}
+
+/// An I/O in flight, or room for one.
+#[derive(Default)]
+struct Slot {
+    source: usize,
+    /// Number of the volume within the part.
+    volume: usize,
+    draw: Option<Draw>,
+    /// Nanoseconds since the phase began.
+    intended: u64,
+    issued: u64,
+    lows: Vec<Lows>,
+    generations: Vec<u32>,
+    /// The phase it was issued in: what was given up then may be answered later.
+    phase: u64,
+}
+
+/// One phase under way.
+struct Running<'a> {
+    control: &'a Control,
+    /// Nanoseconds of the environment's clock at its beginning.
+    start: u64,
+    /// Nanoseconds since the beginning at which nothing more is issued.
+    end: u64,
+    series: Vec<Second>,
+    /// The second under way.
+    second: usize,
+    verification: Verification,
+    last_completion: u64,
+}
+
+/// Bytes of each I/O by which volumes are filled and scanned.
+pub(crate) const FILL_BYTES: u64 = 128 << 10;
+/// How many of these are in flight on each volume.
+pub(crate) const FILL_OUTSTANDING: u32 = 16;
+
+/// Slots that a part with these loads needs: all that a closed loop has in flight, and many for open ones.
+pub(crate) fn slots_for(loads: &[Load], bytes: u64) -> usize {
+    let closed: u32 = loads
+        .iter()
+        .map(|load| match load {
+            Load::Closed { outstanding } => *outstanding,
+            _ => 0,
+        })
+        .sum();
+    let open = loads.iter().any(|load| !matches!(load, Load::Closed { .. }));
+    let room = (BUFFERS_BYTES_MAX / bytes.max(1)).max(1);
+    u64::from(closed + if open { OPEN_MAX } else { 0 }).min(room.max(u64::from(closed))) as usize
+}
+
+impl Part {
+    /// For `streams` of a workload; `volumes` are all to which these go.
+    pub(crate) fn new(
+        env: &Env,
+        workload: Arc<Workload>,
+        streams: Vec<usize>,
+        volumes: Vec<Behind>,
+        backend: Box<dyn Backend + Send>,
+        buffers: Buffers,
+        seed: u64,
+    ) -> Self {
+        let slots: Vec<Slot> = std::iter::repeat_with(Slot::default).take(buffers.slots()).collect();
+        Part {
+            env: env.clone(),
+            workload,
+            streams,
+            volumes,
+            sources: Vec::new(),
+            backend,
+            buffers,
+            free: (0..slots.len() as u32).rev().collect(),
+            slots,
+            seed,
+            phase: 0,
+        }
+    }
+
+    /// Runs a phase from `start` on.
+    pub(crate) fn run(&mut self, phase: &Phase, start: Duration, control: &Control) -> Result<Shown> {
+        self.begin(phase);
+        let cpu = thread_cpu();
+        let start = start.as_nanos() as u64;
+        let end = match phase.goal {
+            Goal::For(length) => length.as_nanos() as u64,
+            Goal::Fill | Goal::Scan => u64::MAX,
+        };
+        while self.clock() < start {
+            std::thread::sleep(Duration::from_nanos((start - self.clock().min(start)).min(1_000_000)));
+        }
+        let mut running = Running {
+            control,
+            start,
+            end,
+            series: Vec::new(),
+            second: 0,
+            verification: Verification::default(),
+            last_completion: 0,
+        };
+        self.drive(&mut running, phase.grace)
+            .map_err(|e| Error::io("the target cannot be spoken to any more", e))?;
+        Ok(self.finish(running, cpu))
+    }
+
+    fn begin(&mut self, phase: &Phase) {
+        self.phase += 1;
+        self.sources = match phase.goal {
+            Goal::For(length) => self.sources_of_streams(phase, length.as_secs_f64()),
+            Goal::Fill => self.sources_of_volumes(0.0),
+            Goal::Scan => self.sources_of_volumes(1.0),
+        };
+    }
+
+    fn sources_of_streams(&self, phase: &Phase, length: f64) -> Vec<Source> {
+        let running: Vec<(usize, Load)> =
+            self.streams.iter().filter_map(|number| Some((*number, (*phase.loads.get(*number)?)?))).collect();
+        let leader = |stream: usize| running.iter().position(|(number, _)| *number == stream);
+        let source = |(number, load): &(usize, Load)| {
+            let stream = &self.workload.streams[*number];
+            let seed = mix(self.seed ^ mix(self.phase << 32 | *number as u64));
+            let zone = (stream.zone.0 * phase.footprint, stream.zone.1 * phase.footprint);
+            let placed = Stream { zone, ..stream.clone() };
+            let addresses = Addresses::new(&placed, &self.workload.volumes[stream.volume], seed);
+            let mut source = Source::new(*number, self.place(stream.volume), addresses, mix(seed));
+            source.begin(*load, length, leader);
+            source
+        };
+        running.iter().map(source).collect()
+    }
+
+    /// One for each volume, over all of it.
+    fn sources_of_volumes(&self, read: f64) -> Vec<Source> {
+        let source = |(place, behind): (usize, &Behind)| {
+            let volume = &self.workload.volumes[behind.volume];
+            let load = Load::Closed { outstanding: FILL_OUTSTANDING };
+            let bytes = FILL_BYTES.min(self.buffers.slot_bytes() as u64);
+            let mut addresses = Addresses::new(&Stream::whole(read, bytes, load), volume, self.seed);
+            addresses.set_pass();
+            let mut source = Source::new(behind.volume, place, addresses, self.seed);
+            source.begin(load, f64::INFINITY, |_| None);
+            source
+        };
+        self.volumes.iter().enumerate().map(source).collect()
+    }
+
+    fn place(&self, volume: usize) -> usize {
+        self.volumes
+            .iter()
+            .position(|behind| behind.volume == volume)
+            .expect("a stream's volume is in its part")
+    }
+
+    fn drive(&mut self, running: &mut Running<'_>, grace: Duration) -> io::Result<()> {
+        let mut done = Vec::with_capacity(self.slots.len());
+        let grace = grace.as_nanos() as u64;
+        loop {
+            let now = self.clock() - running.start;
+            let stopped = running.control.is_stopped();
+            if stopped {
+                running.end = running.end.min(now);
+            }
+            let issuing = now < running.end;
+            if issuing {
+                self.issue_due(now);
+            }
+            self.backend.push()?;
+            self.backend.reap(&mut done)?;
+            if !done.is_empty() {
+                let now = self.clock() - running.start;
+                done.drain(..).for_each(|completion| self.complete(completion, now, running));
+                continue;
+            }
+            let in_flight = self.slots.len() - self.free.len();
+            let more = issuing && self.sources.iter().any(|source| !source.exhausted);
+            if in_flight == 0 && !more {
+                return Ok(());
+            }
+            if !issuing && now - running.end > grace {
+                return Ok(());
+            }
+            self.rest(now, running, in_flight > 0)?;
+        }
+    }
+
+    /// Waits for the next thing to happen.
+    fn rest(&mut self, now: u64, running: &mut Running<'_>, in_flight: bool) -> io::Result<()> {
+        running.turn_to(now);
+        let next = self.sources.iter().filter_map(Source::next).min().unwrap_or(u64::MAX).min(running.end);
+        let gap = next.saturating_sub(now);
+        if gap < SPIN_NANOS {
+            std::hint::spin_loop();
+            return Ok(());
+        }
+        let sleep = Duration::from_nanos(gap - SPIN_NANOS / 2).min(SLEEP_MAX);
+        if in_flight {
+            return self.backend.wait(sleep);
+        }
+        std::thread::sleep(sleep);
+        Ok(())
+    }
+
+    fn issue_due(&mut self, now: u64) {
+        for index in 0..self.sources.len() {
+            while let Some(intended) = self.sources[index].due(now) {
+                let Some(slot) = self.free.pop() else { return };
+                let Some(draw) = self.sources[index].draw() else {
+                    self.free.push(slot);
+                    break;
+                };
+                self.issue(index, slot, draw, intended, now);
+            }
+        }
+    }
+
+    fn issue(&mut self, index: usize, number: u32, draw: Draw, intended: u64, now: u64) {
+        let source = &mut self.sources[index];
+        source.in_flight += 1;
+        source.record.late += u64::from(now - intended > LATE_NANOS);
+        let (volume, bytes) = (source.volume, draw.bytes as usize);
+        let slot = &mut self.slots[number as usize];
+        (slot.source, slot.draw, slot.intended, slot.issued) = (index, Some(draw), intended, now);
+        (slot.volume, slot.phase) = (volume, self.phase);
+        let behind = &mut self.volumes[volume];
+        let content = &mut behind.content;
+        let op = if draw.read {
+            content.expect(draw.offset, bytes, &mut slot.lows);
+            Op::Read
+        } else {
+            // SAFETY: the slot was free, so nothing else has its buffer.
+            let buffer = unsafe { self.buffers.slice(number, bytes) };
+            content.write(draw.offset, buffer, &mut slot.generations);
+            Op::Write
+        };
+        let (volume, offset) = (behind.target, behind.base + draw.offset);
+        self.backend.submit(Request { slot: number, volume, op, offset, bytes: draw.bytes as u32 });
+    }
+
+    fn complete(&mut self, completion: Completion, now: u64, running: &mut Running<'_>) {
+        let slot = &mut self.slots[completion.slot as usize];
+        let draw = slot.draw.take().expect("what completes was in flight");
+        let content = &mut self.volumes[slot.volume].content;
+        let (failed, bytes) = (completion.error != 0, draw.bytes as usize);
+        let of_before = slot.phase != self.phase;
+        if draw.read && !failed && !of_before {
+            // SAFETY: the request is over, so the backend has let go of the buffer.
+            let read = unsafe { self.buffers.slice(completion.slot, bytes) };
+            content.check(draw.offset, read, &slot.lows, &mut running.verification);
+        }
+        if !draw.read {
+            content.written(draw.offset, bytes, &slot.generations, failed);
+        }
+        self.free.push(completion.slot);
+        if of_before {
+            return;
+        }
+        let index = slot.source;
+        let source = &mut self.sources[index];
+        source.in_flight -= 1;
+        running.last_completion = now;
+        if failed {
+            *source.record.errors.entry(completion.error).or_default() += 1;
+            return;
+        }
+        let direction = if draw.read { &mut source.record.read } else { &mut source.record.write };
+        let response = now - slot.intended;
+        direction.response.record(response);
+        direction.service.record(now - slot.issued);
+        if now < running.end {
+            direction.ios += 1;
+            direction.bytes += draw.bytes;
+            running.count(now, &draw, response);
+        }
+        for (number, source) in self.sources.iter_mut().enumerate() {
+            if number != index {
+                source.led(index);
+            }
+        }
+    }
+
+    fn finish(&mut self, mut running: Running<'_>, cpu: Duration) -> Shown {
+        let ended = self.clock() - running.start;
+        let elapsed = running.end.min(if running.end == u64::MAX { running.last_completion } else { ended });
+        running.series.truncate((elapsed / SECOND) as usize);
+        // What never came back keeps its slot: the backend may still write to its buffer.
+        for slot in self.slots.iter().filter(|slot| slot.draw.is_some() && slot.phase == self.phase) {
+            self.sources[slot.source].record.unanswered += 1;
+        }
+        let streams = self.sources.iter_mut().map(|source| {
+            source.give_up(if running.end == u64::MAX { 0 } else { running.end });
+            (source.stream, std::mem::take(&mut source.record))
+        });
+        Shown {
+            streams: streams.collect(),
+            series: running.series,
+            verification: running.verification,
+            elapsed: Duration::from_nanos(elapsed),
+            cpu: thread_cpu().saturating_sub(cpu),
+        }
+    }
+
+    fn clock(&self) -> u64 {
+        self.env.monotonic().as_nanos() as u64
+    }
+}
+
+impl Running<'_> {
+    fn count(&mut self, now: u64, draw: &Draw, response: u64) {
+        self.turn_to(now);
+        let second = &mut self.series[(now / SECOND) as usize];
+        let (ios, bytes) = if draw.read {
+            (&mut second.reads, &mut second.read_bytes)
+        } else {
+            (&mut second.writes, &mut second.write_bytes)
+        };
+        *ios += 1;
+        *bytes += draw.bytes;
+        second.response.record(response);
+    }
+
+    /// Begins the second of `now`, and tells of those that are over.
+    fn turn_to(&mut self, now: u64) {
+        let second = (now.min(self.end.saturating_sub(1)) / SECOND) as usize;
+        if self.series.len() <= second {
+            self.series.resize_with(second + 1, Second::new);
+        }
+        while self.second < second {
+            self.control.report(self.second, &self.series[self.second]);
+            self.second += 1;
+        }
+    }
+}
+
+/// CPU time that this thread has used.
+fn thread_cpu() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec as u32)
+}

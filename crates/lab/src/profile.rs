@@ -1,0 +1,129 @@
+//! Profiles: what is run, written in a file that people can read and write.
+//!
+//! A profile says which volumes there are, which streams of I/Os go to them, and in which steps they are measured. Those
+//! of the lab are compiled in and locked: a change of one is another profile, and a report says so. The words of the file
+//! are in `docs/reference/lab-profiles.md`; every one that is not known is refused.
+
+mod file;
+pub mod shipped;
+
+use crate::payload::Reduction;
+use crate::workload::Workload;
+use file::ProfileFile;
+use std::time::Duration;
+use stonefold_types::{Error, Kind, Result};
+
+/// A profile, checked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Profile {
+    /// By which it is run.
+    pub name: String,
+    /// One line.
+    pub title: String,
+    /// What it is for, and what it is not.
+    pub about: String,
+    /// The published report or method it is after.
+    pub source: String,
+    /// Volumes and streams at full size, and with `--quick`.
+    pub full: Workload,
+    /// See `full`.
+    pub quick: Workload,
+    /// Times of a full run, and of a quick one.
+    pub times: [Times; 2],
+    /// What is measured, in order.
+    pub steps: Vec<Step>,
+    /// The text it was read from.
+    pub text: String,
+}
+
+/// How long things take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Times {
+    /// Before a step that is held: the same load, not counted.
+    pub precondition: Duration,
+    /// A step that is held.
+    pub sample: Duration,
+    /// Each point of a sweep; a quarter of it goes before, not counted.
+    pub point: Duration,
+}
+
+/// One thing that is measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    /// For people.
+    pub name: String,
+    /// The streams that run, by their numbers; all others rest.
+    pub streams: Vec<usize>,
+    /// How.
+    pub kind: StepKind,
+}
+
+/// How a step is measured.
+#[derive(Clone, Debug, PartialEq)]
+pub enum StepKind {
+    /// As the streams say.
+    Hold,
+    /// Closed loop, with so many I/Os of each stream in flight, one after the other: finds capacity.
+    Sweep(Vec<u32>),
+    /// Open loop, at these shares (from 0 to 1) of the most that the steps before have shown of these streams: finds
+    /// latency.
+    Loads(Vec<f64>),
+    /// As the streams say, on these shares (from 0 to 1) of each volume: a working set that fits a cache, and others that
+    /// do not.
+    Footprints(Vec<f64>),
+}
+
+impl Profile {
+    /// Reads a profile's file.
+    ///
+    /// # Errors
+    /// [`Kind::Invalid`], with the line where the file is no TOML or has a word that is not known, else with what cannot be
+    /// run and why.
+    pub fn parse(name: &str, text: &str) -> Result<Self> {
+        let file: ProfileFile = toml::from_str(text).map_err(|e| {
+            Error::new(Kind::Invalid, format!("profile '{name}': {}", e.to_string().trim_end()))
+                .remedy("'stonefold lab show NAME' prints profiles that are right")
+        })?;
+        file.check(name, text).map_err(|e| e.context(format!("profile '{name}'")))
+    }
+
+    /// Volumes and streams, full or quick.
+    pub fn workload(&self, quick: bool) -> &Workload {
+        if quick { &self.quick } else { &self.full }
+    }
+
+    /// Times, full or quick.
+    pub fn times(&self, quick: bool) -> Times {
+        self.times[usize::from(quick)]
+    }
+
+    /// How long a run takes at least, without writing the volumes first.
+    pub fn duration(&self, quick: bool) -> Duration {
+        let times = self.times(quick);
+        let of = |step: &Step| match &step.kind {
+            StepKind::Hold => times.precondition + times.sample,
+            StepKind::Sweep(points) => times.point * points.len() as u32 * 5 / 4,
+            StepKind::Loads(points) | StepKind::Footprints(points) => {
+                times.point * points.len() as u32 * 5 / 4
+            }
+        };
+        self.steps.iter().map(of).sum()
+    }
+
+    /// Bytes of all its volumes.
+    pub fn bytes(&self, quick: bool) -> u64 {
+        self.workload(quick).volumes.iter().map(|volume| volume.bytes).sum()
+    }
+
+    /// With another size of each volume, and another payload; what is not named stays.
+    pub fn changed(mut self, size: Option<u64>, reduction: Option<Reduction>) -> Result<Self> {
+        for workload in [&mut self.full, &mut self.quick] {
+            for volume in &mut workload.volumes {
+                volume.bytes = size.unwrap_or(volume.bytes);
+                volume.reduction = reduction.unwrap_or(volume.reduction);
+            }
+            workload.check()?;
+        }
+        Ok(self)
+    }
+}

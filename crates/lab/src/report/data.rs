@@ -1,0 +1,241 @@
+//! What the charts of a report show, as numbers: times in milliseconds, rates a second.
+
+use crate::bundle::Bundle;
+use crate::measure::Point;
+use crate::record::{Direction, Latencies, Second, StreamRecord};
+use serde::Serialize;
+
+/// Points of a spectrum at most.
+const SPECTRUM_POINTS: usize = 120;
+const MILLI: f64 = 1e6;
+
+/// Every chart of a run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Charts {
+    /// Each point that was measured, in order.
+    pub points: Vec<PointChart>,
+    /// Points of sweeps and shares of capacity: rate against latency.
+    pub curve: Vec<CurvePoint>,
+    /// Points on parts of the volumes: rate against the part.
+    pub cliff: Vec<CliffPoint>,
+}
+
+/// One measured point.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PointChart {
+    /// Step and label.
+    pub name: String,
+    /// I/Os a second.
+    pub iops: f64,
+    /// Bytes a second.
+    pub bytes: f64,
+    /// CPU of the load's threads, of each second of one.
+    pub busy: f64,
+    /// Each stream's figures.
+    pub streams: Vec<StreamFigures>,
+    /// Second by second; what was before counts from below 0 and is not in any figure.
+    pub timeline: Vec<TimelinePoint>,
+    /// Response and service time against how rare it is.
+    pub spectrum: Vec<SpectrumPoint>,
+    /// Share of I/Os that took no longer.
+    pub cumulative: Vec<CumulativePoint>,
+}
+
+/// The figures of a stream.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StreamFigures {
+    /// Its name.
+    pub stream: String,
+    /// Reads or writes.
+    pub side: &'static str,
+    /// I/Os a second.
+    pub iops: f64,
+    /// Bytes a second.
+    pub bytes: f64,
+    /// Milliseconds of the response time.
+    pub mean: f64,
+    /// See `mean`.
+    pub p50: f64,
+    /// See `mean`.
+    pub p99: f64,
+    /// Nothing from fewer than 10,000 I/Os.
+    pub p999: Option<f64>,
+    /// See `mean`.
+    pub max: f64,
+}
+
+/// One second.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TimelinePoint {
+    /// Which.
+    pub second: f64,
+    /// I/Os that ended in it.
+    pub iops: u64,
+    /// Milliseconds.
+    pub p50: f64,
+    /// Milliseconds.
+    pub p99: f64,
+}
+
+/// A percentile.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SpectrumPoint {
+    /// One in so many takes longer.
+    pub one_in: f64,
+    /// Milliseconds.
+    pub millis: f64,
+    /// Response or service.
+    pub of: &'static str,
+}
+
+/// A share.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CumulativePoint {
+    /// Milliseconds.
+    pub within: f64,
+    /// Share of all I/Os, from 0 to 1.
+    pub share: f64,
+}
+
+/// A load and what came of it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CurvePoint {
+    /// The step.
+    pub step: String,
+    /// What was asked for.
+    pub label: String,
+    /// Closed or open.
+    pub kind: &'static str,
+    /// I/Os a second.
+    pub iops: f64,
+    /// Milliseconds.
+    pub mean: f64,
+    /// Milliseconds.
+    pub p99: f64,
+}
+
+/// A working set and what came of it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CliffPoint {
+    /// The step.
+    pub step: String,
+    /// Part of each volume that was used, from 0 to 1.
+    pub footprint: f64,
+    /// I/Os a second.
+    pub iops: f64,
+}
+
+/// Computes all of them.
+pub fn charts(bundle: &Bundle) -> Charts {
+    Charts {
+        points: bundle.points.iter().map(point_chart).collect(),
+        curve: bundle.points.iter().filter(|point| !point.label.is_empty() && point.footprint >= 1.0).map(curve_point).collect(),
+        cliff: bundle
+            .points
+            .iter()
+            .filter(|point| bundle.points.iter().any(|other| other.step == point.step && other.footprint < 1.0))
+            .map(|point| CliffPoint { step: point.step.clone(), footprint: point.footprint, iops: point.iops() })
+            .collect(),
+    }
+}
+
+fn point_chart(point: &Point) -> PointChart {
+    let (response, service) = (all(point, |side| &side.response), all(point, |side| &side.service));
+    let bytes: u64 = point.streams.iter().map(|record| record.read.bytes + record.write.bytes).sum();
+    let mut spectrum = spectrum(&response, "response");
+    spectrum.extend(self::spectrum(&service, "service"));
+    let before = point.before.len() as f64;
+    let past = point.before.iter().enumerate().map(|(second, record)| timeline(second as f64 - before, record));
+    let counted = point.series.iter().enumerate().map(|(second, record)| timeline(second as f64, record));
+    PointChart {
+        name: if point.label.is_empty() { point.step.clone() } else { format!("{}, {}", point.step, point.label) },
+        iops: point.iops(),
+        bytes: bytes as f64 / point.seconds,
+        busy: point.busy,
+        streams: point.loads.iter().zip(&point.streams).flat_map(|(load, record)| figures(&load.name, record, point.seconds)).collect(),
+        timeline: past.chain(counted).collect(),
+        spectrum,
+        cumulative: cumulative(&response),
+    }
+}
+
+fn all(point: &Point, which: impl Fn(&Direction) -> &Latencies) -> Latencies {
+    let mut all = Latencies::new();
+    for record in &point.streams {
+        all.add(which(&record.read));
+        all.add(which(&record.write));
+    }
+    all
+}
+
+fn figures(stream: &str, record: &StreamRecord, seconds: f64) -> Vec<StreamFigures> {
+    [("reads", &record.read), ("writes", &record.write)]
+        .into_iter()
+        .filter(|(_, side)| side.ios > 0)
+        .map(|(name, side)| StreamFigures {
+            stream: stream.to_owned(),
+            side: name,
+            iops: side.ios as f64 / seconds,
+            bytes: side.bytes as f64 / seconds,
+            mean: side.response.mean() / MILLI,
+            p50: side.response.quantile(0.5) as f64 / MILLI,
+            p99: side.response.quantile(0.99) as f64 / MILLI,
+            p999: (side.response.count() >= 10_000).then(|| side.response.quantile(0.999) as f64 / MILLI),
+            max: side.response.max() as f64 / MILLI,
+        })
+        .collect()
+}
+
+fn timeline(second: f64, record: &Second) -> TimelinePoint {
+    TimelinePoint {
+        second,
+        iops: record.ios(),
+        p50: record.response.quantile(0.5) as f64 / MILLI,
+        p99: record.response.quantile(0.99) as f64 / MILLI,
+    }
+}
+
+/// Evenly spaced by the logarithm of how rare a time is, as far as there are I/Os to say.
+fn spectrum(latencies: &Latencies, of: &'static str) -> Vec<SpectrumPoint> {
+    let count = latencies.count() as f64;
+    if count < 2.0 {
+        return Vec::new();
+    }
+    let rarest = count.log10();
+    (0..=SPECTRUM_POINTS)
+        .map(|place| 10f64.powf(rarest * place as f64 / SPECTRUM_POINTS as f64))
+        .map(|one_in| SpectrumPoint { one_in, millis: latencies.quantile(1.0 - 1.0 / one_in) as f64 / MILLI, of })
+        .collect()
+}
+
+fn cumulative(latencies: &Latencies) -> Vec<CumulativePoint> {
+    let (count, mut sum) = (latencies.count() as f64, 0);
+    let mut points: Vec<CumulativePoint> = latencies
+        .counts()
+        .map(|(nanos, many)| {
+            sum += many;
+            CumulativePoint { within: nanos as f64 / MILLI, share: sum as f64 / count }
+        })
+        .collect();
+    // More than a screen has points are of no use.
+    let every = points.len().div_ceil(300).max(1);
+    let last = points.len().saturating_sub(1);
+    let mut place = 0;
+    points.retain(|_| {
+        place += 1;
+        (place - 1) % every == 0 || place - 1 == last
+    });
+    points
+}
+
+fn curve_point(point: &Point) -> CurvePoint {
+    let response = all(point, |side| &side.response);
+    CurvePoint {
+        step: point.step.clone(),
+        label: point.label.clone(),
+        kind: if point.loads.iter().any(|load| load.rate.is_some()) { "open loop" } else { "closed loop" },
+        iops: point.iops(),
+        mean: response.mean() / MILLI,
+        p99: response.quantile(0.99) as f64 / MILLI,
+    }
+}

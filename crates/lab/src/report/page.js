@@ -1,0 +1,171 @@
+"use strict";
+// Draws what the document holds; every figure in it was computed before.
+const runs = JSON.parse(document.getElementById("data").textContent);
+const root = document.getElementById("report");
+
+function element(name, attributes, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes || {})) made.setAttribute(key, value);
+  for (const child of children.flat()) if (child !== null && child !== undefined) made.append(child);
+  return made;
+}
+const text = (value) => document.createTextNode(value);
+const number = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const rate = (value) => (value >= 100 ? number.format(value) : value.toPrecision(3));
+function time(millis) {
+  if (millis === null || millis === undefined) return "–";
+  if (millis < 1) return `${(millis * 1000).toPrecision(3)} µs`;
+  if (millis < 1000) return `${millis.toPrecision(3)} ms`;
+  return `${(millis / 1000).toPrecision(3)} s`;
+}
+function size(bytes) {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let unit = 0;
+  while (bytes >= 1024 && unit < units.length - 1) { bytes /= 1024; unit += 1; }
+  return `${bytes >= 100 || unit === 0 ? bytes.toFixed(0) : bytes.toFixed(1)} ${units[unit]}`;
+}
+function table(heads, rows) {
+  const cell = (tag, value, head) => {
+    const attributes = head.endsWith(">") ? { class: "number" } : {};
+    return element(tag, attributes, value instanceof Node ? value : text(value));
+  };
+  return element("div", { class: "wide" }, element("table", {},
+    element("thead", {}, element("tr", {}, heads.map((head) => cell("th", head.replace(">", ""), head)))),
+    element("tbody", {}, rows.map((row) => element("tr", {}, row.map((value, at) => cell("td", value, heads[at])))))));
+}
+const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const width = Math.min(920, root.clientWidth - 8);
+const half = root.clientWidth > 860 ? Math.min(450, width / 2 - 16) : width;
+const base = () => ({ style: { color: css("--ink"), background: "transparent", fontSize: "12px", fontFamily: "system-ui, sans-serif" } });
+function figure(caption, plot) {
+  return element("figure", {}, plot, element("figcaption", {}, text(caption)));
+}
+
+function verdict(run) {
+  const summary = run.summary;
+  const word = summary.verdict === "PASS" && summary.required.length === 0 ? "VALID" : summary.verdict;
+  const says = {
+    PASS: summary.required.length ? "Every requirement is met." : "Nothing was required; every figure is valid.",
+    FAIL: "A requirement is not met.",
+    INVALID: "What is marked as void allows no conclusion.",
+    INCONCLUSIVE: "Too little was measured to say.",
+  }[summary.verdict];
+  const marks = [run.run.quick ? "quick: a sketch, and no result" : null,
+    run.run.locked ? null : "the profile was modified: not to be held against others",
+    run.run.cut_short ? "ended before its time" : null].filter(Boolean);
+  const least = summary.required.map((one) => one.met.headroom).filter((one) => one !== null);
+  const headroom = least.length ? ` Headroom ${(Math.min(...least) * 100).toFixed(0)}%.` : "";
+  return element("section", { class: `verdict ${summary.verdict}` },
+    element("strong", {}, text(word)),
+    element("div", {}, element("p", {}, text(says + headroom)), marks.map((mark) => element("p", { class: "soft" }, text(mark)))));
+}
+function requirements(run) {
+  if (!run.summary.required.length) return null;
+  const rows = run.summary.required.map(({ point, met }) => [
+    met.requirement, met.told, met.headroom === null ? "–" : `${(met.headroom * 100).toFixed(0)}%`,
+    element("span", { class: met.met ? "met" : "missed" }, text(met.met === null ? "cannot be said" : met.met ? "met" : "not met")),
+    run.summary.points[point].name,
+  ]);
+  return [element("h2", {}, text("What was required")), table(["requirement", "measured", "headroom>", "", "where"], rows)];
+}
+function figures(run) {
+  const rows = run.charts.points.flatMap((point, at) => point.streams.map((one) => [
+    point.name, `${one.stream}, ${one.side}`, rate(one.iops), `${size(one.bytes)}/s`,
+    time(one.mean), time(one.p50), time(one.p99), time(one.p999), time(one.max),
+    element("span", { class: `grade ${run.summary.points[at].grade}` }, text(run.summary.points[at].grade)),
+  ]));
+  return [element("h2", {}, text("Figures")),
+    element("p", { class: "soft" }, text("Times are response times: from the moment an I/O was meant to be issued.")),
+    table(["point", "stream", "IOPS>", "bytes>", "mean>", "p50>", "p99>", "p99.9>", "max>", "trust"], rows)];
+}
+function curve(run) {
+  const data = run.charts.curve;
+  if (data.length < 2) return null;
+  const plot = Plot.plot({ ...base(), width, height: 320, marginLeft: 60, grid: true,
+    x: { label: "I/Os a second →", zero: true, tickFormat: "~s" }, y: { label: "↑ ms", type: "log" },
+    color: { legend: true, domain: ["mean", "p99"], range: [css("--blue"), css("--orange")] },
+    marks: ["mean", "p99"].flatMap((what) => [
+      Plot.line(data, { x: "iops", y: what, z: (d) => d.step, stroke: () => what, sort: "iops" }),
+      Plot.dot(data, { x: "iops", y: what, stroke: () => what, symbol: (d) => d.kind, tip: what === "p99",
+        title: (d) => `${d.step}, ${d.label} (${d.kind})\n${rate(d.iops)}/s, mean ${time(d.mean)}, p99 ${time(d.p99)}` }),
+    ]) });
+  return [element("h2", {}, text("Throughput and latency")),
+    figure("Where latency begins to rise steeply is the knee: what lies right of it cannot be had for long.", plot)];
+}
+function cliff(run) {
+  const data = run.charts.cliff;
+  if (!data.length) return null;
+  const plot = Plot.plot({ ...base(), width, height: 300, marginLeft: 60, grid: true,
+    x: { label: "part of each volume that is used →", percent: true }, y: { label: "↑ I/Os a second", zero: true, tickFormat: "~s" },
+    color: { legend: true },
+    marks: [Plot.line(data, { x: "footprint", y: "iops", stroke: "step" }), Plot.dot(data, { x: "footprint", y: "iops", stroke: "step", tip: true })] });
+  return [element("h2", {}, text("Working set")), figure("A fall shows where a cache ends.", plot)];
+}
+function timeline(point) {
+  const warm = point.timeline.filter((one) => one.second < 0);
+  const shade = warm.length ? [Plot.rectX([{ from: warm[0].second, to: 0 }], { x1: "from", x2: "to", fill: css("--soft"), fillOpacity: 0.15 })] : [];
+  const draw = (what, label, colour, options) => Plot.plot({ ...base(), width: half, height: 200, marginLeft: 60, grid: true,
+    x: { label: "seconds →" }, y: { label, zero: true, ...options },
+    marks: [...shade, Plot.line(point.timeline, { x: "second", y: what, stroke: css(colour), tip: true })] });
+  return element("div", { class: "pair" },
+    figure("I/Os a second; what is shaded went before and is not counted.", draw("iops", "↑ I/Os a second", "--blue", { tickFormat: "~s" })),
+    figure("99th percentile of the response time of each second.", draw("p99", "↑ ms", "--orange", {})));
+}
+function spectra(point) {
+  const percentile = (d) => (d === 1 ? "0%" : `${+(100 - 100 / d).toPrecision(8)}%`);
+  const spectrum = Plot.plot({ ...base(), width: half, height: 260, marginLeft: 60, grid: true,
+    x: { type: "log", label: "percentile →", ticks: d3.range(0, 8).map((at) => 10 ** at).filter((at) => at <= d3.max(point.spectrum, (d) => d.one_in)), tickFormat: percentile },
+    y: { type: "log", label: "↑ ms" },
+    color: { legend: true, domain: ["response", "service"], range: [css("--orange"), css("--blue")] },
+    marks: [Plot.line(point.spectrum.filter((d) => d.millis > 0), { x: "one_in", y: "millis", stroke: "of", tip: true })] });
+  const cumulative = Plot.plot({ ...base(), width: half, height: 260, marginLeft: 60, grid: true,
+    x: { type: "log", label: "ms →" }, y: { label: "↑ % of I/Os", percent: true, domain: [0, 100] },
+    marks: [Plot.line(point.cumulative, { x: "within", y: "share", stroke: css("--blue"), curve: "step-after" }),
+      Plot.ruleX([5, 20].filter((at) => at >= point.cumulative[0].within && at <= point.cumulative.at(-1).within), { stroke: css("--soft"), strokeDasharray: "3 3" })] });
+  return element("div", { class: "pair" },
+    figure("How long the slowest took: where response lies above service, I/Os waited before they were issued.", spectrum),
+    figure("Share of I/Os that took no longer. Dashed: 5 and 20 ms.", cumulative));
+}
+function points(run) {
+  return [element("h2", {}, text("Point by point")), run.charts.points.map((point, at) => {
+    const judged = run.summary.points[at];
+    const gates = judged.gates.map((gate) => [gate.name, element("span", { class: gate.state }, text(gate.state)), gate.why]);
+    const kept = judged.fidelity.map((one) => [`${one.what} of ${one.stream}`, one.asked, one.delivered,
+      element("span", { class: one.kept ? "pass" : "fail" }, text(one.kept ? "kept" : "not kept"))]);
+    return element("section", {},
+      element("h3", {}, text(`${point.name} `), element("span", { class: `grade ${judged.grade}` }, text(judged.grade))),
+      element("p", { class: "soft" }, text(`${rate(point.iops)} I/Os and ${size(point.bytes)} a second; the generator used ${(point.busy * 100).toFixed(0)}% of its threads.`)),
+      point.timeline.length > 1 ? timeline(point) : null,
+      point.spectrum.length ? spectra(point) : null,
+      element("details", {}, element("summary", {}, text("What speaks for and against it")),
+        table(["rule", "", "why"], gates), kept.length ? table(["property", "asked", "delivered", ""], kept) : null));
+  })];
+}
+function heat(run) {
+  const cells = run.charts.points.flatMap((point) => point.streams.map((one) => ({ point: point.name, stream: `${one.stream}, ${one.side}`, p99: one.p99, iops: one.iops })));
+  const streams = new Set(cells.map((cell) => cell.stream));
+  if (streams.size < 4) return null;
+  const plot = Plot.plot({ ...base(), width, marginLeft: 150, marginBottom: 90, padding: 0.04,
+    x: { label: null, tickRotate: -30 }, y: { label: null }, color: { type: "log", scheme: "YlOrRd", label: "p99, ms", legend: true },
+    marks: [Plot.cell(cells, { x: "point", y: "stream", fill: "p99", tip: true, title: (d) => `${d.stream}\n${d.point}\n${rate(d.iops)}/s, p99 ${time(d.p99)}` })] });
+  return [element("h2", {}, text("Stream by stream")), figure("A stream that stands out from its like was treated otherwise.", plot)];
+}
+function configuration(run) {
+  const machine = Object.entries(run.run.machine).map(([name, value]) => [name, value]);
+  return [element("h2", {}, text("What was run, and on what")),
+    table(["", ""], [["profile", `${run.run.profile}${run.run.quick ? ", quick" : ""}${run.run.locked ? "" : ", modified"}`],
+      ["target", run.run.targets.join(", ")], ["volumes", size(run.run.bytes)], ["threads of the load", `${run.run.threads}`],
+      ["read back and compared", run.run.verified ? "yes" : "no"], ["began", new Date(run.run.began * 1000).toISOString().replace(".000Z", " UTC").replace("T", " ")],
+      ["version", run.run.version], ...machine, ["again", element("code", {}, text(run.run.reproduce))],
+      ["raw data", element("code", {}, text(run.bundle || "not kept"))]]),
+    element("details", {}, element("summary", {}, text("The profile")), element("pre", {}, text(run.profile)))];
+}
+
+for (const run of runs) {
+  root.append(...[
+    element("h1", {}, text(`${run.run.profile} on ${run.run.targets.join(", ")}`)),
+    element("p", { class: "soft" }, text(new Date(run.run.began * 1000).toISOString().slice(0, 16).replace("T", " ") + " UTC")),
+    verdict(run), requirements(run), figures(run), curve(run), cliff(run), heat(run), points(run), configuration(run),
+  ].flat(3).filter(Boolean));
+}
+document.title = runs.map((run) => `${run.run.profile}: ${run.summary.verdict}`).join(", ");

@@ -1,0 +1,156 @@
+//! Whether what was issued is what was asked for: sizes, directions, hotspots and rates.
+//!
+//! Shares are held against Pearson's χ² (Pearson 1900) at one in a thousand: a generator that is right fails that
+//! once in a thousand runs. Rates are held against their share.
+
+use crate::record::StreamRecord;
+use crate::workload::{Load, Stream};
+use serde::{Deserialize, Serialize};
+use statrs::distribution::{ChiSquared, ContinuousCDF};
+
+/// A deviation rarer than this by chance is a fault of the generator.
+pub const CHANCE_MIN: f64 = 0.001;
+/// How far the number of I/Os of an open loop may be from what its rate brings, as a share, beside what its arrivals
+/// scatter by themselves (the allowance of IOmark for a replay).
+pub const RATE_DRIFT_MAX: f64 = 0.0042;
+
+/// One thing that was asked for and what was delivered.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Fidelity {
+    /// Which stream.
+    pub stream: String,
+    /// What of it.
+    pub what: String,
+    /// What was asked for, in words.
+    pub asked: String,
+    /// What was delivered, in words.
+    pub delivered: String,
+    /// Whether it is as asked.
+    pub kept: bool,
+}
+
+/// All that can be held against what a stream was asked for; `seconds` is how long it ran.
+pub fn of(stream: &Stream, load: Load, record: &StreamRecord, seconds: f64) -> Vec<Fidelity> {
+    let mut found = Vec::new();
+    let issued = record.issued();
+    if issued == 0 {
+        return found;
+    }
+    let mut tell = |what: &str, asked: String, delivered: String, kept: bool| {
+        found.push(Fidelity { stream: stream.name.clone(), what: what.into(), asked, delivered, kept });
+    };
+    if stream.sizes.iter().filter(|(_, weight)| *weight > 0.0).count() > 1 {
+        let likely = chance_of_sizes(stream, record);
+        tell(
+            "sizes",
+            format!("mean {:.0} B", stream.mean_bytes()),
+            format!("mean {:.0} B, χ² probability {likely:.3}", mean_issued(record)),
+            likely >= CHANCE_MIN,
+        );
+    }
+    let answered = record.ios();
+    let shares = [
+        ("read share", stream.read, record.read.ios, answered),
+        ("random share", stream.random, record.random, issued),
+        ("hotspot share", stream.hotspots.map_or(0.0, |spots| spots.share), record.hot, record.random),
+    ];
+    for (what, asked, got, of) in shares {
+        if of > 0 && asked > 0.0 && asked < 1.0 {
+            let (delivered, likely) = (got as f64 / of as f64, chance_of_share(asked, got, of));
+            tell(what, percent(asked), percent(delivered), likely >= CHANCE_MIN);
+        }
+    }
+    if let Load::Open { from, to, arrivals } = load {
+        let asked = (from + to) / 2.0 * seconds;
+        let scatter = if arrivals == crate::workload::Arrivals::Poisson { 3.3 * asked.sqrt() } else { 1.0 };
+        let kept = (issued as f64 - asked).abs() <= RATE_DRIFT_MAX * asked + scatter;
+        tell("rate", format!("{:.1}/s", asked / seconds), format!("{:.1}/s", issued as f64 / seconds), kept);
+    }
+    found
+}
+
+/// How likely sizes deviate so far by chance.
+fn chance_of_sizes(stream: &Stream, record: &StreamRecord) -> f64 {
+    let whole: f64 = stream.sizes.iter().map(|(_, weight)| weight).sum();
+    let issued = record.issued() as f64;
+    let mut deviation = 0.0;
+    let mut sizes = 0usize;
+    for (bytes, weight) in stream.sizes.iter().filter(|(_, weight)| *weight > 0.0) {
+        let expected = issued * weight / whole;
+        let got = record.sizes.get(bytes).copied().unwrap_or(0) as f64;
+        deviation += (got - expected).powi(2) / expected;
+        sizes += 1;
+    }
+    beyond(deviation, sizes - 1)
+}
+
+/// How likely a share deviates so far by chance.
+fn chance_of_share(asked: f64, got: u64, of: u64) -> f64 {
+    let (of, got) = (of as f64, got as f64);
+    let expected = of * asked;
+    beyond((got - expected).powi(2) / expected + (got - expected).powi(2) / (of - expected), 1)
+}
+
+fn beyond(deviation: f64, freedom: usize) -> f64 {
+    ChiSquared::new(freedom.max(1) as f64).map_or(1.0, |chi| 1.0 - chi.cdf(deviation))
+}
+
+fn mean_issued(record: &StreamRecord) -> f64 {
+    let bytes: u64 = record.sizes.iter().map(|(bytes, count)| bytes * count).sum();
+    bytes as f64 / record.issued().max(1) as f64
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.2}%", share * 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::address::Addresses;
+    use crate::workload::Arrivals;
+    use crate::workload::tests::reads;
+
+    fn record(stream: &Stream, many: usize) -> StreamRecord {
+        let workload = reads(1 << 30);
+        let mut addresses = Addresses::new(stream, &workload.volumes[0], 3);
+        let mut record = StreamRecord::default();
+        for _ in 0..many {
+            let draw = addresses.draw().unwrap();
+            *record.sizes.entry(draw.bytes).or_default() += 1;
+            record.random += u64::from(draw.random);
+            record.hot += u64::from(draw.hot);
+            *(if draw.read { &mut record.read.ios } else { &mut record.write.ios }) += 1;
+        }
+        record
+    }
+
+    #[test]
+    fn a_mix_is_kept_and_another_is_told_from_it() {
+        let base = reads(1 << 30).streams[0].clone();
+        let stream = Stream {
+            read: 0.65,
+            random: 0.9,
+            sizes: vec![(512, 3.5), (4096, 16.0), (8192, 34.5), (65536, 5.5)],
+            ..base
+        };
+        let record = record(&stream, 100_000);
+        assert!(of(&stream, stream.load, &record, 1.0).iter().all(|one| one.kept));
+        // What fio makes of 3.5%.
+        let rounded =
+            Stream { sizes: vec![(512, 3.0), (4096, 16.0), (8192, 35.0), (65536, 5.5)], ..stream.clone() };
+        assert!(of(&rounded, stream.load, &record, 1.0).iter().any(|one| one.what == "sizes" && !one.kept));
+        let other = Stream { read: 0.66, ..stream };
+        assert!(of(&other, other.load, &record, 1.0).iter().any(|one| one.what == "read share" && !one.kept));
+    }
+
+    #[test]
+    fn a_rate_may_drift_by_the_allowance() {
+        let stream = reads(1 << 30).streams[0].clone();
+        let load = Load::Open { from: 1000.0, to: 1000.0, arrivals: Arrivals::Constant };
+        for (issued, kept) in [(100_000, true), (100_400, true), (99_500, false), (107_000, false)] {
+            let record = StreamRecord { sizes: [(4096, issued)].into(), ..StreamRecord::default() };
+            assert_eq!(of(&stream, load, &record, 100.0)[0].kept, kept, "{issued}");
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! What somebody needs of a storage, and whether a run has shown it: `iops>=216,read.mean<=20ms`.
+//!
+//! | a requirement | |
+//! |---|---|
+//! | what | `iops`, `read.iops`, `write.iops`; `bytes` (a second), `read.bytes`, `write.bytes`; `mean`, `p50`, `p90`, `p95`, `p99`, `p99.9`, `max` of the response time, of all I/Os or after `read.` or `write.`; `errors` |
+//! | of which stream | before it and a colon, as in `db:read.mean`; else of all |
+//! | how | `>=` or `<=` |
+//! | how much | a number; of bytes a size, as in `100M`; of times with `us`, `ms` or `s` |
+
+use crate::record::{Direction, Latencies, StreamRecord};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+use stonefold_types::{Error, Kind, Result, Size};
+
+/// Percentiles from fewer I/Os than this for each one above them say nothing (p99.9 needs 10,000).
+const ABOVE_MIN: f64 = 10.0;
+
+/// One requirement.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Requirement {
+    stream: Option<String>,
+    side: Side,
+    figure: Figure,
+    at_least: bool,
+    bound: f64,
+    text: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Both,
+    Read,
+    Write,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Figure {
+    Iops,
+    Bytes,
+    Mean,
+    Percentile(f64),
+    Max,
+    Errors,
+}
+
+/// What came of a requirement.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Met {
+    /// As it was asked.
+    pub requirement: String,
+    /// What was measured: a second, bytes a second, nanoseconds, or a count. Nothing where too little was.
+    pub measured: Option<f64>,
+    /// In words, with its unit.
+    pub told: String,
+    /// How much better than asked, as a share of what was asked; negative where it is worse.
+    pub headroom: Option<f64>,
+    /// Whether it is met; nothing where too little was measured to say.
+    pub met: Option<bool>,
+}
+
+/// Several of them, separated by commas.
+///
+/// # Errors
+/// [`Kind::Invalid`], with the one that cannot be read.
+pub fn parse(text: &str) -> Result<Vec<Requirement>> {
+    text.split(',').map(str::trim).filter(|one| !one.is_empty()).map(str::parse).collect()
+}
+
+impl FromStr for Requirement {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let wrong = |why: &str| {
+            Error::new(Kind::Invalid, format!("'{text}' is no requirement: {why}"))
+                .remedy("write it as in iops>=216, read.mean<=20ms, db:write.p99<=5ms or read.bytes>=200M")
+        };
+        let (at_least, (what, bound)) = match (text.split_once(">="), text.split_once("<=")) {
+            (Some(parts), None) => (true, parts),
+            (None, Some(parts)) => (false, parts),
+            _ => return Err(wrong("it has no >= or <=")),
+        };
+        let (stream, what) = match what.trim().rsplit_once(':') {
+            Some((stream, what)) => (Some(stream.to_owned()), what),
+            None => (None, what.trim()),
+        };
+        let (side, what) = match what.split_once('.') {
+            Some(("read", rest)) => (Side::Read, rest),
+            Some(("write", rest)) => (Side::Write, rest),
+            _ => (Side::Both, what),
+        };
+        let figure = figure(what).ok_or_else(|| wrong(&format!("'{what}' is not measured")))?;
+        let bound = figure
+            .bound(bound.trim())
+            .ok_or_else(|| wrong(&format!("'{}' is no bound for {what}", bound.trim())))?;
+        Ok(Requirement { stream, side, figure, at_least, bound, text: text.to_owned() })
+    }
+}
+
+fn figure(what: &str) -> Option<Figure> {
+    Some(match what {
+        "iops" => Figure::Iops,
+        "bytes" => Figure::Bytes,
+        "mean" => Figure::Mean,
+        "max" => Figure::Max,
+        "errors" => Figure::Errors,
+        _ => {
+            let percent: f64 = what.strip_prefix('p')?.parse().ok()?;
+            (percent > 0.0 && percent < 100.0).then_some(Figure::Percentile(percent))?
+        }
+    })
+}
+
+impl Figure {
+    fn bound(self, text: &str) -> Option<f64> {
+        let number = |text: &str| {
+            text.trim().parse::<f64>().ok().filter(|number| number.is_finite() && *number >= 0.0)
+        };
+        match self {
+            Figure::Iops | Figure::Errors => number(text),
+            Figure::Bytes => text.parse::<Size>().ok().map(|size| size.0 as f64),
+            Figure::Mean | Figure::Percentile(_) | Figure::Max => {
+                let units = [("us", 1e3), ("µs", 1e3), ("ms", 1e6), ("s", 1e9)];
+                units
+                    .iter()
+                    .find_map(|(unit, nanos)| number(text.strip_suffix(unit)?).map(|number| number * nanos))
+            }
+        }
+    }
+
+    fn told(self, value: f64) -> String {
+        match self {
+            Figure::Iops => format!("{value:.1}/s"),
+            Figure::Errors => format!("{value}"),
+            Figure::Bytes => format!("{}/s", Size(value as u64)),
+            Figure::Mean | Figure::Percentile(_) | Figure::Max => time(value),
+        }
+    }
+}
+
+/// A time in nanoseconds, for people.
+pub fn time(nanos: f64) -> String {
+    match nanos {
+        nanos if nanos < 1e3 => format!("{nanos:.0} ns"),
+        nanos if nanos < 1e6 => format!("{:.1} µs", nanos / 1e3),
+        nanos if nanos < 1e9 => format!("{:.2} ms", nanos / 1e6),
+        nanos => format!("{:.2} s", nanos / 1e9),
+    }
+}
+
+impl fmt::Display for Requirement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl Requirement {
+    /// Holds it against what was recorded of each stream, by name, in `seconds`.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`] when no stream has the name that it asks for.
+    pub fn judge(&self, streams: &[(&str, &StreamRecord)], seconds: f64) -> Result<Met> {
+        let wanted = |name: &str| self.stream.as_deref().is_none_or(|stream| stream == name);
+        let chosen: Vec<&StreamRecord> =
+            streams.iter().filter(|(name, _)| wanted(name)).map(|(_, record)| *record).collect();
+        if chosen.is_empty() {
+            let names: Vec<&str> = streams.iter().map(|(name, _)| *name).collect();
+            return Err(Error::new(
+                Kind::NotFound,
+                format!("'{self}' is of a stream that the profile does not have"),
+            )
+            .remedy(format!("name one of {}", names.join(", "))));
+        }
+        let measured = self.measure(&chosen, seconds);
+        let met = measured.map(|value| if self.at_least { value >= self.bound } else { value <= self.bound });
+        let headroom = measured.filter(|_| self.bound > 0.0).map(|value| {
+            let more = value / self.bound - 1.0;
+            if self.at_least { more } else { -more }
+        });
+        let told = measured.map_or_else(|| "too few I/Os to say".into(), |value| self.figure.told(value));
+        Ok(Met { requirement: self.text.clone(), measured, told, headroom, met })
+    }
+
+    fn measure(&self, streams: &[&StreamRecord], seconds: f64) -> Option<f64> {
+        if self.figure == Figure::Errors {
+            return Some(streams.iter().map(|record| (record.failed() + record.unanswered) as f64).sum());
+        }
+        let sides: Vec<&Direction> = streams
+            .iter()
+            .flat_map(|record| match self.side {
+                Side::Both => vec![&record.read, &record.write],
+                Side::Read => vec![&record.read],
+                Side::Write => vec![&record.write],
+            })
+            .collect();
+        match self.figure {
+            Figure::Iops => return Some(sides.iter().map(|side| side.ios as f64).sum::<f64>() / seconds),
+            Figure::Bytes => return Some(sides.iter().map(|side| side.bytes as f64).sum::<f64>() / seconds),
+            _ => {}
+        }
+        let mut response = Latencies::new();
+        sides.iter().for_each(|side| response.add(&side.response));
+        let count = response.count() as f64;
+        match self.figure {
+            _ if count == 0.0 => None,
+            Figure::Mean => Some(response.mean()),
+            Figure::Max => Some(response.max() as f64),
+            Figure::Percentile(percent) if count * (1.0 - percent / 100.0) < ABOVE_MIN - 1e-6 => None,
+            Figure::Percentile(percent) => Some(response.quantile(percent / 100.0) as f64),
+            Figure::Iops | Figure::Bytes | Figure::Errors => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(ios: u64, nanos: u64) -> StreamRecord {
+        let mut record = StreamRecord::default();
+        record.read.ios = ios;
+        record.read.bytes = ios * 4096;
+        (0..ios).for_each(|_| record.read.response.record(nanos));
+        record
+    }
+
+    #[test]
+    fn a_requirement_is_met_with_its_headroom() {
+        let (db, log) = (record(2160, 10_000_000), record(1000, 1_000_000));
+        let streams = [("db", &db), ("log", &log)];
+        let judge = |text: &str| parse(text).unwrap()[0].judge(&streams, 10.0).unwrap();
+        let met = judge("iops>=216");
+        assert_eq!((met.met, met.told.as_str()), (Some(true), "316.0/s"));
+        let slow = judge("db:read.mean<=5ms");
+        assert_eq!(slow.met, Some(false));
+        assert!((slow.headroom.unwrap() + 1.0).abs() < 0.01, "{slow:?}");
+        assert!((judge("db:read.mean<=20ms").headroom.unwrap() - 0.5).abs() < 0.01);
+        assert_eq!(judge("log:p99<=2ms").met, Some(true));
+        assert_eq!(judge("p99.9<=2ms").met, None, "3,160 I/Os say nothing of one in a thousand");
+        assert_eq!(judge("write.mean<=1s").met, None);
+        assert_eq!(judge("errors<=0").met, Some(true));
+        assert_eq!(judge("read.bytes>=1M").met, Some(true));
+        assert!(parse("web:iops>=1").unwrap()[0].judge(&streams, 1.0).is_err());
+    }
+
+    #[test]
+    fn what_is_no_requirement_is_refused() {
+        for bad in [
+            "iops",
+            "iops>216",
+            "speed>=3",
+            "read.mean<=20",
+            "p0<=1ms",
+            "p100<=1ms",
+            "iops>=fast",
+            "iops>=-1",
+        ] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+        assert_eq!(parse("iops>=1, p99<=2ms,").unwrap().len(), 2);
+    }
+}

@@ -1,0 +1,74 @@
+//! What is measured: a volume behind a target, without knowing what is behind that.
+//!
+//! *Promises*: each backend carries reads, writes and flushes of many volumes for one thread, without waiting for any of
+//! them. *Never*: retries, merges, caches or reorders; what is measured is what was asked for.
+
+mod buffers;
+mod file;
+pub(crate) mod nbd;
+mod null;
+mod open;
+mod spec;
+
+pub(crate) use buffers::Buffers;
+pub(crate) use file::Files;
+pub(crate) use null::Null;
+pub(crate) use open::{Opened, backend};
+pub use spec::TargetSpec;
+
+use std::io;
+use std::time::Duration;
+
+/// What to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Op {
+    /// Into the slot's buffer.
+    Read,
+    /// From the slot's buffer.
+    Write,
+    /// Make durable all that was acknowledged.
+    Flush,
+}
+
+/// One I/O for a backend. The buffer is that of `slot`, from its beginning.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request {
+    pub slot: u32,
+    /// Number of the volume among those of the backend.
+    pub volume: u32,
+    pub op: Op,
+    pub offset: u64,
+    pub bytes: u32,
+}
+
+/// What became of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Completion {
+    pub slot: u32,
+    /// 0, or the number of the error (errno).
+    pub error: i32,
+}
+
+/// Carries requests of one thread.
+pub(crate) trait Backend {
+    /// Takes a request; may keep it until [`Backend::push`]. The slot's buffer is the backend's until completion.
+    fn submit(&mut self, request: Request);
+
+    /// Hands over what was taken.
+    ///
+    /// # Errors
+    /// When the target can no longer be spoken to at all.
+    fn push(&mut self) -> io::Result<()>;
+
+    /// Adds what has completed, without waiting.
+    ///
+    /// # Errors
+    /// When the target can no longer be spoken to at all.
+    fn reap(&mut self, done: &mut Vec<Completion>) -> io::Result<()>;
+
+    /// Waits until something has completed, but no longer than `at_most`.
+    ///
+    /// # Errors
+    /// When the target can no longer be spoken to at all.
+    fn wait(&mut self, at_most: Duration) -> io::Result<()>;
+}

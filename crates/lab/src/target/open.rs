@@ -1,0 +1,246 @@
+//! Opening a target: what it is, how large, and whether it may be written to.
+//!
+//! *Never*: writes to what holds data that is not the lab's own, unless that was asked for; opens what somebody else uses.
+
+use super::nbd::{self, Connection, Nbd};
+use super::{Backend, Buffers, Completion, Files, Null, Op, Request, TargetSpec};
+use crate::payload::{SECTOR_BYTES, is_ours};
+use rustix::fs::{FlockOperation, flock};
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::Duration;
+use stonefold_types::{Error, Kind, Result, Size};
+
+/// Connections to an export at most, where its server says that several agree.
+const CONNECTIONS_MAX: usize = 4;
+/// Places of a target that are looked at for data of others.
+const LOOKS: u64 = 64;
+/// Bytes of each look.
+const LOOK_BYTES: usize = 4096;
+
+/// A target, ready to be used.
+pub(crate) struct Opened {
+    spec: TargetSpec,
+    /// Bytes it has.
+    pub bytes: u64,
+    /// Held so that nobody else writes meanwhile.
+    _lock: Option<File>,
+    /// The largest I/O it takes.
+    pub io_bytes_max: u64,
+    pub can_flush: bool,
+    connections: usize,
+}
+
+impl Opened {
+    /// Looks at a target that is to hold `bytes`; makes a file that is not there.
+    pub(crate) fn new(spec: &TargetSpec, bytes: u64) -> Result<Self> {
+        let opened = match spec {
+            TargetSpec::Null => Opened {
+                spec: spec.clone(),
+                bytes,
+                _lock: None,
+                io_bytes_max: u64::MAX,
+                can_flush: true,
+                connections: 1,
+            },
+            TargetSpec::File(path) => file(spec, path, bytes)?,
+            TargetSpec::Device(path) => device(spec, path)?,
+            TargetSpec::Nbd(_) => export(spec)?,
+            TargetSpec::Stonefold(disk) => {
+                return Err(Error::new(Kind::Invalid, format!("disk '{disk}' was not looked up")));
+            }
+        };
+        if opened.bytes < bytes {
+            let what = format!("{spec} has {}, and the load needs {}", Size(opened.bytes), Size(bytes));
+            return Err(Error::new(Kind::Invalid, what).remedy("name a larger one, or say --size"));
+        }
+        Ok(opened)
+    }
+
+    /// A file for direct I/O, or connections, for one thread.
+    fn handle(&self) -> Result<Handle> {
+        match &self.spec {
+            TargetSpec::Null => Ok(Handle::Null),
+            TargetSpec::File(path) | TargetSpec::Device(path) => direct(path).map(Handle::File),
+            TargetSpec::Nbd(address) => (0..self.connections)
+                .map(|_| nbd::connect(address.place(), address.export()).map(|(connection, _)| connection))
+                .collect::<Result<_>>()
+                .map(Handle::Nbd),
+            TargetSpec::Stonefold(disk) => {
+                Err(Error::new(Kind::Invalid, format!("disk '{disk}' was not looked up")))
+            }
+        }
+    }
+
+    /// Fails unless it holds nothing, or what the lab has written; reads through a backend of its own.
+    pub(crate) fn check_own(&self) -> Result<()> {
+        if self.spec == TargetSpec::Null {
+            return Ok(());
+        }
+        let failed = |e| Error::io(format!("looking at {}", self.spec), e);
+        let buffers = Buffers::new(1, LOOK_BYTES).map_err(failed)?;
+        let mut backend = backend(&[self], &buffers)?;
+        let blocks = self.bytes / LOOK_BYTES as u64;
+        for look in 0..LOOKS.min(blocks) {
+            // The first block and the last, and evenly between.
+            let block = if look == 0 { 0 } else { (blocks - 1) * look / (LOOKS.min(blocks) - 1) };
+            let read = read(&mut *backend, &buffers, block * LOOK_BYTES as u64).map_err(failed)?;
+            let foreign = |sector: &[u8]| !is_ours(sector) && sector.iter().any(|byte| *byte != 0);
+            if let Some(at) = read.chunks_exact(SECTOR_BYTES).position(foreign) {
+                let offset = block * LOOK_BYTES as u64 + (at * SECTOR_BYTES) as u64;
+                let what = format!("{} holds data that the lab has not written, at byte {offset}", self.spec);
+                return Err(Error::new(Kind::AlreadyExists, what)
+                    .remedy("name another target, or say --destroy-data if what it holds may go"));
+            }
+        }
+        Ok(())
+    }
+
+    /// As it was named.
+    pub(crate) fn name(&self) -> &TargetSpec {
+        &self.spec
+    }
+}
+
+enum Handle {
+    Null,
+    File(File),
+    Nbd(Vec<Connection>),
+}
+
+/// A backend for one thread whose volumes are these targets, in this order.
+pub(crate) fn backend(targets: &[&Opened], buffers: &Buffers) -> Result<Box<dyn Backend + Send>> {
+    let (mut files, mut exports, mut nulls) = (Vec::new(), Vec::new(), 0);
+    for target in targets {
+        match target.handle()? {
+            Handle::Null => nulls += 1,
+            Handle::File(file) => files.push(file),
+            Handle::Nbd(connections) => exports.push(connections),
+        }
+    }
+    let ring = |e| {
+        Error::io("the kernel gives no io_uring", e)
+            .remedy("set kernel.io_uring_disabled=0, or allow io_uring in the container's seccomp profile")
+    };
+    match (files.is_empty(), exports.is_empty(), nulls == 0) {
+        (false, true, true) => Ok(Box::new(Files::new(files, buffers.clone()).map_err(ring)?)),
+        (true, false, true) => Ok(Box::new(Nbd::new(exports, buffers.clone()))),
+        (true, true, false) => Ok(Box::new(Null::default())),
+        _ => Err(Error::new(Kind::Invalid, "targets of different kinds in one load")
+            .remedy("name files and devices, or exports, or null: alone")),
+    }
+}
+
+/// One block, waited for.
+fn read<'a>(backend: &mut dyn Backend, buffers: &'a Buffers, offset: u64) -> std::io::Result<&'a [u8]> {
+    backend.submit(Request { slot: 0, volume: 0, op: Op::Read, offset, bytes: LOOK_BYTES as u32 });
+    let mut done: Vec<Completion> = Vec::new();
+    while done.is_empty() {
+        backend.push()?;
+        backend.wait(Duration::from_millis(100))?;
+        backend.reap(&mut done)?;
+    }
+    match done[0].error {
+        // SAFETY: the request is over, and the next is made only when the slice is gone.
+        0 => Ok(unsafe { buffers.slice(0, LOOK_BYTES) }),
+        error => Err(std::io::Error::from_raw_os_error(error)),
+    }
+}
+
+fn direct(path: &Path) -> Result<File> {
+    let opened = OpenOptions::new().read(true).write(true).custom_flags(libc::O_DIRECT).open(path);
+    opened.map_err(|e| match e.raw_os_error() {
+        Some(libc::EINVAL) => Error::new(
+            Kind::Unsupported,
+            format!("'{}' cannot be read around the page cache", path.display()),
+        )
+        .remedy("name a file on a file system with direct I/O, as ext4 or XFS, and not tmpfs"),
+        _ => Error::io(format!("opening '{}'", path.display()), e)
+            .remedy("name what this user may read and write"),
+    })
+}
+
+fn file(spec: &TargetSpec, path: &Path, bytes: u64) -> Result<Opened> {
+    let failed = |e| {
+        Error::io(format!("opening '{}'", path.display()), e).remedy("name a file that this user may write")
+    };
+    let file =
+        OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(failed)?;
+    let meta = file.metadata().map_err(failed)?;
+    if !meta.is_file() {
+        let what = format!("'{}' is no regular file", path.display());
+        return Err(Error::new(Kind::Invalid, what).remedy("name a block device as dev:PATH"));
+    }
+    lock(&file, path)?;
+    if meta.len() < bytes {
+        // Longer is never an overwrite.
+        file.set_len(bytes).map_err(failed)?;
+    }
+    direct(path)?;
+    Ok(Opened {
+        spec: spec.clone(),
+        bytes: meta.len().max(bytes),
+        _lock: Some(file),
+        io_bytes_max: u64::MAX,
+        can_flush: true,
+        connections: 1,
+    })
+}
+
+fn device(spec: &TargetSpec, path: &Path) -> Result<Opened> {
+    let name = path.display();
+    // O_EXCL on a block device fails while it is mounted, swapped to, or part of another device.
+    let opened = OpenOptions::new().read(true).write(true).custom_flags(libc::O_EXCL).open(path);
+    let file = opened.map_err(|e| match e.raw_os_error() {
+        Some(libc::EBUSY) => Error::new(Kind::Busy, format!("'{name}' is mounted or in use"))
+            .remedy("unmount it, or name a device that nothing uses"),
+        _ => Error::io(format!("opening '{name}'"), e).remedy("name a block device that this user may write"),
+    })?;
+    let failed = |e| Error::io(format!("looking at '{name}'"), e);
+    if !file.metadata().map_err(failed)?.file_type().is_block_device() {
+        return Err(Error::new(Kind::Invalid, format!("'{name}' is no block device"))
+            .remedy("name a file as file:PATH"));
+    }
+    let bytes = std::io::Seek::seek(&mut (&file), std::io::SeekFrom::End(0)).map_err(failed)?;
+    Ok(Opened {
+        spec: spec.clone(),
+        bytes,
+        _lock: Some(file),
+        io_bytes_max: u64::MAX,
+        can_flush: true,
+        connections: 1,
+    })
+}
+
+fn export(spec: &TargetSpec) -> Result<Opened> {
+    let TargetSpec::Nbd(address) = spec else { unreachable!("asked of exports only") };
+    let (_connection, export) = nbd::connect(address.place(), address.export())?;
+    if export.read_only {
+        return Err(
+            Error::new(Kind::ReadOnly, format!("{spec} is read-only")).remedy("name a writable export")
+        );
+    }
+    if export.io_bytes_min > SECTOR_BYTES as u32 && export.io_bytes_min > 4096 {
+        let what = format!("{spec} takes only I/Os of at least {} bytes", export.io_bytes_min);
+        return Err(Error::new(Kind::Unsupported, what));
+    }
+    Ok(Opened {
+        spec: spec.clone(),
+        bytes: export.bytes,
+        _lock: None,
+        io_bytes_max: export.io_bytes_max.into(),
+        can_flush: export.can_flush,
+        connections: if export.multi_conn { CONNECTIONS_MAX } else { 1 },
+    })
+}
+
+fn lock(file: &File, path: &Path) -> Result<()> {
+    flock(file, FlockOperation::NonBlockingLockExclusive).map_err(|e| match e {
+        rustix::io::Errno::WOULDBLOCK => {
+            Error::new(Kind::Busy, format!("'{}' is used by somebody else", path.display()))
+                .remedy("name another file, or end what uses it")
+        }
+        other => Error::io(format!("locking '{}'", path.display()), other.into()),
+    })
+}

@@ -1,0 +1,309 @@
+//! What was read, held against what must be there; and what is wrong told by kind.
+
+use crate::generations::{Generations, Lows};
+use crate::payload::{Payload, SECTOR_BYTES, SECTORS, Told};
+use serde::{Deserialize, Serialize};
+use stonefold_types::BLOCK_BYTES;
+
+/// Faults kept with their places; all are counted.
+const FAULTS_KEPT_MAX: usize = 32;
+/// How many generations back the content of the pool is looked for: a stale block of it names none.
+const GENERATIONS_BACK_MAX: u32 = 4096;
+
+/// What is wrong with a sector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Fault {
+    /// Reads as zeros, or as what was there before the lab: an acknowledged write is gone.
+    Lost,
+    /// Holds what was written here earlier: an acknowledged overwrite is gone.
+    Stale,
+    /// Holds what was written elsewhere.
+    Misplaced,
+    /// Holds what nobody wrote.
+    Corrupt,
+}
+
+/// A fault and where it was found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    /// What is wrong.
+    pub fault: Fault,
+    /// The volume that was read.
+    pub volume: u16,
+    /// Byte offset of the sector in it.
+    pub offset: u64,
+    /// The lowest generation that would have been right.
+    pub expected: u32,
+    /// What the sector says it is, in words.
+    pub found: String,
+}
+
+/// What verification has seen. Counts are sectors of 512 bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Verification {
+    /// Compared and found right.
+    pub right: u64,
+    /// Never written by the lab, so that nothing is known of them: a run that reads such is void.
+    pub unwritten: u64,
+    /// See [`Fault::Lost`].
+    pub lost: u64,
+    /// See [`Fault::Stale`].
+    pub stale: u64,
+    /// See [`Fault::Misplaced`].
+    pub misplaced: u64,
+    /// See [`Fault::Corrupt`].
+    pub corrupt: u64,
+    /// The first of them, with their places.
+    pub findings: Vec<Finding>,
+}
+
+impl Verification {
+    /// Sectors that were not what they had to be.
+    pub fn faults(&self) -> u64 {
+        self.lost + self.stale + self.misplaced + self.corrupt
+    }
+
+    /// Adds what another thread or host has seen.
+    pub fn add(&mut self, other: &Verification) {
+        self.right += other.right;
+        self.unwritten += other.unwritten;
+        self.lost += other.lost;
+        self.stale += other.stale;
+        self.misplaced += other.misplaced;
+        self.corrupt += other.corrupt;
+        let room = FAULTS_KEPT_MAX.saturating_sub(self.findings.len());
+        self.findings.extend(other.findings.iter().take(room).cloned());
+    }
+
+    fn count(&mut self, finding: Finding) {
+        *match finding.fault {
+            Fault::Lost => &mut self.lost,
+            Fault::Stale => &mut self.stale,
+            Fault::Misplaced => &mut self.misplaced,
+            Fault::Corrupt => &mut self.corrupt,
+        } += 1;
+        if self.findings.len() < FAULTS_KEPT_MAX {
+            self.findings.push(finding);
+        }
+    }
+}
+
+/// Checks what is read from one volume.
+pub struct Verifier<'a> {
+    /// What its blocks hold.
+    pub payload: &'a Payload,
+    /// Its number.
+    pub volume: u16,
+    /// Which generation of each, as of now.
+    pub generations: &'a Generations,
+}
+
+impl Verifier<'_> {
+    /// Checks `bytes`, read from `offset` on (both multiples of 512); `lows` has one entry for each block that the read
+    /// touches, taken when it was issued.
+    pub fn check(&self, offset: u64, bytes: &[u8], lows: &[Lows], seen: &mut Verification) {
+        let mut at = 0;
+        for low in lows {
+            let place = offset + at as u64;
+            let (block, from) = (place / BLOCK_BYTES as u64, place as usize % BLOCK_BYTES / SECTOR_BYTES);
+            let len = ((SECTORS - from) * SECTOR_BYTES).min(bytes.len() - at);
+            self.check_block(block, from, &bytes[at..at + len], *low, seen);
+            at += len;
+        }
+        debug_assert_eq!(at, bytes.len(), "one entry for each block");
+    }
+
+    fn check_block(&self, block: u64, from: usize, bytes: &[u8], lows: Lows, seen: &mut Verification) {
+        let highs = self.generations.highs(block);
+        if let (Lows::Same(low), Lows::Same(high)) = (lows, highs)
+            && low == high
+            && low > 0
+        {
+            let mut expected = [0; BLOCK_BYTES];
+            let expected = &mut expected[..bytes.len()];
+            self.payload.fill(block, low, from, expected);
+            if bytes == expected {
+                seen.right += (bytes.len() / SECTOR_BYTES) as u64;
+                return;
+            }
+        }
+        for (place, sector) in (from..).zip(bytes.chunks_exact(SECTOR_BYTES)) {
+            self.check_sector(block, place, sector, lows.of(place), highs.of(place), seen);
+        }
+    }
+
+    fn check_sector(
+        &self,
+        block: u64,
+        place: usize,
+        sector: &[u8],
+        low: u32,
+        high: u32,
+        seen: &mut Verification,
+    ) {
+        if low == 0 {
+            // Also while its first write is in flight: what is there otherwise is not ours to judge.
+            seen.unwritten += 1;
+            return;
+        }
+        // The newest is the likeliest.
+        if (low..=high).rev().any(|generation| self.payload.holds(block, generation, place, sector)) {
+            seen.right += 1;
+            return;
+        }
+        let told = self.payload.tell(place, sector);
+        seen.count(Finding {
+            fault: self.fault(block, place, sector, low, told),
+            volume: self.volume,
+            offset: block * BLOCK_BYTES as u64 + (place * SECTOR_BYTES) as u64,
+            expected: low,
+            found: words(told, sector),
+        });
+    }
+
+    fn fault(&self, block: u64, place: usize, sector: &[u8], low: u32, told: Option<Told>) -> Fault {
+        match told {
+            Some(Told::Own { volume, block: other, generation }) => {
+                if (volume, other) == (self.volume, block) && generation < low {
+                    Fault::Stale
+                } else {
+                    Fault::Misplaced
+                }
+            }
+            Some(Told::Shared(number)) => {
+                let oldest = low.saturating_sub(GENERATIONS_BACK_MAX).max(1);
+                let was =
+                    (oldest..low).any(|generation| self.payload.shared(block, generation) == Some(number));
+                if was { Fault::Stale } else { Fault::Misplaced }
+            }
+            // A sector that is whole but for its place within the block.
+            None if (0..SECTORS)
+                .any(|other| other != place && self.payload.tell(other, sector).is_some()) =>
+            {
+                Fault::Misplaced
+            }
+            None if sector.iter().all(|byte| *byte == 0) => Fault::Lost,
+            None => Fault::Corrupt,
+        }
+    }
+}
+
+fn words(told: Option<Told>, sector: &[u8]) -> String {
+    match told {
+        Some(Told::Own { volume, block, generation }) => {
+            format!("generation {generation} of byte {} of volume {volume}", block * BLOCK_BYTES as u64)
+        }
+        Some(Told::Shared(number)) => format!("content {number} of the pool of equal blocks"),
+        None if sector.iter().all(|byte| *byte == 0) => "zeros".into(),
+        None => {
+            let first: String = sector[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+            format!("bytes that were never written, {first}…")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::payload::Reduction;
+
+    const BLOCKS: u64 = 64;
+
+    /// A volume and what lies on its medium.
+    struct Volume {
+        payload: Payload,
+        generations: Generations,
+        medium: Vec<u8>,
+    }
+
+    impl Volume {
+        /// Every block written twice, so that there is something older.
+        fn written(reduction: Reduction) -> Self {
+            let payload = Payload::new(5, 1, BLOCKS, reduction).unwrap();
+            let mut volume = Volume {
+                payload,
+                generations: Generations::new(BLOCKS),
+                medium: vec![0; BLOCKS as usize * BLOCK_BYTES],
+            };
+            for block in (0..BLOCKS).chain(0..BLOCKS) {
+                let generation = volume.generations.begin(block, 0, SECTORS);
+                let at = block as usize * BLOCK_BYTES;
+                volume.payload.fill(block, generation, 0, &mut volume.medium[at..at + BLOCK_BYTES]);
+                volume.generations.end(block, 0, SECTORS, generation, false);
+            }
+            volume
+        }
+
+        fn read(&self) -> Verification {
+            let verifier = Verifier { payload: &self.payload, volume: 1, generations: &self.generations };
+            let lows: Vec<_> = (0..BLOCKS).map(|block| self.generations.lows(block)).collect();
+            let mut seen = Verification::default();
+            verifier.check(0, &self.medium, &lows, &mut seen);
+            assert_eq!(seen.right + seen.faults() + seen.unwritten, BLOCKS * SECTORS as u64);
+            seen
+        }
+
+        fn block(&mut self, block: u64) -> &mut [u8] {
+            let at = block as usize * BLOCK_BYTES;
+            &mut self.medium[at..at + BLOCK_BYTES]
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_right() {
+        for dedupe in [1.0, 2.0] {
+            let seen = Volume::written(Reduction { dedupe, compression: 2.0 }).read();
+            assert_eq!((seen.right, seen.faults()), (BLOCKS * SECTORS as u64, 0));
+        }
+    }
+
+    #[test]
+    fn each_kind_of_fault_is_told_from_the_others() {
+        let mut volume = Volume::written(Reduction::NONE);
+        volume.block(3).fill(0);
+        let payload = volume.payload.clone();
+        payload.fill(7, 1, 0, volume.block(7));
+        let elsewhere = volume.block(20).to_vec();
+        volume.block(9).copy_from_slice(&elsewhere);
+        volume.block(11)[700] ^= 0x10;
+        // A torn write: the last three sectors are from before.
+        payload.fill(13, 1, 5, &mut volume.block(13)[5 * SECTOR_BYTES..]);
+        // The sectors of a block, one further.
+        volume.block(15).rotate_right(SECTOR_BYTES);
+        let seen = volume.read();
+        assert_eq!((seen.lost, seen.stale, seen.misplaced, seen.corrupt), (8, 8 + 3, 8 + 8, 1));
+        assert_eq!(seen.findings[0].offset, 3 * BLOCK_BYTES as u64);
+        assert_eq!(seen.findings[8].found, format!("generation 1 of byte {} of volume 1", 7 * BLOCK_BYTES));
+    }
+
+    /// Blocks that share their content with others are held to the same.
+    #[test]
+    fn stale_and_misplaced_are_told_among_equal_blocks() {
+        let mut volume = Volume::written(Reduction { dedupe: 4.0, compression: 1.0 });
+        let payload = volume.payload.clone();
+        let pooled = |block: &u64| {
+            payload.shared(*block, 1).is_some() && payload.identity(*block, 1) != payload.identity(*block, 2)
+        };
+        let stale = (0..BLOCKS).find(pooled).unwrap();
+        payload.fill(stale, 1, 0, volume.block(stale));
+        let other = (0..BLOCKS)
+            .find(|block| {
+                *block != stale
+                    && (1..=2)
+                        .all(|generation| payload.identity(*block, generation) != payload.identity(stale, 2))
+            })
+            .unwrap();
+        payload.fill(stale, 2, 0, volume.block(other));
+        let seen = volume.read();
+        assert_eq!((seen.stale, seen.misplaced, seen.lost + seen.corrupt), (8, 8, 0));
+    }
+
+    #[test]
+    fn what_was_never_written_is_not_judged() {
+        let mut volume = Volume::written(Reduction::NONE);
+        volume.generations = Generations::new(BLOCKS);
+        let seen = volume.read();
+        assert_eq!((seen.unwritten, seen.faults()), (BLOCKS * SECTORS as u64, 0));
+    }
+}

@@ -1,0 +1,83 @@
+//! A volume while it is loaded: what is written to it, and what must come back.
+
+use crate::generations::{Generations, Lows};
+use crate::payload::{Payload, SECTOR_BYTES, SECTORS};
+use crate::verify::{Verification, Verifier};
+use stonefold_types::BLOCK_BYTES;
+
+/// One volume's content. With `generations` what is read is verified.
+pub(crate) struct Content {
+    pub number: u16,
+    pub payload: Payload,
+    pub generations: Option<Generations>,
+    /// Generations where none are kept: each write has a new one.
+    written: u32,
+}
+
+/// The sectors of one block that an I/O touches.
+#[derive(Clone, Copy)]
+struct Piece {
+    block: u64,
+    from: usize,
+    to: usize,
+}
+
+impl Content {
+    pub(crate) fn new(number: u16, payload: Payload, generations: Option<Generations>) -> Self {
+        Content { number, payload, generations, written: 0 }
+    }
+
+    /// Fills `bytes`, which are about to be written to `offset`; `issued` is told the generation of each block.
+    pub(crate) fn write(&mut self, offset: u64, bytes: &mut [u8], issued: &mut Vec<u32>) {
+        issued.clear();
+        self.written = self.written.wrapping_add(1).max(1);
+        let mut rest = bytes;
+        for piece in pieces(offset, rest.len()) {
+            let (part, left) = rest.split_at_mut((piece.to - piece.from) * SECTOR_BYTES);
+            rest = left;
+            let generation = match &mut self.generations {
+                Some(generations) => generations.begin(piece.block, piece.from, piece.to),
+                None => self.written,
+            };
+            self.payload.fill(piece.block, generation, piece.from, part);
+            issued.push(generation);
+        }
+    }
+
+    /// A write was answered.
+    pub(crate) fn written(&mut self, offset: u64, bytes: usize, issued: &[u32], failed: bool) {
+        let Some(generations) = &mut self.generations else { return };
+        for (piece, generation) in pieces(offset, bytes).zip(issued) {
+            generations.end(piece.block, piece.from, piece.to, *generation, failed);
+        }
+    }
+
+    /// A read is about to be issued: what it may return at least.
+    pub(crate) fn expect(&self, offset: u64, bytes: usize, lows: &mut Vec<Lows>) {
+        lows.clear();
+        if let Some(generations) = &self.generations {
+            lows.extend(pieces(offset, bytes).map(|piece| generations.lows(piece.block)));
+        }
+    }
+
+    /// A read was answered with `bytes`.
+    pub(crate) fn check(&self, offset: u64, bytes: &[u8], lows: &[Lows], seen: &mut Verification) {
+        if let Some(generations) = &self.generations {
+            let verifier = Verifier { payload: &self.payload, volume: self.number, generations };
+            verifier.check(offset, bytes, lows, seen);
+        }
+    }
+}
+
+fn pieces(offset: u64, bytes: usize) -> impl Iterator<Item = Piece> {
+    let (block_bytes, end) = (BLOCK_BYTES as u64, offset + bytes as u64);
+    (offset / block_bytes..end.div_ceil(block_bytes)).map(move |block| {
+        let sector = |at: u64| {
+            (at.clamp(block * block_bytes, (block + 1) * block_bytes) - block * block_bytes) as usize
+                / SECTOR_BYTES
+        };
+        let (from, to) = (sector(offset), sector(end));
+        debug_assert!(from < to && to <= SECTORS);
+        Piece { block, from, to }
+    })
+}

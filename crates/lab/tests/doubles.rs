@@ -1,0 +1,173 @@
+//! Targets whose answer is known: nbdkit with its filters, frozen, slow, failing, or forgetful.
+//!
+//! Goal: what the lab says of a target is what was done to it.
+
+use stonefold_env::{Env, SystemWorld};
+use stonefold_lab::load::{Control, Goal, Outcome, Phase};
+use stonefold_lab::payload::Reduction;
+use stonefold_lab::rig::{Rig, RigOptions};
+use stonefold_lab::workload::{Arrivals, Load, Stream, Volume, Workload};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+const VOLUME_BYTES: u64 = 64 << 20;
+
+/// An nbdkit of the test's own; ends with it.
+struct Nbdkit {
+    child: Child,
+    socket: PathBuf,
+    _dir: tempfile::TempDir,
+}
+
+impl Nbdkit {
+    fn start(arguments: &[&str]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("nbd.sock");
+        let child = Command::new("nbdkit")
+            .args(["--foreground", "--exit-with-parent", "--unix"])
+            .arg(&socket)
+            .args(arguments)
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        for _ in 0..200 {
+            if socket.exists() {
+                return Nbdkit { child, socket, _dir: dir };
+            }
+            std::thread::sleep(Duration::from_millis(25));
+        }
+        panic!("nbdkit {arguments:?} does not listen");
+    }
+
+    fn target(&self) -> String {
+        format!("nbd+unix:///?socket={}", self.socket.display())
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_raw(self.child.id() as i32).unwrap();
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+}
+
+impl Drop for Nbdkit {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A load on a target, with what it needs to run.
+struct Bench {
+    _runtime: tokio::runtime::Runtime,
+    rig: Rig,
+    load: Load,
+}
+
+impl Bench {
+    fn new(target: &str, read: f64, load: Load, verify: bool) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let env = Env::new(SystemWorld::new(runtime.handle().clone(), 1).unwrap());
+        let workload = Workload {
+            volumes: vec![Volume { name: "v".into(), bytes: VOLUME_BYTES, reduction: Reduction { dedupe: 1.2, compression: 2.0 } }],
+            streams: vec![Stream {
+                name: "s".into(),
+                volume: 0,
+                read,
+                random: 1.0,
+                sizes: vec![(4096, 1.0)],
+                align: 0,
+                zone: (0.0, 1.0),
+                hotspots: None,
+                load,
+            }],
+        };
+        let options = RigOptions { threads: 1, verify, seed: 5, destroy_data: false };
+        let rig = Rig::open(&env, &workload, &[target.parse().unwrap()], &[vec![load]], &options).unwrap();
+        Bench { _runtime: runtime, rig, load }
+    }
+
+    fn fill(&mut self) -> Outcome {
+        self.phase(Goal::Fill)
+    }
+
+    fn run(&mut self, seconds: f64) -> Outcome {
+        self.phase(Goal::For(Duration::from_secs_f64(seconds)))
+    }
+
+    fn phase(&mut self, goal: Goal) -> Outcome {
+        let phase = Phase { goal, loads: vec![Some(self.load)], footprint: 1.0, grace: Duration::from_secs(20) };
+        self.rig.run(&phase, &Control::new()).unwrap()
+    }
+}
+
+const STEADY: Load = Load::Open { from: 1000.0, to: 1000.0, arrivals: Arrivals::Constant };
+const ONE: Load = Load::Closed { outstanding: 1 };
+
+/// The lab's acceptance. A closed loop, as fio's, would show one slow I/O; here each of a thousand has waited.
+#[test]
+fn a_stall_is_seen_by_everybody_whom_it_kept_waiting() {
+    let nbdkit = Nbdkit::start(&["memory", "64M"]);
+    let mut bench = Bench::new(&nbdkit.target(), 1.0, STEADY, true);
+    bench.fill();
+    let outcome = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_secs(2));
+            nbdkit.signal(rustix::process::Signal::STOP);
+            std::thread::sleep(Duration::from_secs(1));
+            nbdkit.signal(rustix::process::Signal::CONT);
+        });
+        bench.run(5.0)
+    });
+    let read = &outcome.streams[0].read;
+    assert!((4_990..=5_001).contains(&read.response.count()), "{}", read.response.count());
+    let p90 = Duration::from_nanos(read.response.quantile(0.9));
+    assert!(p90 >= Duration::from_millis(400), "p90 of the response time is {p90:?}");
+    assert!(read.response.max() >= 950_000_000 && read.response.quantile(0.5) < 50_000_000);
+    assert_eq!(outcome.verification.faults() + outcome.verification.unwritten, 0);
+}
+
+#[test]
+fn a_delay_is_measured_as_what_it_is() {
+    let nbdkit = Nbdkit::start(&["--filter=delay", "memory", "64M", "rdelay=5ms", "wdelay=9ms"]);
+    let mut bench = Bench::new(&nbdkit.target(), 0.5, ONE, false);
+    let outcome = bench.run(3.0);
+    let record = &outcome.streams[0];
+    for (side, nanos) in [(&record.read, 5e6), (&record.write, 9e6)] {
+        let mean = side.service.mean();
+        assert!((nanos..nanos * 1.3).contains(&mean), "{mean} ns for {nanos}");
+    }
+}
+
+#[test]
+fn errors_are_counted_and_void_the_number() {
+    let nbdkit = Nbdkit::start(&["--filter=error", "memory", "64M", "error-pread-rate=10%", "error=EIO"]);
+    let mut bench = Bench::new(&nbdkit.target(), 1.0, Load::Closed { outstanding: 4 }, false);
+    let outcome = bench.run(1.0);
+    let record = &outcome.streams[0];
+    let share = record.failed() as f64 / record.issued() as f64;
+    assert!((0.08..0.12).contains(&share), "{share}");
+    assert_eq!(record.errors.keys().copied().collect::<Vec<_>>(), [5]);
+}
+
+/// What nbdkit loses between two runs of one load is told by its kind.
+#[test]
+fn what_a_target_forgets_is_found() {
+    let nbdkit = Nbdkit::start(&["memory", "64M"]);
+    let mut bench = Bench::new(&nbdkit.target(), 0.5, Load::Closed { outstanding: 8 }, true);
+    bench.fill();
+    let before = bench.run(1.0);
+    assert_eq!(before.verification.faults(), 0, "{:?}", before.verification.findings);
+    assert!(before.verification.right > 0);
+    // Behind the lab's back: zeros over a mebibyte.
+    let zeros = Command::new("qemu-io")
+        .args(["-f", "raw", "-c", "write -z 8M 1M", &nbdkit.target()])
+        .stdout(Stdio::null())
+        .status()
+        .unwrap();
+    assert!(zeros.success());
+    let after = bench.phase(Goal::Scan);
+    assert_eq!(after.verification.lost, (1 << 20) / 512);
+    assert_eq!(after.verification.faults(), after.verification.lost);
+    assert_eq!(after.verification.findings[0].offset, 8 << 20);
+}
