@@ -50,7 +50,13 @@ pub fn html(runs: &[(Bundle, Summary)]) -> Result<String> {
     // Each mark stands once in the page; what is put in is not looked through again.
     let mut page = String::with_capacity(PAGE.len() + D3.len() + PLOT.len() + data.len());
     let mut rest = PAGE;
-    for (mark, content) in [("/*STYLE*/", STYLE), ("/*D3*/", D3), ("/*PLOT*/", PLOT), ("/*DATA*/", &data), ("/*SCRIPT*/", SCRIPT)] {
+    for (mark, content) in [
+        ("/*STYLE*/", STYLE),
+        ("/*D3*/", D3),
+        ("/*PLOT*/", PLOT),
+        ("/*DATA*/", &data),
+        ("/*SCRIPT*/", SCRIPT),
+    ] {
         let (before, after) = rest.split_once(mark).expect("the page has every mark, in this order");
         page.push_str(before);
         page.push_str(content);

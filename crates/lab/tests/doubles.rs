@@ -2,14 +2,14 @@
 //!
 //! Goal: what the lab says of a target is what was done to it.
 
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 use stonefold_env::{Env, SystemWorld};
 use stonefold_lab::load::{Control, Goal, Outcome, Phase};
 use stonefold_lab::payload::Reduction;
 use stonefold_lab::rig::{Rig, RigOptions};
 use stonefold_lab::workload::{Arrivals, Load, Stream, Volume, Workload};
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 const VOLUME_BYTES: u64 = 64 << 20;
 
@@ -57,6 +57,28 @@ impl Drop for Nbdkit {
     }
 }
 
+/// One stream of 4K I/Os at random over one volume.
+fn workload(read: f64, load: Load) -> Workload {
+    Workload {
+        volumes: vec![Volume {
+            name: "v".into(),
+            bytes: VOLUME_BYTES,
+            reduction: Reduction { dedupe: 1.2, compression: 2.0 },
+        }],
+        streams: vec![Stream {
+            name: "s".into(),
+            volume: 0,
+            read,
+            random: 1.0,
+            sizes: vec![(4096, 1.0)],
+            align: 0,
+            zone: (0.0, 1.0),
+            hotspots: None,
+            load,
+        }],
+    }
+}
+
 /// A load on a target, with what it needs to run.
 struct Bench {
     _runtime: tokio::runtime::Runtime,
@@ -68,20 +90,7 @@ impl Bench {
     fn new(target: &str, read: f64, load: Load, verify: bool) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let env = Env::new(SystemWorld::new(runtime.handle().clone(), 1).unwrap());
-        let workload = Workload {
-            volumes: vec![Volume { name: "v".into(), bytes: VOLUME_BYTES, reduction: Reduction { dedupe: 1.2, compression: 2.0 } }],
-            streams: vec![Stream {
-                name: "s".into(),
-                volume: 0,
-                read,
-                random: 1.0,
-                sizes: vec![(4096, 1.0)],
-                align: 0,
-                zone: (0.0, 1.0),
-                hotspots: None,
-                load,
-            }],
-        };
+        let workload = workload(read, load);
         let options = RigOptions { threads: 1, verify, seed: 5, destroy_data: false };
         let rig = Rig::open(&env, &workload, &[target.parse().unwrap()], &[vec![load]], &options).unwrap();
         Bench { _runtime: runtime, rig, load }
@@ -96,7 +105,8 @@ impl Bench {
     }
 
     fn phase(&mut self, goal: Goal) -> Outcome {
-        let phase = Phase { goal, loads: vec![Some(self.load)], footprint: 1.0, grace: Duration::from_secs(20) };
+        let phase =
+            Phase { goal, loads: vec![Some(self.load)], footprint: 1.0, grace: Duration::from_secs(20) };
         self.rig.run(&phase, &Control::new()).unwrap()
     }
 }
@@ -170,4 +180,30 @@ fn what_a_target_forgets_is_found() {
     assert_eq!(after.verification.lost, (1 << 20) / 512);
     assert_eq!(after.verification.faults(), after.verification.lost);
     assert_eq!(after.verification.findings[0].offset, 8 << 20);
+}
+
+/// A target with a file system's beginning on it is refused, and keeps it.
+#[test]
+fn data_of_others_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk.img");
+    let mut bytes = vec![0; VOLUME_BYTES as usize];
+    bytes[(VOLUME_BYTES - 4096) as usize..][..5].copy_from_slice(b"EXT4 ");
+    std::fs::write(&path, &bytes).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let env = Env::new(SystemWorld::new(runtime.handle().clone(), 1).unwrap());
+    let workload = workload(1.0, ONE);
+    let options = RigOptions { threads: 1, verify: true, seed: 5, destroy_data: false };
+    let specs = [format!("file:{}", path.display()).parse().unwrap()];
+    let error = Rig::open(&env, &workload, &specs, &[vec![ONE]], &options).err().expect("it is refused");
+    assert!(error.to_string().contains("has not written"), "{error}");
+    assert!(std::fs::read(&path).unwrap() == bytes);
+    let destroying = RigOptions { destroy_data: true, ..options.clone() };
+    drop(Rig::open(&env, &workload, &specs, &[vec![ONE]], &destroying).unwrap());
+    // What holds nothing, and what the lab has written, is its to use.
+    std::fs::write(&path, vec![0; VOLUME_BYTES as usize]).unwrap();
+    let mut bench = Bench::new(&format!("file:{}", path.display()), 0.0, ONE, true);
+    bench.fill();
+    drop(bench);
+    Rig::open(&env, &workload, &specs, &[vec![ONE]], &options).map(drop).unwrap();
 }

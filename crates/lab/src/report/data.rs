@@ -129,12 +129,23 @@ pub struct CliffPoint {
 pub fn charts(bundle: &Bundle) -> Charts {
     Charts {
         points: bundle.points.iter().map(point_chart).collect(),
-        curve: bundle.points.iter().filter(|point| !point.label.is_empty() && point.footprint >= 1.0).map(curve_point).collect(),
+        curve: bundle
+            .points
+            .iter()
+            .filter(|point| !point.label.is_empty() && point.footprint >= 1.0)
+            .map(curve_point)
+            .collect(),
         cliff: bundle
             .points
             .iter()
-            .filter(|point| bundle.points.iter().any(|other| other.step == point.step && other.footprint < 1.0))
-            .map(|point| CliffPoint { step: point.step.clone(), footprint: point.footprint, iops: point.iops() })
+            .filter(|point| {
+                bundle.points.iter().any(|other| other.step == point.step && other.footprint < 1.0)
+            })
+            .map(|point| CliffPoint {
+                step: point.step.clone(),
+                footprint: point.footprint,
+                iops: point.iops(),
+            })
             .collect(),
     }
 }
@@ -145,14 +156,24 @@ fn point_chart(point: &Point) -> PointChart {
     let mut spectrum = spectrum(&response, "response");
     spectrum.extend(self::spectrum(&service, "service"));
     let before = point.before.len() as f64;
-    let past = point.before.iter().enumerate().map(|(second, record)| timeline(second as f64 - before, record));
+    let past =
+        point.before.iter().enumerate().map(|(second, record)| timeline(second as f64 - before, record));
     let counted = point.series.iter().enumerate().map(|(second, record)| timeline(second as f64, record));
     PointChart {
-        name: if point.label.is_empty() { point.step.clone() } else { format!("{}, {}", point.step, point.label) },
+        name: if point.label.is_empty() {
+            point.step.clone()
+        } else {
+            format!("{}, {}", point.step, point.label)
+        },
         iops: point.iops(),
         bytes: bytes as f64 / point.seconds,
         busy: point.busy,
-        streams: point.loads.iter().zip(&point.streams).flat_map(|(load, record)| figures(&load.name, record, point.seconds)).collect(),
+        streams: point
+            .loads
+            .iter()
+            .zip(&point.streams)
+            .flat_map(|(load, record)| figures(&load.name, record, point.seconds))
+            .collect(),
         timeline: past.chain(counted).collect(),
         spectrum,
         cumulative: cumulative(&response),
@@ -204,7 +225,11 @@ fn spectrum(latencies: &Latencies, of: &'static str) -> Vec<SpectrumPoint> {
     let rarest = count.log10();
     (0..=SPECTRUM_POINTS)
         .map(|place| 10f64.powf(rarest * place as f64 / SPECTRUM_POINTS as f64))
-        .map(|one_in| SpectrumPoint { one_in, millis: latencies.quantile(1.0 - 1.0 / one_in) as f64 / MILLI, of })
+        .map(|one_in| SpectrumPoint {
+            one_in,
+            millis: latencies.quantile(1.0 - 1.0 / one_in) as f64 / MILLI,
+            of,
+        })
         .collect()
 }
 
