@@ -31,9 +31,10 @@ impl Nbdkit {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
+        let nbdkit = Nbdkit { child, socket, _dir: dir };
         for _ in 0..200 {
-            if socket.exists() {
-                return Nbdkit { child, socket, _dir: dir };
+            if nbdkit.socket.exists() {
+                return nbdkit;
             }
             std::thread::sleep(Duration::from_millis(25));
         }
@@ -151,8 +152,14 @@ fn a_delay_is_measured_as_what_it_is() {
 
 #[test]
 fn errors_are_counted_and_void_the_number() {
-    let nbdkit = Nbdkit::start(&["--filter=error", "memory", "64M", "error-pread-rate=10%", "error=EIO"]);
+    let dir = tempfile::tempdir().unwrap();
+    // Errors come only while this file is there.
+    let trigger = dir.path().join("fail");
+    let file = format!("error-file={}", trigger.display());
+    let nbdkit =
+        Nbdkit::start(&["--filter=error", "memory", "64M", "error-pread-rate=10%", "error=EIO", &file]);
     let mut bench = Bench::new(&nbdkit.target(), 1.0, Load::Closed { outstanding: 4 }, false);
+    std::fs::write(&trigger, "").unwrap();
     let outcome = bench.run(1.0);
     let record = &outcome.streams[0];
     let share = record.failed() as f64 / record.issued() as f64;

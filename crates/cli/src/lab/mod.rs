@@ -51,7 +51,9 @@ impl Lab {
             Lab::Ls => catalogue::ls(context).map(|()| ExitCode::SUCCESS),
             Lab::Show { profile } => catalogue::show(context, &profile).map(|()| ExitCode::SUCCESS),
             Lab::Run(run) => run.run(context),
-            Lab::Report { dirs, html: Some(html) } => report::page(context, &dirs, &html).map(|()| ExitCode::SUCCESS),
+            Lab::Report { dirs, html: Some(html) } => {
+                report::page(context, &dirs, &html).map(|()| ExitCode::SUCCESS)
+            }
             Lab::Report { dirs, html: None } | Lab::Verify { dirs } => report::verify(context, &dirs),
         }
     }

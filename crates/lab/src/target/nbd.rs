@@ -286,9 +286,10 @@ impl Piece {
     fn slice<'a>(&'a self, buffers: &'a Buffers) -> IoSlice<'a> {
         match self {
             Piece::Bytes { bytes, sent } => IoSlice::new(&bytes[*sent..]),
-            // SAFETY: a slot that was submitted is the backend's, and only read until it completes.
             Piece::Slot { slot, bytes, sent } => {
-                IoSlice::new(unsafe { &buffers.slice(*slot, *bytes)[*sent..] })
+                // SAFETY: a slot that was submitted is the backend's, and only read until it completes.
+                let payload = unsafe { buffers.slice(*slot, *bytes) };
+                IoSlice::new(&payload[*sent..])
             }
         }
     }

@@ -28,7 +28,6 @@ pub(crate) struct Opened {
     _lock: Option<File>,
     /// The largest I/O it takes.
     pub io_bytes_max: u64,
-    pub can_flush: bool,
     connections: usize,
 }
 
@@ -36,14 +35,9 @@ impl Opened {
     /// Looks at a target that is to hold `bytes`; makes a file that is not there.
     pub(crate) fn new(spec: &TargetSpec, bytes: u64) -> Result<Self> {
         let opened = match spec {
-            TargetSpec::Null => Opened {
-                spec: spec.clone(),
-                bytes,
-                _lock: None,
-                io_bytes_max: u64::MAX,
-                can_flush: true,
-                connections: 1,
-            },
+            TargetSpec::Null => {
+                Opened { spec: spec.clone(), bytes, _lock: None, io_bytes_max: u64::MAX, connections: 1 }
+            }
             TargetSpec::File(path) => file(spec, path, bytes)?,
             TargetSpec::Device(path) => device(spec, path)?,
             TargetSpec::Nbd(_) => export(spec)?,
@@ -183,7 +177,6 @@ fn file(spec: &TargetSpec, path: &Path, bytes: u64) -> Result<Opened> {
         bytes: meta.len().max(bytes),
         _lock: Some(file),
         io_bytes_max: u64::MAX,
-        can_flush: true,
         connections: 1,
     })
 }
@@ -203,14 +196,7 @@ fn device(spec: &TargetSpec, path: &Path) -> Result<Opened> {
             .remedy("name a file as file:PATH"));
     }
     let bytes = std::io::Seek::seek(&mut (&file), std::io::SeekFrom::End(0)).map_err(failed)?;
-    Ok(Opened {
-        spec: spec.clone(),
-        bytes,
-        _lock: Some(file),
-        io_bytes_max: u64::MAX,
-        can_flush: true,
-        connections: 1,
-    })
+    Ok(Opened { spec: spec.clone(), bytes, _lock: Some(file), io_bytes_max: u64::MAX, connections: 1 })
 }
 
 fn export(spec: &TargetSpec) -> Result<Opened> {
@@ -230,7 +216,6 @@ fn export(spec: &TargetSpec) -> Result<Opened> {
         bytes: export.bytes,
         _lock: None,
         io_bytes_max: export.io_bytes_max.into(),
-        can_flush: export.can_flush,
         connections: if export.multi_conn { CONNECTIONS_MAX } else { 1 },
     })
 }

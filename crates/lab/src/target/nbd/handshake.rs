@@ -26,7 +26,6 @@ const IO_BYTES_DEFAULT: u32 = 32 << 20;
 pub(crate) struct Export {
     pub bytes: u64,
     pub read_only: bool,
-    pub can_flush: bool,
     /// Several connections see each other's flushed writes.
     pub multi_conn: bool,
     pub io_bytes_min: u32,
@@ -68,7 +67,6 @@ pub(super) fn go(stream: &mut (impl Read + Write), name: &str) -> Result<Export>
     Ok(Export {
         bytes,
         read_only: flags & 2 != 0,
-        can_flush: flags & 4 != 0,
         multi_conn: flags & 0x100 != 0,
         io_bytes_min: sizes.0,
         io_bytes_max: sizes.1,
