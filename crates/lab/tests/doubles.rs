@@ -186,7 +186,9 @@ fn what_a_target_forgets_is_found() {
     let after = bench.phase(Goal::Scan);
     assert_eq!(after.verification.lost, (1 << 20) / 512);
     assert_eq!(after.verification.faults(), after.verification.lost);
-    assert_eq!(after.verification.findings[0].offset, 8 << 20);
+    // In whatever order several connections answer.
+    let within = |offset: u64| (8 << 20..9 << 20).contains(&offset);
+    assert!(after.verification.findings.iter().all(|finding| within(finding.offset)));
 }
 
 /// A target with a file system's beginning on it is refused, and keeps it.
