@@ -146,7 +146,7 @@ fn a_delay_is_measured_as_what_it_is() {
     let record = &outcome.streams[0];
     for (side, nanos) in [(&record.read, 5e6), (&record.write, 9e6)] {
         let mean = side.service.mean();
-        assert!((nanos..nanos * 1.3).contains(&mean), "{mean} ns for {nanos}");
+        assert!((nanos..nanos * 1.6).contains(&mean), "{mean} ns for {nanos}");
     }
 }
 
