@@ -36,7 +36,7 @@ function table(heads, rows) {
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const width = Math.min(920, root.clientWidth - 8);
 const half = root.clientWidth > 860 ? Math.min(450, width / 2 - 16) : width;
-const base = () => ({ style: { color: css("--ink"), background: "transparent", fontSize: "12px", fontFamily: "system-ui, sans-serif" } });
+const base = () => ({ marginBottom: 44, style: { color: css("--ink"), background: "transparent", fontSize: "12px", fontFamily: "system-ui, sans-serif" } });
 function figure(caption, plot) {
   return element("figure", {}, plot, element("figcaption", {}, text(caption)));
 }
@@ -54,7 +54,7 @@ function verdict(run) {
     run.run.locked ? null : "the profile was modified: not to be held against others",
     run.run.cut_short ? "ended before its time" : null].filter(Boolean);
   const least = summary.required.map((one) => one.met.headroom).filter((one) => one !== null);
-  const headroom = least.length ? ` Headroom ${(Math.min(...least) * 100).toFixed(0)}%.` : "";
+  const headroom = least.length && ["PASS", "FAIL"].includes(summary.verdict) ? ` Headroom ${(Math.min(...least) * 100).toFixed(0)}%.` : "";
   return element("section", { class: `verdict ${summary.verdict}` },
     element("strong", {}, text(word)),
     element("div", {}, element("p", {}, text(says + headroom)), marks.map((mark) => element("p", { class: "soft" }, text(mark)))));
@@ -82,7 +82,7 @@ function curve(run) {
   const data = run.charts.curve;
   if (data.length < 2) return null;
   const plot = Plot.plot({ ...base(), width, height: 320, marginLeft: 60, grid: true,
-    x: { label: "I/Os a second →", zero: true, tickFormat: "~s" }, y: { label: "↑ ms", type: "log" },
+    x: { label: "I/Os a second →", zero: true, tickFormat: "~s" }, y: { label: "↑ ms", type: "log", tickFormat: "~r" },
     color: { legend: true, domain: ["mean", "p99"], range: [css("--blue"), css("--orange")] },
     marks: ["mean", "p99"].flatMap((what) => [
       Plot.line(data, { x: "iops", y: what, z: (d) => d.step, stroke: () => what, sort: "iops" }),
@@ -115,11 +115,11 @@ function spectra(point) {
   const percentile = (d) => (d === 1 ? "0%" : `${+(100 - 100 / d).toPrecision(8)}%`);
   const spectrum = Plot.plot({ ...base(), width: half, height: 260, marginLeft: 60, grid: true,
     x: { type: "log", label: "percentile →", ticks: d3.range(0, 8).map((at) => 10 ** at).filter((at) => at <= d3.max(point.spectrum, (d) => d.one_in)), tickFormat: percentile },
-    y: { type: "log", label: "↑ ms" },
+    y: { type: "log", label: "↑ ms", tickFormat: "~r" },
     color: { legend: true, domain: ["response", "service"], range: [css("--orange"), css("--blue")] },
     marks: [Plot.line(point.spectrum.filter((d) => d.millis > 0), { x: "one_in", y: "millis", stroke: "of", tip: true })] });
   const cumulative = Plot.plot({ ...base(), width: half, height: 260, marginLeft: 60, grid: true,
-    x: { type: "log", label: "ms →" }, y: { label: "↑ % of I/Os", percent: true, domain: [0, 100] },
+    x: { type: "log", label: "ms →", tickFormat: "~r" }, y: { label: "↑ % of I/Os", percent: true, domain: [0, 100] },
     marks: [Plot.line(point.cumulative, { x: "within", y: "share", stroke: css("--blue"), curve: "step-after" }),
       Plot.ruleX([5, 20].filter((at) => at >= point.cumulative[0].within && at <= point.cumulative.at(-1).within), { stroke: css("--soft"), strokeDasharray: "3 3" })] });
   return element("div", { class: "pair" },
