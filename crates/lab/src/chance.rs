@@ -2,7 +2,6 @@
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{RngCore, SeedableRng};
-use std::time::Duration;
 
 /// A stream of numbers (xoshiro256++, Blackman and Vigna 2019, which is the same everywhere).
 #[derive(Clone, Debug)]
@@ -34,10 +33,10 @@ impl Chance {
         (self.number() >> 11) as f64 * (-53f64).exp2()
     }
 
-    /// The time to the next of events that come by themselves, at `per_second` on average (a Poisson process).
-    pub fn until_next(&mut self, per_second: f64) -> Duration {
+    /// How long until the next of events that come by themselves (a Poisson process), in mean gaps.
+    pub fn gap(&mut self) -> f64 {
         // 1 - fraction is never 0.
-        Duration::from_secs_f64(-(1.0 - self.fraction()).ln() / per_second)
+        -(1.0 - self.fraction()).ln()
     }
 }
 
@@ -111,12 +110,12 @@ mod tests {
     }
 
     #[test]
-    fn events_come_by_themselves_at_their_rate() {
+    fn events_that_come_by_themselves_are_exponentially_apart() {
         let mut chance = Chance::new(3);
-        let gaps: Vec<f64> = (0..100_000).map(|_| chance.until_next(250.0).as_secs_f64()).collect();
+        let gaps: Vec<f64> = (0..100_000).map(|_| chance.gap()).collect();
         let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
         let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
-        assert!((mean * 250.0 - 1.0).abs() < 0.02, "{mean}");
+        assert!((mean - 1.0).abs() < 0.02, "{mean}");
         assert!((variance.sqrt() / mean - 1.0).abs() < 0.02, "exponential: deviation equals mean");
     }
 

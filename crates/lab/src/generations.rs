@@ -162,20 +162,6 @@ impl Generations {
             _ => Lows::Each(self.open[&block].sectors.map(|sector| sector.high)),
         }
     }
-    /// Whether any sector of `block` was never written by us.
-    pub fn unwritten(&self, block: u64) -> bool {
-        match self.highs(block) {
-            Lows::Same(high) => high == 0,
-            Lows::Each(highs) => highs.contains(&0),
-        }
-    }
-
-    /// The one generation of a block that was last written whole and is not being written; else nothing.
-    pub fn settled(&self, block: u64) -> Option<u32> {
-        let word = self.blocks[block as usize];
-        (word & STATE == SETTLED && word != SETTLED).then_some(word & !STATE)
-    }
-
     fn open(&mut self, block: u64) -> &mut Open {
         let word = &mut self.blocks[block as usize];
         let number = *word & !STATE;
@@ -256,7 +242,7 @@ mod tests {
     #[test]
     fn a_write_of_a_whole_block_takes_no_room() {
         let mut generations = Generations::new(4);
-        assert!(generations.unwritten(2));
+        assert_eq!(range(&generations, 2, 0), (0, 0), "never written");
         for round in 1..=3 {
             assert_eq!(generations.begin(2, 0, SECTORS), round);
             assert_eq!(range(&generations, 2, 5), (round - 1, round));
@@ -264,8 +250,6 @@ mod tests {
             assert_eq!(range(&generations, 2, 5), (round, round));
         }
         assert!(generations.open.is_empty() && generations.mixed.is_empty());
-        assert_eq!(generations.settled(2), Some(3));
-        assert!(!generations.unwritten(2));
     }
 
     #[test]
@@ -304,7 +288,7 @@ mod tests {
         let c = generations.begin(0, 0, SECTORS);
         assert!(c > b);
         generations.end(0, 0, SECTORS, c, false);
-        assert_eq!(generations.settled(0), Some(c));
+        assert_eq!((range(&generations, 0, 7), generations.mixed_free.len()), ((c, c), 1));
     }
 
     proptest! {

@@ -24,7 +24,6 @@
 //! least that storage may lose, mix up or leave old.
 
 use stonefold_types::{BLOCK_BYTES, Error, Kind, Result};
-use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Bytes of a sector, the unit in which storage may tear a write.
 pub const SECTOR_BYTES: usize = 512;
@@ -276,11 +275,6 @@ pub fn is_ours(sector: &[u8]) -> bool {
     sector.len() >= NAMES_BYTES && sector[..4] == MAGIC
 }
 
-/// A hash of names that are given as text, for seeds.
-pub fn seed_of(text: &str, seed: u64) -> u64 {
-    xxh3_64_with_seed(text.as_bytes(), seed)
-}
-
 /// The finalizer of SplitMix64 (Steele, Lea and Flood 2014): every bit of the input moves every bit of the output.
 pub(crate) fn mix(mut x: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -319,6 +313,7 @@ impl Stream {
 mod tests {
     use super::*;
     use std::collections::HashSet;
+    use xxhash_rust::xxh3::xxh3_64_with_seed;
 
     fn volume(reduction: Reduction, blocks: u64) -> Payload {
         Payload::new(7, 3, blocks, reduction).unwrap()

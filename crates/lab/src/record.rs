@@ -75,11 +75,6 @@ impl Latencies {
         self.0.max()
     }
 
-    /// Share of them that are not above `nanos`, from 0 to 1; 1 of none.
-    pub fn share_within(&self, nanos: u64) -> f64 {
-        if self.0.is_empty() { 1.0 } else { self.0.count_between(0, nanos) as f64 / self.0.len() as f64 }
-    }
-
     /// Forgets all.
     pub fn clear(&mut self) {
         self.0.clear();

@@ -71,6 +71,18 @@ impl Rig {
             );
             return Err(Error::new(Kind::Unsupported, what).remedy("choose a profile with smaller I/Os"));
         }
+        let sizes = || {
+            workload.streams.iter().flat_map(|stream| stream.sizes.iter().filter(|(_, weight)| *weight > 0.0))
+        };
+        let finest = sizes().map(|(bytes, _)| *bytes).min().unwrap_or(0);
+        if let Some(target) = targets.iter().find(|target| finest % target.io_bytes_min.max(1) != 0) {
+            let what = format!(
+                "{} takes I/Os in multiples of {} bytes, the load has {finest}",
+                target.name(),
+                target.io_bytes_min
+            );
+            return Err(Error::new(Kind::Unsupported, what).remedy("choose a profile with larger I/Os"));
+        }
         if !options.destroy_data {
             targets.iter().try_for_each(Opened::check_own)?;
         }

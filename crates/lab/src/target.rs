@@ -26,8 +26,6 @@ pub(crate) enum Op {
     Read,
     /// From the slot's buffer.
     Write,
-    /// Make durable all that was acknowledged.
-    Flush,
 }
 
 /// One I/O for a backend. The buffer is that of `slot`, from its beginning.

@@ -128,7 +128,7 @@ impl Source {
                 // Of so many I/Os that the rate, which changes evenly, brings within the phase, the next one's moment.
                 let ahead = match arrivals {
                     Arrivals::Constant => 1.0,
-                    Arrivals::Poisson => -(1.0 - self.chance.fraction()).ln(),
+                    Arrivals::Poisson => self.chance.gap(),
                 };
                 match after(*next / 1e9, ahead, *from, *to, *length) {
                     Some(seconds) => *next = seconds * 1e9,

@@ -26,7 +26,8 @@ pub(crate) struct Opened {
     pub bytes: u64,
     /// Held so that nobody else writes meanwhile.
     _lock: Option<File>,
-    /// The largest I/O it takes.
+    /// What I/Os must be multiples of, and the largest, in bytes.
+    pub io_bytes_min: u64,
     pub io_bytes_max: u64,
     connections: usize,
 }
@@ -35,9 +36,14 @@ impl Opened {
     /// Looks at a target that is to hold `bytes`; makes a file that is not there.
     pub(crate) fn new(spec: &TargetSpec, bytes: u64) -> Result<Self> {
         let opened = match spec {
-            TargetSpec::Null => {
-                Opened { spec: spec.clone(), bytes, _lock: None, io_bytes_max: u64::MAX, connections: 1 }
-            }
+            TargetSpec::Null => Opened {
+                spec: spec.clone(),
+                bytes,
+                _lock: None,
+                io_bytes_min: 1,
+                io_bytes_max: u64::MAX,
+                connections: 1,
+            },
             TargetSpec::File(path) => file(spec, path, bytes)?,
             TargetSpec::Device(path) => device(spec, path)?,
             TargetSpec::Nbd(_) => export(spec)?,
@@ -176,6 +182,7 @@ fn file(spec: &TargetSpec, path: &Path, bytes: u64) -> Result<Opened> {
         spec: spec.clone(),
         bytes: meta.len().max(bytes),
         _lock: Some(file),
+        io_bytes_min: 1,
         io_bytes_max: u64::MAX,
         connections: 1,
     })
@@ -196,7 +203,14 @@ fn device(spec: &TargetSpec, path: &Path) -> Result<Opened> {
             .remedy("name a file as file:PATH"));
     }
     let bytes = std::io::Seek::seek(&mut (&file), std::io::SeekFrom::End(0)).map_err(failed)?;
-    Ok(Opened { spec: spec.clone(), bytes, _lock: Some(file), io_bytes_max: u64::MAX, connections: 1 })
+    Ok(Opened {
+        spec: spec.clone(),
+        bytes,
+        _lock: Some(file),
+        io_bytes_min: 1,
+        io_bytes_max: u64::MAX,
+        connections: 1,
+    })
 }
 
 fn export(spec: &TargetSpec) -> Result<Opened> {
@@ -207,14 +221,11 @@ fn export(spec: &TargetSpec) -> Result<Opened> {
             Error::new(Kind::ReadOnly, format!("{spec} is read-only")).remedy("name a writable export")
         );
     }
-    if export.io_bytes_min > SECTOR_BYTES as u32 && export.io_bytes_min > 4096 {
-        let what = format!("{spec} takes only I/Os of at least {} bytes", export.io_bytes_min);
-        return Err(Error::new(Kind::Unsupported, what));
-    }
     Ok(Opened {
         spec: spec.clone(),
         bytes: export.bytes,
         _lock: None,
+        io_bytes_min: export.io_bytes_min.into(),
         io_bytes_max: export.io_bytes_max.into(),
         connections: if export.multi_conn { CONNECTIONS_MAX } else { 1 },
     })

@@ -2,7 +2,7 @@
 
 use super::nbd::Place;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 use stonefold_types::{Error, Kind, Result};
 
@@ -130,16 +130,6 @@ impl fmt::Display for TargetSpec {
             }
             TargetSpec::Stonefold(disk) => write!(f, "stonefold:{disk}"),
             TargetSpec::Null => f.write_str("null:"),
-        }
-    }
-}
-
-impl TargetSpec {
-    /// The file or device it is on this machine.
-    pub fn path(&self) -> Option<&Path> {
-        match self {
-            TargetSpec::File(path) | TargetSpec::Device(path) => Some(path),
-            _ => None,
         }
     }
 }

@@ -5,7 +5,7 @@
 //! |---|---|---|---|---|
 //! | magic 0x25609513 | 4 | | magic 0x67446698 | 4 |
 //! | flags | 2 | | error, 0 for none | 4 |
-//! | type: 0 read, 1 write, 2 disconnect, 3 flush | 2 | | cookie | 8 |
+//! | type: 0 read, 1 write, 2 disconnect | 2 | | cookie | 8 |
 //! | cookie | 8 | | of a read, its data | |
 //! | offset | 8 | | | |
 //! | length | 4 | | | |
@@ -27,7 +27,6 @@ pub(super) fn request(request: &Request) -> [u8; REQUEST_BYTES] {
     let kind = match request.op {
         Op::Read => 0,
         Op::Write => 1,
-        Op::Flush => 3,
     };
     encode(kind, request.slot.into(), request.offset, request.bytes)
 }
