@@ -405,4 +405,34 @@ mod tests {
         assert_eq!((told().await, rooms()), ((5 << 20, 32 << 20), (32 << 20) / 8 * 7 - (5 << 20)));
         assert_eq!(store.dedupe.cache_bytes().1, 4 << 20);
     }
+
+    /// Goal: of a segment that no batch has counted, only what a round has mapped is loaded again: the rest is in no account, and may be given
+    /// back under whoever leans on it (P3).
+    #[tokio::test]
+    async fn what_no_round_has_mapped_is_not_loaded_again() {
+        const BLOCKS: usize = 512;
+        let env = Env::new(SystemWorld::new(tokio::runtime::Handle::current(), 1).unwrap());
+        let options = Options { cache_bytes: 64 << 20, ..Options::default() };
+        let store = Store::open(env, Arc::new(MemoryEngine::default()), options).await.unwrap();
+        // The pass at the start is over: what is written now is young.
+        store.reclaim().await.unwrap();
+        let data = stonefold_dice::noise(7, BLOCKS * 4096);
+        let found_in = async |disk: &str| {
+            let before = store.dedupe.found_blocks.load(Ordering::Relaxed);
+            store.create_disk(&disk.parse().unwrap(), 1 << 30, Default::default()).await.unwrap();
+            store.attach(&disk.parse().unwrap()).unwrap().write(0, &data, false).await.unwrap();
+            store.fold(None).await.unwrap();
+            store.dedupe.known.clear();
+            store.dedupe.loaded.lock().clear();
+            store.dedupe.found_blocks.load(Ordering::Relaxed) - before
+        };
+        assert_eq!(found_in("first").await, 0);
+        let mapped: Vec<(u64, Slots)> = {
+            let mut young = store.dedupe.young.lock();
+            young.iter_mut().map(|(segment, slots)| (*segment, std::mem::take(slots))).collect()
+        };
+        assert_eq!(found_in("second").await, 0, "blocks that nobody has mapped are leant on");
+        store.dedupe.young.lock().extend(mapped);
+        assert!(found_in("third").await as usize > BLOCKS / 2);
+    }
 }
