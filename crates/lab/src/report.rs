@@ -8,7 +8,8 @@ mod data;
 pub use data::{Charts, charts};
 
 use crate::bundle::Bundle;
-use crate::verdict::Summary;
+use crate::trial::{Findings, Trial, Turn};
+use crate::verdict::{Summary, Verdict};
 use serde::Serialize;
 use stonefold_types::{Error, Kind, Result};
 
@@ -28,6 +29,23 @@ struct Document<'a> {
     profile: &'a str,
 }
 
+/// All that the page shows of a trial.
+#[derive(Serialize)]
+struct TrialDocument<'a> {
+    trial: &'a Trial,
+    findings: &'a Findings,
+    confidence: f64,
+    runs: Vec<TrialRun<'a>>,
+}
+
+#[derive(Serialize)]
+struct TrialRun<'a> {
+    turn: &'a Turn,
+    targets: &'a [String],
+    verdict: Verdict,
+    bundle: &'a str,
+}
+
 /// The page for some runs.
 ///
 /// # Errors
@@ -43,7 +61,26 @@ pub fn html(runs: &[(Bundle, Summary)]) -> Result<String> {
             profile: &bundle.profile,
         })
         .collect();
-    let data = serde_json::to_string(&documents)
+    page(&documents)
+}
+
+/// The page for a trial; summaries are of its runs, in their order.
+///
+/// # Errors
+/// See [`html`].
+pub fn trial_html(trial: &Trial, findings: &Findings, runs: &[(Bundle, Summary)]) -> Result<String> {
+    let told = trial.runs.iter().zip(runs).map(|((turn, _), (bundle, summary))| TrialRun {
+        turn,
+        targets: &bundle.run.targets,
+        verdict: summary.verdict,
+        bundle: &bundle.hash,
+    });
+    let confidence = crate::stats::compare::CONFIDENCE;
+    page(&[TrialDocument { trial, findings, confidence, runs: told.collect() }])
+}
+
+fn page(documents: &[impl Serialize]) -> Result<String> {
+    let data = serde_json::to_string(documents)
         .map_err(|e| Error::new(Kind::Io, format!("writing a report: {e}")))?
         // Within a script no text may end it.
         .replace("</", "<\\/");

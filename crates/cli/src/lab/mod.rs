@@ -1,15 +1,19 @@
 //! `stonefold lab …`: measuring any storage.
 
 mod catalogue;
+mod compare;
+mod load;
 mod picture;
 mod report;
 mod run;
+mod trial;
 
 use crate::context::Context;
 use crate::failure::Failure;
 use clap::Subcommand;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use stonefold_lab::trial::Trial;
 
 /// Measure any storage, so that the number can be trusted
 #[derive(Subcommand)]
@@ -25,6 +29,7 @@ pub(crate) enum Lab {
         profile: String,
     },
     Run(Box<run::Run>),
+    Compare(Box<compare::Compare>),
     /// Make a report of runs: one HTML file that needs no network, or the figures
     #[command(after_help = "Example:\n  stonefold lab report runs/poltp-1 --html report.html")]
     Report {
@@ -51,10 +56,16 @@ impl Lab {
             Lab::Ls => catalogue::ls(context).map(|()| ExitCode::SUCCESS),
             Lab::Show { profile } => catalogue::show(context, &profile).map(|()| ExitCode::SUCCESS),
             Lab::Run(run) => run.run(context),
-            Lab::Report { dirs, html: Some(html) } => {
-                report::page(context, &dirs, &html).map(|()| ExitCode::SUCCESS)
+            Lab::Compare(compare) => compare.run(context),
+            Lab::Report { dirs, html: Some(html) } => match &dirs[..] {
+                [dir] if Trial::is_in(dir) => trial::page(context, dir, &html),
+                _ => report::page(context, &dirs, &html),
             }
-            Lab::Report { dirs, html: None } | Lab::Verify { dirs } => report::verify(context, &dirs),
+            .map(|()| ExitCode::SUCCESS),
+            Lab::Report { dirs, html: None } | Lab::Verify { dirs } => match &dirs[..] {
+                [dir] if Trial::is_in(dir) => trial::verify(context, dir),
+                _ => report::verify(context, &dirs),
+            },
         }
     }
 }

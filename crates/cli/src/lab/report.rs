@@ -90,7 +90,10 @@ pub(super) fn page(context: &Context, dirs: &[PathBuf], html: &Path) -> Result<(
             Ok((bundle, summary))
         })
         .collect::<stonefold_types::Result<Vec<_>>>()?;
-    let page = stonefold_lab::report::html(&runs)?;
+    write_page(context, html, &stonefold_lab::report::html(&runs)?)
+}
+
+pub(super) fn write_page(context: &Context, html: &Path, page: &str) -> Result<(), Failure> {
     std::fs::write(html, page)
         .map_err(|e| stonefold_types::Error::io(format!("writing the report '{}'", html.display()), e))?;
     context.answer(&serde_json::json!({ "html": html }), || format!("{}\n", html.display()))

@@ -73,6 +73,13 @@ impl Comparison {
     }
 }
 
+impl Comparison {
+    /// How the logarithms of the pairs' ratios scatter.
+    pub fn deviation(&self) -> f64 {
+        deviation(&self.pairs.iter().map(|(a, b)| (b / a).ln()).collect::<Vec<_>>())
+    }
+}
+
 /// The smallest change of a ratio, as a share, that so many pairs show four times out of five, where logarithms of ratios
 /// of equals deviate so much (Cohen, Statistical Power Analysis, 1988, by Student's quantiles).
 pub fn detectable(deviation: f64, pairs: usize) -> f64 {
@@ -84,16 +91,20 @@ pub fn detectable(deviation: f64, pairs: usize) -> f64 {
     (quantiles * deviation / (pairs as f64).sqrt()).exp_m1()
 }
 
-/// The order of the arms, A or B first, in blocks of two pairs that mirror each other; which comes first is drawn. True:
-/// A first.
-pub fn order(pairs: usize, seed: u64) -> Vec<bool> {
+/// The order of the arms in each round, by their numbers: drawn for every other round, and mirrored in the one after it, so
+/// that of two arms each four runs are ABBA or BAAB.
+pub fn order(arms: usize, rounds: usize, seed: u64) -> Vec<Vec<usize>> {
     let mut chance = Chance::new(seed);
-    let mut order = Vec::with_capacity(pairs + 1);
-    while order.len() < pairs {
-        let first = chance.number() & 1 == 0;
-        order.extend([first, !first]);
+    let mut order: Vec<Vec<usize>> = Vec::with_capacity(rounds + 1);
+    while order.len() < rounds {
+        let mut drawn: Vec<usize> = (0..arms).collect();
+        // Fisher and Yates, as Durstenfeld (1964) does it.
+        (1..arms).rev().for_each(|last| drawn.swap(last, chance.below(last as u64 + 1) as usize));
+        order.push(drawn.clone());
+        drawn.reverse();
+        order.push(drawn);
     }
-    order.truncate(pairs);
+    order.truncate(rounds);
     order
 }
 
@@ -183,10 +194,18 @@ mod tests {
 
     #[test]
     fn the_order_is_mirrored_and_drawn() {
-        for seed in 0..20 {
-            let order = order(6, seed);
-            assert!(order.chunks(2).all(|block| block[0] != block[1]));
+        let mut firsts = [0; 3];
+        for seed in 0..60 {
+            let order = order(3, 6, seed);
+            assert!(order.chunks(2).all(|block| block[0].iter().eq(block[1].iter().rev())));
+            for round in &order {
+                let mut sorted = round.clone();
+                sorted.sort_unstable();
+                assert_eq!(sorted, [0, 1, 2], "each arm runs once in each round");
+            }
+            firsts[order[0][0]] += 1;
         }
-        assert!((0..20).any(|seed| order(2, seed)[0]) && (0..20).any(|seed| !order(2, seed)[0]));
+        assert!(firsts.iter().all(|many| (8..=32).contains(many)), "{firsts:?}");
+        assert_eq!(order(2, 3, 1).len(), 3);
     }
 }
