@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::table::{Table, facts};
+use crate::table::{Table, count, facts};
 use serde::Serialize;
 use std::path::Path;
 use std::process::ExitCode;
@@ -62,7 +62,7 @@ pub(super) fn tell_progress(trial: &Trial, bundles: &[Bundle]) {
         return;
     }
     let Ok((_, found)) = compute(trial, bundles) else { return };
-    let Some(first) = found.contrasts.first() else { return };
+    let Some(first) = found.contrasts.iter().find(|one| one.comparison.pairs.len() > 1) else { return };
     let scatter = first.comparison.deviation();
     let shown = stonefold_lab::stats::compare::detectable(scatter, trial.rounds.max(PAIRS_MIN));
     eprintln!(
@@ -85,13 +85,23 @@ fn text(trial: &Trial, found: &Findings, kept: Option<&Path>) -> String {
             one.point.clone(),
             figure_words(one).to_owned(),
             trial.arms[one.arm].clone(),
-            format!("{:.3}", comparison.ratio),
+            if comparison.pairs.is_empty() { "-".into() } else { format!("{:.3}", comparison.ratio) },
             bounds(comparison.low, comparison.high),
             finding_words(one),
             share(comparison.detectable),
         ]);
     }
     let mut text = table.or("nothing could be compared");
+    let mut unsteady: Vec<(&str, usize)> =
+        found.contrasts.iter().map(|one| (&*one.point, one.unsteady)).collect();
+    unsteady.dedup();
+    for (point, rounds) in unsteady.into_iter().filter(|(_, rounds)| *rounds > 0) {
+        text.push_str(&format!(
+            "{point}: {} did not become steady and {} left out\n",
+            count(rounds as u64, "round"),
+            if rounds == 1 { "is" } else { "are" }
+        ));
+    }
     for one in &found.left_out {
         text.push_str(&format!("not compared: {one}\n"));
     }
@@ -138,7 +148,7 @@ fn levels(trial: &Trial, found: &Findings) -> String {
     let median = |of: &dyn Fn(&(f64, f64)) -> f64, one: &Contrast| {
         let mut values: Vec<f64> = one.comparison.pairs.iter().map(of).collect();
         values.sort_by(f64::total_cmp);
-        amount(one.figure, values[values.len() / 2])
+        values.get(values.len() / 2).map_or_else(|| "-".into(), |value| amount(one.figure, *value))
     };
     let mut words = vec![format!("{} {}", trial.arms[0], median(&|pair| pair.0, first))];
     for one in found.contrasts.iter().filter(|one| (&one.point, one.figure) == (&first.point, first.figure)) {
@@ -186,6 +196,8 @@ fn verdict_words(found: &Findings, trial: &Trial) -> &'static str {
         Verdict::Pass => "valid: what is said above holds for this load on this machine",
         Verdict::Invalid => "INVALID: what is void allows no conclusion",
         _ if trial.rounds < PAIRS_MIN => "INCONCLUSIVE: from five pairs on something can be concluded",
-        _ => "INCONCLUSIVE: too few whole rounds",
+        _ => {
+            "INCONCLUSIVE: fewer than five rounds were whole and steady; say --pairs 8, or let each run go on for longer"
+        }
     }
 }

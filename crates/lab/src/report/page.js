@@ -212,13 +212,13 @@ function rounds({ trial, findings }) {
 function contrasts({ trial, findings }) {
   const rows = findings.contrasts.map((one) => {
     const { ratio, low, high, detectable } = one.comparison, [word, kind] = says(one);
-    return [one.point, figureNames[one.figure], trial.arms[one.arm], ratio.toFixed(3), low > 0 && high !== null ? `${low.toFixed(3)} to ${high.toFixed(3)}` : "–",
+    return [one.point, figureNames[one.figure], trial.arms[one.arm], one.comparison.pairs.length ? ratio.toFixed(3) : "–", low > 0 && high !== null ? `${low.toFixed(3)} to ${high.toFixed(3)}` : "–",
       element("span", { class: kind }, text(word)), detectable === null ? "–" : `${(detectable * 100).toFixed(1)}%`];
   });
   const voids = [...new Set(findings.contrasts.filter((one) => one.void).map((one) => `${one.point}: ${one.void}`))];
   return [element("h2", {}, text("Every figure")),
     table(["point", "figure", "arm", `÷ ${trial.arms[0]}>`, "interval", "says", "would have shown>"], rows),
-    [...voids, ...findings.left_out].map((why) => element("p", { class: "soft" }, text(why))),
+    [...voids, ...new Set(findings.contrasts.filter((one) => one.unsteady).map((one) => `${one.point}: rounds that did not become steady and are left out: ${one.unsteady}`)), ...findings.left_out].map((why) => element("p", { class: "soft" }, text(why))),
     trial.arms.length > 2 ? findings.spread.map(([point, spread]) => element("p", {}, text(`${point}: the best arm does ${spread.toFixed(2)} times the I/Os of the worst.`))) : null];
 }
 function trialConfiguration({ trial, runs: made }) {

@@ -5,7 +5,7 @@ use crate::bundle::Bundle;
 use crate::measure::Point;
 use crate::record::Latencies;
 use crate::stats::compare::{Comparison, Finding};
-use crate::stats::gates::State;
+use crate::stats::gates::{STEADY, State};
 use crate::verdict::{Summary, Verdict};
 use serde::{Deserialize, Serialize};
 
@@ -62,7 +62,9 @@ pub struct Contrast {
     pub arm: usize,
     /// What the pairs say.
     pub comparison: Comparison,
-    /// Why nothing can be concluded: the rules that make one of the runs void at this point.
+    /// Rounds of which a run did not become steady at this point: they are in no pair.
+    pub unsteady: usize,
+    /// Why nothing can be concluded: the rule that makes one of the runs void at this point.
     pub void: Option<String>,
 }
 
@@ -135,15 +137,27 @@ fn compare_point(place: usize, arms: usize, runs: &[Run<'_>], seed: u64, found: 
     }
     let closed = first.loads.iter().any(|load| load.outstanding.is_some());
     let void = runs.iter().find_map(|run| void_at(run, place));
+    let rounds = runs.iter().map(|run| run.turn.round).max().map_or(0, |last| last + 1);
+    let (steady, unsteady): (Vec<usize>, Vec<usize>) = (0..rounds).partition(|round| {
+        runs.iter().filter(|run| run.turn.round == *round).all(|run| is_steady(run, place))
+    });
     let figures = [Figure::Rate, Figure::Mean, Figure::P99, Figure::Cpu];
     for figure in figures.into_iter().filter(|figure| closed || *figure != Figure::Rate) {
         for arm in 1..arms {
-            let pairs = pairs(place, arm, runs, figure);
-            if !pairs.is_empty() {
-                let comparison = Comparison::of(&pairs, seed);
-                let void = void.clone();
-                found.contrasts.push(Contrast { point: name.clone(), figure, arm, comparison, void });
+            let pairs = pairs(place, arm, runs, figure, &steady);
+            let is_told =
+                runs.iter().any(|run| run.point(place).is_some_and(|point| figure.of(point).is_some()));
+            if !is_told {
+                continue;
             }
+            found.contrasts.push(Contrast {
+                point: name.clone(),
+                figure,
+                arm,
+                comparison: Comparison::of(&pairs, seed),
+                unsteady: unsteady.len(),
+                void: void.clone(),
+            });
         }
     }
     if closed {
@@ -173,18 +187,22 @@ fn unlike(one: &Point, other: &Point) -> Option<String> {
 
 fn void_at(run: &Run<'_>, place: usize) -> Option<String> {
     let judged = run.summary.points.get(place)?;
-    let gate = judged.gates.iter().find(|gate| gate.state == State::Void)?;
+    let gate = judged.gates.iter().find(|gate| gate.state == State::Void && gate.name != STEADY)?;
     Some(format!("{} in round {}: {}", gate.name, run.turn.round + 1, gate.why))
 }
 
-/// Of each round in which both arms were run.
-fn pairs(place: usize, arm: usize, runs: &[Run<'_>], figure: Figure) -> Vec<(f64, f64)> {
+fn is_steady(run: &Run<'_>, place: usize) -> bool {
+    let gates = run.summary.points.get(place).map_or(&[][..], |judged| &judged.gates);
+    gates.iter().all(|gate| gate.name != STEADY || gate.state != State::Void)
+}
+
+/// Of each of these rounds in which both arms were run.
+fn pairs(place: usize, arm: usize, runs: &[Run<'_>], figure: Figure, rounds: &[usize]) -> Vec<(f64, f64)> {
     let of = |round: usize, arm: usize| {
         let run = runs.iter().find(|run| run.turn.round == round && run.turn.arm == arm)?;
         figure.of(run.point(place)?)
     };
-    let rounds = runs.iter().map(|run| run.turn.round).max().map_or(0, |last| last + 1);
-    (0..rounds).filter_map(|round| Some((of(round, 0)?, of(round, arm)?))).collect()
+    rounds.iter().filter_map(|round| Some((of(*round, 0)?, of(*round, arm)?))).collect()
 }
 
 /// The best arm's median rate against the worst's.
@@ -243,6 +261,21 @@ mod tests {
         assert!((found.spread[0].1 - 1.2).abs() < 0.03);
         assert_eq!(trial(6, 1.0, |_, _| {}).contrasts[0].comparison.finding, Finding::NoDifference);
         assert_eq!(trial(3, 1.2, |_, _| {}).verdict, Verdict::Inconclusive);
+    }
+
+    #[test]
+    fn rounds_that_did_not_become_steady_are_in_no_pair() {
+        let unsteady = |turn: &Turn, point: &mut Point| {
+            if (turn.round, turn.arm) == (2, 0) {
+                point.series.truncate(3);
+            }
+        };
+        let found = trial(6, 1.2, unsteady);
+        assert_eq!((found.verdict, found.contrasts[0].comparison.pairs.len()), (Verdict::Pass, 5));
+        assert_eq!(found.contrasts[0].unsteady, 1);
+        assert_eq!(trial(5, 1.2, unsteady).verdict, Verdict::Inconclusive);
+        let never = trial(5, 1.2, |_, point| point.series.truncate(3));
+        assert_eq!((never.verdict, never.contrasts[0].unsteady), (Verdict::Inconclusive, 5));
     }
 
     #[test]
