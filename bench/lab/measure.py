@@ -15,7 +15,7 @@ LABELS = {"reads": "4K random read", "writes": "4K random write"}
 
 def lab(binary, target, quick, verify):
     """I/Os a second of each step, as the lab says."""
-    command = [binary, "--json", "lab", "run", os.path.join(HERE, "closed.toml"), "--target", target, "--threads", "1"]
+    command = [binary, "--json", "lab", "run", os.path.join(HERE, "closed.toml"), "--target", target, "--threads", "1", "--destroy-data"]
     command += ["--quick"] * quick + ["--no-verify"] * (not verify)
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if done.returncode not in (0, 3):  # 3: a step was not steady, which both are told of alike
