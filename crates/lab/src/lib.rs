@@ -23,6 +23,7 @@ pub mod trial;
 pub mod verdict;
 pub mod verify;
 mod volume;
+pub mod worker;
 pub mod workload;
 
 pub use target::TargetSpec;

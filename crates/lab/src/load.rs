@@ -11,6 +11,7 @@ use crate::record::{Second, StreamRecord, add_series};
 use crate::verify::Verification;
 use crate::workload::Load;
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use stonefold_env::Env;
@@ -19,7 +20,7 @@ use stonefold_types::{Error, Kind, Result};
 pub(crate) use part::{Behind, FILL_BYTES, FILL_OUTSTANDING, Part, slots_for};
 
 /// What a phase does.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Goal {
     /// The streams go on for so long.
     For(Duration),
@@ -30,7 +31,7 @@ pub enum Goal {
 }
 
 /// One phase.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Phase {
     /// When it ends.
     pub goal: Goal,
@@ -43,7 +44,7 @@ pub struct Phase {
 }
 
 /// What a phase has shown.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Outcome {
     /// By stream, in the order of the workload; of a fill or a scan by volume.
     pub streams: Vec<StreamRecord>,
@@ -57,6 +58,29 @@ pub struct Outcome {
     pub cpu: Duration,
     /// How many those were.
     pub threads: usize,
+    /// With several generators what each did: its name, and its records as in `streams`.
+    pub workers: Vec<(String, Vec<StreamRecord>)>,
+}
+
+impl Outcome {
+    /// Adds what another generator has shown of the same phase.
+    pub(crate) fn add(&mut self, other: &Outcome) {
+        self.threads += other.threads;
+        for (number, record) in other.streams.iter().enumerate() {
+            self.add_stream(number, record);
+        }
+        add_series(&mut self.series, &other.series);
+        self.verification.add(&other.verification);
+        self.elapsed = self.elapsed.max(other.elapsed);
+        self.cpu += other.cpu;
+    }
+
+    fn add_stream(&mut self, number: usize, record: &StreamRecord) {
+        if self.streams.len() <= number {
+            self.streams.resize_with(number + 1, StreamRecord::default);
+        }
+        self.streams[number].add(record);
+    }
 }
 
 /// What of a phase is seen from outside while it runs.
@@ -66,7 +90,7 @@ pub struct Control {
 }
 
 /// The last whole second, added up over the threads that have reported it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Live {
     /// Which second of the phase.
     pub second: usize,
@@ -97,6 +121,11 @@ impl Control {
     /// What is going on.
     pub fn live(&self) -> Live {
         self.live.lock().clone()
+    }
+
+    /// What goes on elsewhere, in place of what was known.
+    pub(crate) fn show(&self, live: Live) {
+        *self.live.lock() = live;
     }
 
     fn report(&self, number: usize, second: &Second) {
@@ -171,10 +200,7 @@ fn merge(shown: Vec<Result<Shown>>) -> Result<Outcome> {
     for part in shown {
         let part = part?;
         for (number, record) in &part.streams {
-            if outcome.streams.len() <= *number {
-                outcome.streams.resize_with(number + 1, StreamRecord::default);
-            }
-            outcome.streams[*number].add(record);
+            outcome.add_stream(*number, record);
         }
         add_series(&mut outcome.series, &part.series);
         outcome.verification.add(&part.verification);

@@ -34,6 +34,8 @@ pub struct Profile {
     pub steps: Vec<Step>,
     /// The text it was read from.
     pub text: String,
+    /// What was changed since: the size of each volume, and how far its content reduces.
+    pub changes: (Option<u64>, Option<Reduction>),
 }
 
 /// How long things take.
@@ -124,6 +126,7 @@ impl Profile {
             }
             workload.check()?;
         }
+        self.changes = (size, reduction);
         Ok(self)
     }
 }

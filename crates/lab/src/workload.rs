@@ -58,7 +58,7 @@ pub struct Hotspots {
 }
 
 /// When I/Os are issued.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Load {
     /// Closed loop: the next as soon as one of `outstanding` is answered. Finds capacity.
     Closed {

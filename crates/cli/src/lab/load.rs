@@ -11,6 +11,7 @@ use stonefold_lab::measure::Plan;
 use stonefold_lab::payload::Reduction;
 use stonefold_lab::profile::Profile;
 use stonefold_lab::rig::RigOptions;
+use stonefold_lab::worker::WorkerAddress;
 use stonefold_lab::{TargetSpec, machine};
 use stonefold_types::{BLOCK_BYTES, Error, Kind, Size};
 
@@ -104,10 +105,18 @@ pub(super) fn record(plan: &Plan, locked: bool, began: u64) -> Record {
         profile: plan.profile.name.clone(),
         locked,
         quick: plan.quick,
-        targets: plan.targets.iter().map(ToString::to_string).collect(),
+        targets: if plan.fleet.workers.is_empty() {
+            plan.targets.iter().map(ToString::to_string).collect()
+        } else {
+            let on =
+                |worker: &WorkerAddress| format!("{} by worker {worker}", plan.fleet.targets.join(" and "));
+            plan.fleet.workers.iter().map(on).collect()
+        },
         seed: plan.options.seed,
         threads: plan.options.threads,
-        verified: plan.options.verify && !plan.targets.contains(&TargetSpec::Null),
+        verified: plan.options.verify
+            && !plan.targets.contains(&TargetSpec::Null)
+            && !plan.fleet.targets.iter().any(|target| target == "null:"),
         bytes: plan.profile.bytes(plan.quick),
         require: String::new(),
         began,

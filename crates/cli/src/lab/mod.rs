@@ -7,6 +7,7 @@ mod picture;
 mod report;
 mod run;
 mod trial;
+mod worker;
 
 use crate::context::Context;
 use crate::failure::Failure;
@@ -30,6 +31,7 @@ pub(crate) enum Lab {
     },
     Run(Box<run::Run>),
     Compare(Box<compare::Compare>),
+    Worker(worker::Worker),
     /// Make a report of runs: one HTML file that needs no network, or the figures
     #[command(after_help = "Example:\n  stonefold lab report runs/poltp-1 --html report.html")]
     Report {
@@ -57,6 +59,7 @@ impl Lab {
             Lab::Show { profile } => catalogue::show(context, &profile).map(|()| ExitCode::SUCCESS),
             Lab::Run(run) => run.run(context),
             Lab::Compare(compare) => compare.run(context),
+            Lab::Worker(worker) => worker.run(context).map(|()| ExitCode::SUCCESS),
             Lab::Report { dirs, html: Some(html) } => match &dirs[..] {
                 [dir] if Trial::is_in(dir) => trial::page(context, dir, &html),
                 _ => report::page(context, &dirs, &html),

@@ -211,7 +211,7 @@ fn verdict_words(summary: &Summary) -> String {
     }
 }
 
-fn machine_words(machine: &Machine) -> String {
+pub(super) fn machine_words(machine: &Machine) -> String {
     let of = |name: &str| machine.get(name).cloned().unwrap_or_default();
     [of("processor"), of("cores"), of("memory"), of("kernel")]
         .iter()

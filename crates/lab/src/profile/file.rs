@@ -161,6 +161,7 @@ impl ProfileFile {
             times,
             steps,
             text: text.into(),
+            changes: (None, None),
         })
     }
 
