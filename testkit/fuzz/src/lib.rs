@@ -10,6 +10,7 @@ pub mod documents;
 pub mod mutate;
 pub mod objects;
 pub mod texts;
+pub mod traces;
 
 /// A reader of bytes.
 pub struct Target {
@@ -25,5 +26,8 @@ pub struct Target {
 
 /// All of them.
 pub fn targets() -> Vec<Target> {
-    [documents::targets(), objects::targets(), texts::targets()].into_iter().flatten().collect()
+    [documents::targets(), objects::targets(), texts::targets(), traces::targets()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
