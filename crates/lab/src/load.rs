@@ -5,6 +5,7 @@
 //! *Owns*: the threads while a phase runs.
 
 mod part;
+mod script;
 mod source;
 
 use crate::record::{Second, StreamRecord, add_series};
@@ -17,6 +18,9 @@ use std::time::Duration;
 use stonefold_env::Env;
 use stonefold_types::{Error, Kind, Result};
 
+pub use script::Play;
+pub(crate) use script::Script;
+
 pub(crate) use part::{Behind, FILL_BYTES, FILL_OUTSTANDING, Part, slots_for};
 
 /// What a phase does.
@@ -24,6 +28,8 @@ pub(crate) use part::{Behind, FILL_BYTES, FILL_OUTSTANDING, Part, slots_for};
 pub enum Goal {
     /// The streams go on for so long.
     For(Duration),
+    /// The traces of the streams are replayed for so long; what is late by then may go on for so much longer.
+    Replay(Duration, Duration),
     /// Every volume is written once, in order and whole.
     Fill,
     /// Every volume is read once, in order and whole.

@@ -162,7 +162,7 @@ impl Reins {
         self.doing.lock().clone()
     }
 
-    fn begin(&self, mut doing: Doing) -> Arc<Control> {
+    pub(crate) fn begin(&self, mut doing: Doing) -> Arc<Control> {
         doing.what.insert_str(0, &self.within.lock());
         let control = Arc::new(Control::new());
         *self.doing.lock() = (doing, control.clone());
@@ -413,7 +413,7 @@ impl Run<'_> {
         let (outstanding, rate) = match load {
             Load::Closed { outstanding } => (Some(outstanding), None),
             Load::Open { from, to, .. } => (None, Some((from + to) / 2.0)),
-            Load::Follow { .. } => (None, None),
+            Load::Follow { .. } | Load::Replay { .. } => (None, None),
         };
         PointLoad { stream, name: self.workload.streams[stream].name.clone(), outstanding, rate }
     }

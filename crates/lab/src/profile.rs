@@ -7,6 +7,8 @@
 mod file;
 pub mod shipped;
 
+pub use file::time as read_time;
+
 use crate::payload::Reduction;
 use crate::workload::Workload;
 use file::ProfileFile;

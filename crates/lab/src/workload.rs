@@ -83,6 +83,11 @@ pub enum Load {
         /// … for each so many of that one.
         per: f64,
     },
+    /// The requests of a trace, each at its moment.
+    Replay {
+        /// Which of those that the rig was given.
+        play: usize,
+    },
 }
 
 /// How I/Os of an open loop are spaced.

@@ -11,6 +11,7 @@ pub mod mutate;
 pub mod objects;
 pub mod sealed;
 pub mod texts;
+pub mod traces;
 
 /// A reader of bytes.
 pub struct Target {
@@ -26,7 +27,7 @@ pub struct Target {
 
 /// All of them.
 pub fn targets() -> Vec<Target> {
-    [documents::targets(), objects::targets(), sealed::targets(), texts::targets()]
+    [documents::targets(), objects::targets(), sealed::targets(), texts::targets(), traces::targets()]
         .into_iter()
         .flatten()
         .collect()

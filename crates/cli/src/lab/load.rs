@@ -123,6 +123,7 @@ pub(super) fn record(plan: &Plan, locked: bool, began: u64) -> Record {
         reproduce: String::new(),
         machine: machine::describe(),
         cut_short: false,
+        replay: None,
     }
 }
 

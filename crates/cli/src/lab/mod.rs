@@ -4,8 +4,10 @@ mod catalogue;
 mod compare;
 mod load;
 mod picture;
+mod replay;
 mod report;
 mod run;
+mod trace;
 mod trial;
 mod worker;
 
@@ -32,6 +34,9 @@ pub(crate) enum Lab {
     Run(Box<run::Run>),
     Compare(Box<compare::Compare>),
     Worker(worker::Worker),
+    #[command(subcommand)]
+    Trace(trace::Trace),
+    Replay(Box<replay::Replay>),
     /// Make a report of runs: one HTML file that needs no network, or the figures
     #[command(after_help = "Example:\n  stonefold lab report runs/poltp-1 --html report.html")]
     Report {
@@ -60,6 +65,8 @@ impl Lab {
             Lab::Run(run) => run.run(context),
             Lab::Compare(compare) => compare.run(context),
             Lab::Worker(worker) => worker.run(context).map(|()| ExitCode::SUCCESS),
+            Lab::Trace(trace) => trace.run(context).map(|()| ExitCode::SUCCESS),
+            Lab::Replay(replay) => replay.run(context),
             Lab::Report { dirs, html: Some(html) } => match &dirs[..] {
                 [dir] if Trial::is_in(dir) => trial::page(context, dir, &html),
                 _ => report::page(context, &dirs, &html),

@@ -178,6 +178,13 @@ fn text(document: &Document<'_>, kept: Option<&Path>) -> String {
         let point = &document.summary.points[required.point].name;
         text.push_str(&format!("{}: {word}: {} in '{point}'{headroom}\n", met.requirement, met.told));
     }
+    for beside in &document.summary.beside {
+        let word = if beside.met.met == Some(true) { "met" } else { "not met" };
+        text.push_str(&format!(
+            "beside, deciding nothing: {}: {word}: {}\n",
+            beside.met.requirement, beside.met.told
+        ));
+    }
     let profile = match (run.locked, run.quick) {
         (true, false) => run.profile.clone(),
         (true, true) => format!("{} (quick: a sketch, no result)", run.profile),

@@ -186,7 +186,7 @@ fn all(point: &Point, which: impl Fn(&Direction) -> &Latencies) -> Latencies {
 }
 
 fn figures(stream: &str, record: &StreamRecord, seconds: f64) -> Vec<StreamFigures> {
-    [("reads", &record.read), ("writes", &record.write)]
+    [("reads", &record.read), ("writes", &record.write), ("flushes, trims, zeroings", &record.control)]
         .into_iter()
         .filter(|(_, side)| side.ios > 0)
         .map(|(name, side)| StreamFigures {
