@@ -269,7 +269,7 @@ impl Generator {
     }
 }
 
-/// I/Os a second that this process does with a load when nothing holds it up; an open loop is taken as a closed one.
+/// I/Os a second that this process does with a load when nothing holds it up; what comes by itself is taken as a closed loop.
 pub(crate) fn ceiling(
     env: &Env,
     workload: &Workload,
@@ -278,7 +278,7 @@ pub(crate) fn ceiling(
     footprint: f64,
 ) -> Result<f64> {
     let closed = |load: &Option<Load>| match load {
-        Some(Load::Open { .. }) => Some(Load::Closed { outstanding: 32 }),
+        Some(Load::Open { .. } | Load::Replay { .. }) => Some(Load::Closed { outstanding: 32 }),
         other => *other,
     };
     let loads: Vec<Option<Load>> = loads.iter().map(closed).collect();

@@ -11,8 +11,9 @@ mod rules;
 pub use layout::{Layout, StreamPlan};
 pub use rules::{DRIFT_MAX, OVERRUN, TILE_RULES, judge, requirements, summarise};
 
-use crate::load::{Control, Goal, Outcome, Phase};
-use crate::measure::{Doing, Point, PointLoad, Reins};
+use crate::load::{Goal, Outcome, Phase};
+use crate::machine::CpuWatch;
+use crate::measure::{Doing, Point, PointLoad, Reins, ceiling};
 use crate::record::StreamRecord;
 use crate::rig::{Rig, RigOptions};
 use crate::target::TargetSpec;
@@ -27,8 +28,6 @@ use stonefold_types::Result;
 
 /// How long I/Os in flight at the end are waited for.
 const GRACE: Duration = Duration::from_secs(60);
-/// How long the generator is measured against a target that answers at once.
-const CEILING_TIME: Duration = Duration::from_secs(1);
 
 /// What is replayed, and on what.
 #[derive(Clone)]
@@ -99,16 +98,19 @@ pub fn run(env: &Env, plan: &Plan, layout: &Layout, reins: &Reins) -> Result<Vec
     if reins.is_stopped() {
         return Ok(Vec::new());
     }
-    let ceiling = ceiling(env, &layout.workload, &plan.options)?;
     let length = Duration::from_secs_f64(layout.replayed.seconds);
-    let loads = layout.workload.streams.iter().map(|stream| Some(stream.load)).collect();
+    let loads: Vec<Option<Load>> = layout.workload.streams.iter().map(|stream| Some(stream.load)).collect();
+    let ceiling = ceiling(env, &layout.workload, &plan.options, &loads, 1.0)?;
     let phase = Phase { goal: Goal::Replay(length, OVERRUN), loads, footprint: 1.0, grace: GRACE };
     let what = format!("replaying {}", title(&layout.replayed));
     let clocks = |env: &Env| env.wall() as f64 / 1e9 - env.monotonic().as_secs_f64();
     let before = clocks(env);
     let doing = Doing { what, length: Some(length), since: env.monotonic(), ..Doing::default() };
+    let watch = CpuWatch::start();
     let outcome = rig.run(&phase, &reins.begin(doing))?;
-    Ok(vec![point(&layout.workload, outcome, ceiling, clocks(env) - before, reins.is_stopped())])
+    let machine_cpu = watch.and_then(CpuWatch::end);
+    let point = point(&layout.workload, outcome, ceiling, clocks(env) - before, reins.is_stopped());
+    Ok(vec![Point { machine_cpu, ..point }])
 }
 
 /// What was replayed, in words.
@@ -126,18 +128,6 @@ fn fill(env: &Env, rig: &mut Rig, workload: &Workload, reins: &Reins) -> Result<
     let doing = Doing { what, bytes: Some(bytes), since: env.monotonic(), ..Doing::default() };
     let loads = vec![None; workload.streams.len()];
     rig.run(&Phase { goal: Goal::Fill, loads, footprint: 1.0, grace: GRACE }, &reins.begin(doing)).map(drop)
-}
-
-/// What the generator does with I/Os of these sizes and directions when nothing holds it up.
-fn ceiling(env: &Env, workload: &Workload, options: &RigOptions) -> Result<f64> {
-    let load = Load::Closed { outstanding: 32 };
-    let depths = vec![vec![load]; workload.streams.len()];
-    let mut rig = Rig::open(env, workload, &[TargetSpec::Null], &depths, options)?;
-    let loads = vec![Some(load); workload.streams.len()];
-    let phase = Phase { goal: Goal::For(CEILING_TIME), loads, footprint: 1.0, grace: GRACE };
-    let outcome = rig.run(&phase, &Control::new())?;
-    let ios: u64 = outcome.streams.iter().map(StreamRecord::ios).sum();
-    Ok(ios as f64 / outcome.elapsed.as_secs_f64())
 }
 
 fn point(workload: &Workload, outcome: Outcome, ceiling: f64, clocks_apart: f64, cut_short: bool) -> Point {
@@ -164,5 +154,7 @@ fn point(workload: &Workload, outcome: Outcome, ceiling: f64, clocks_apart: f64,
         ceiling,
         clocks_apart,
         cut_short,
+        machine_cpu: None,
+        workers: Vec::new(),
     }
 }
