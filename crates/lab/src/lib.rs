@@ -9,6 +9,7 @@ pub mod address;
 pub mod bundle;
 pub mod chance;
 pub mod generations;
+pub mod import;
 pub mod load;
 pub mod machine;
 pub mod measure;
