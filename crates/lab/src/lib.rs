@@ -7,7 +7,9 @@
 
 pub mod address;
 pub mod bundle;
+pub mod certificate;
 pub mod chance;
+pub mod claims;
 pub mod generations;
 pub mod import;
 pub mod load;
