@@ -66,7 +66,20 @@ pub struct Imported {
     pub notes: Vec<Note>,
 }
 
-/// What an option is, and where it is written.
+impl Imported {
+    /// The profile's file, with what was not mapped as comments at its head.
+    pub fn file(&self) -> String {
+        let mut text = String::new();
+        for Note { file, line, option, mapped, why } in &self.notes {
+            // A line of its own each, whatever the option holds.
+            let words = format!("{file}:{line}: {mapped}: {option}: {why}").replace(char::is_control, " ");
+            text.push_str(&format!("# {words}\n"));
+        }
+        text + &self.profile.text
+    }
+}
+
+/// Where an option is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Place {
     file: String,
@@ -99,11 +112,18 @@ impl Notes {
 /// What the file system says; [`Kind::Invalid`] with file and line where the file cannot be understood, or has nothing that
 /// loads storage.
 pub fn import(path: &Path) -> Result<Imported> {
-    let text = read(path)?;
+    import_text(path, &read(path)?)
+}
+
+/// The same of a text that is in this file; what it includes is looked for beside it.
+///
+/// # Errors
+/// See [`import`].
+pub fn import_text(path: &Path, text: &str) -> Result<Imported> {
     let name = path.file_stem().map_or_else(|| "imported".to_owned(), |stem| stem.to_string_lossy().into());
-    let (from, (draft, notes)) = match is_fio(&text) {
-        true => ("fio", fio::map(path, &text)?),
-        false => ("vdbench", vdbench::map(path, &text)?),
+    let (from, (draft, notes)) = match is_fio(text) {
+        true => ("fio", fio::map(path, text)?),
+        false => ("vdbench", vdbench::map(path, text)?),
     };
     let mut notes = notes.0;
     notes.sort();
@@ -126,10 +146,11 @@ fn is_fio(text: &str) -> bool {
 
 fn read(path: &Path) -> Result<String> {
     let what = || format!("reading '{}'", path.display());
-    let bytes =
-        std::fs::metadata(path).map_err(|e| Error::io(what(), e).remedy("name a readable file"))?.len();
-    if bytes > FILE_BYTES_MAX {
-        return Err(Error::new(Kind::Invalid, format!("'{}' has {bytes} bytes", path.display()))
+    let file = std::fs::metadata(path).map_err(|e| Error::io(what(), e).remedy("name a readable file"))?;
+    // A device may have no end.
+    if !file.is_file() || file.len() > FILE_BYTES_MAX {
+        let what = format!("'{}' is no file of at most {FILE_BYTES_MAX} bytes", path.display());
+        return Err(Error::new(Kind::Invalid, what)
             .remedy("name a job file of fio or a parameter file of vdbench"));
     }
     std::fs::read_to_string(path).map_err(|e| Error::io(what(), e).remedy("name a readable file of text"))

@@ -6,6 +6,7 @@
 //! than the toolchain that builds the rest. *May be used by*: the test beside it; the NBD door has streams of its own
 //! (`crates/nbd/tests/door/hostile.rs`).
 
+pub mod claims;
 pub mod documents;
 pub mod mutate;
 pub mod objects;
@@ -25,5 +26,5 @@ pub struct Target {
 
 /// All of them.
 pub fn targets() -> Vec<Target> {
-    [documents::targets(), objects::targets(), texts::targets()].into_iter().flatten().collect()
+    [claims::targets(), documents::targets(), objects::targets(), texts::targets()].into_iter().flatten().collect()
 }

@@ -1,6 +1,9 @@
 //! `stonefold lab …`: measuring any storage.
 
 mod catalogue;
+mod certify;
+mod import;
+mod lint;
 mod picture;
 mod report;
 mod run;
@@ -26,7 +29,11 @@ pub(crate) enum Lab {
     },
     Run(Box<run::Run>),
     /// Make a report of runs: one HTML file that needs no network, or the figures
-    #[command(after_help = "Example:\n  stonefold lab report runs/poltp-1 --html report.html")]
+    #[command(
+        after_help = "Examples:\n  stonefold lab report runs/poltp-1 --html report.html\n  stonefold lab report runs/poltp-1 --json report.json\n\n\
+            With --json a name that ends in .json is where the figures go, by the schema in docs/reference/lab-report.schema.json; \
+            without one they are printed."
+    )]
     Report {
         /// Folders of runs
         #[arg(required = true)]
@@ -42,6 +49,9 @@ pub(crate) enum Lab {
         #[arg(required = true)]
         dirs: Vec<PathBuf>,
     },
+    Lint(lint::Lint),
+    Import(import::Import),
+    Certify(Box<certify::Certify>),
 }
 
 impl Lab {
@@ -51,10 +61,11 @@ impl Lab {
             Lab::Ls => catalogue::ls(context).map(|()| ExitCode::SUCCESS),
             Lab::Show { profile } => catalogue::show(context, &profile).map(|()| ExitCode::SUCCESS),
             Lab::Run(run) => run.run(context),
-            Lab::Report { dirs, html: Some(html) } => {
-                report::page(context, &dirs, &html).map(|()| ExitCode::SUCCESS)
-            }
-            Lab::Report { dirs, html: None } | Lab::Verify { dirs } => report::verify(context, &dirs),
+            Lab::Report { dirs, html } => report::report(context, dirs, html.as_deref()),
+            Lab::Verify { dirs } => report::verify(context, &dirs),
+            Lab::Lint(lint) => lint.run(context),
+            Lab::Import(import) => import.run(context).map(|()| ExitCode::SUCCESS),
+            Lab::Certify(certify) => certify.run(context).map(|()| ExitCode::SUCCESS),
         }
     }
 }

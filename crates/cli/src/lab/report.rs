@@ -80,20 +80,49 @@ pub(super) fn verify(context: &Context, dirs: &[PathBuf]) -> Result<ExitCode, Fa
     Ok(ExitCode::from(worst))
 }
 
-/// Writes the page of some runs.
-pub(super) fn page(context: &Context, dirs: &[PathBuf], html: &Path) -> Result<(), Failure> {
-    let runs = dirs
-        .iter()
-        .map(|dir| {
-            let bundle = bundle::load(dir)?;
-            let summary = verdict::summarise(&bundle)?;
-            Ok((bundle, summary))
-        })
-        .collect::<stonefold_types::Result<Vec<_>>>()?;
-    let page = stonefold_lab::report::html(&runs)?;
-    std::fs::write(html, page)
-        .map_err(|e| stonefold_types::Error::io(format!("writing the report '{}'", html.display()), e))?;
-    context.answer(&serde_json::json!({ "html": html }), || format!("{}\n", html.display()))
+/// Writes the page of some runs, or their figures, or both; with neither prints the figures.
+pub(super) fn report(
+    context: &Context,
+    mut dirs: Vec<PathBuf>,
+    html: Option<&Path>,
+) -> Result<ExitCode, Failure> {
+    let json = json_file(context, &mut dirs);
+    if html.is_none() && json.is_none() && !context.json {
+        return verify(context, &dirs);
+    }
+    let load = |dir: &PathBuf| {
+        let bundle = bundle::load(dir)?;
+        let summary = verdict::summarise(&bundle)?;
+        Ok((bundle, summary))
+    };
+    let runs = dirs.iter().map(load).collect::<stonefold_types::Result<Vec<_>>>()?;
+    let write = |path: &Path, text: String| {
+        std::fs::write(path, text)
+            .map_err(|e| stonefold_types::Error::io(format!("writing the report '{}'", path.display()), e))
+    };
+    if let Some(path) = html {
+        write(path, stonefold_lab::report::html(&runs)?)?;
+    }
+    if let Some(path) = &json {
+        write(path, stonefold_lab::report::json(&runs)?)?;
+    }
+    if html.is_none() && json.is_none() {
+        context.answer(&stonefold_lab::report::Report::of(&runs), String::new)?;
+        return Ok(ExitCode::from(
+            runs.iter().map(|(_, summary)| summary.verdict.status()).max().unwrap_or(0),
+        ));
+    }
+    let written: Vec<String> =
+        html.into_iter().chain(json.as_deref()).map(|path| format!("{}\n", path.display())).collect();
+    context.answer(&serde_json::json!({ "html": html, "json": json }), || written.concat())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `--json FILE`: the flag that every command has takes no value, so that the file is read as one more folder.
+fn json_file(context: &Context, dirs: &mut Vec<PathBuf>) -> Option<PathBuf> {
+    let is_file = |path: &PathBuf| path.extension().is_some_and(|end| end == "json") && !path.is_dir();
+    let at = dirs.iter().position(is_file).filter(|_| context.json && dirs.len() > 1)?;
+    Some(dirs.remove(at))
 }
 
 fn figures(bundle: &Bundle, summary: &Summary) -> Vec<Figures> {

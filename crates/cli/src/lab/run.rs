@@ -167,7 +167,7 @@ impl Run {
 }
 
 /// The real one; it ends with its runtime.
-fn environment() -> Result<(tokio::runtime::Runtime, Env), Error> {
+pub(super) fn environment() -> Result<(tokio::runtime::Runtime, Env), Error> {
     let failed = |e| Error::io("starting the clock and the threads", e);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let world = SystemWorld::new(runtime.handle().clone(), 1).map_err(failed)?;

@@ -136,8 +136,7 @@ fn what_has_no_place_is_told() {
     assert_eq!(imported.profile.full.streams.len(), 1);
     assert_eq!(
         told(&imported, Mapped::Not),
-        [
-            "2 fsync=8", "3 thinktime=5", "9 random_frobnication=1", "11 rw=randtrim", "13 ioengine=cpuio"]
+        ["2 fsync=8", "3 thinktime=5", "9 random_frobnication=1", "11 rw=randtrim", "13 ioengine=cpuio"]
     );
     let nearly = told(&imported, Mapped::Nearly);
     assert!(nearly.contains(&"8 iodepth=32".to_owned()), "psync has one in flight: {nearly:?}");
