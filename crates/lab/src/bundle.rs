@@ -192,8 +192,15 @@ fn failed(doing: &str, path: &Path, error: std::io::Error) -> Error {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// A bundle of points that were measured by a profile of one stream of 4K reads.
+    pub(crate) fn bundle(points: Vec<Point>) -> Bundle {
+        let profile = "title = 't'\nabout = 'a'\n[[volume]]\nname = 'v'\nsize = '1M'\nquick = '1M'\n[[stream]]\n\
+            name = 's'\nvolume = 'v'\nread = 100\nrandom = 100\nsizes = { \"4K\" = 100 }\noutstanding = 8\n";
+        Bundle { run: run(), profile: profile.into(), points, hash: String::new() }
+    }
 
     fn run() -> Run {
         Run {

@@ -150,8 +150,9 @@ fn read(path: &Path) -> Result<String> {
     // A device may have no end.
     if !file.is_file() || file.len() > FILE_BYTES_MAX {
         let what = format!("'{}' is no file of at most {FILE_BYTES_MAX} bytes", path.display());
-        return Err(Error::new(Kind::Invalid, what)
-            .remedy("name a job file of fio or a parameter file of vdbench"));
+        return Err(
+            Error::new(Kind::Invalid, what).remedy("name a job file of fio or a parameter file of vdbench")
+        );
     }
     std::fs::read_to_string(path).map_err(|e| Error::io(what(), e).remedy("name a readable file of text"))
 }

@@ -22,6 +22,7 @@ pub mod report;
 pub mod rig;
 pub mod stats;
 mod target;
+pub mod trial;
 pub mod verdict;
 pub mod verify;
 mod volume;

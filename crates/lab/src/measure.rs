@@ -4,6 +4,7 @@
 //! what was issued before the load had gone on for its precondition.
 
 use crate::load::{Control, Goal, Outcome, Phase};
+use crate::machine::{Busy, CpuWatch};
 use crate::profile::{Profile, Step, StepKind, Times};
 use crate::record::{Second, StreamRecord};
 use crate::rig::{Rig, RigOptions};
@@ -64,6 +65,9 @@ pub struct Point {
     pub clocks_apart: f64,
     /// It was ended before its time.
     pub cut_short: bool,
+    /// How busy the machine was that the load ran on, whoever used it; nothing where that cannot be told.
+    #[serde(default)]
+    pub machine_cpu: Option<Busy>,
 }
 
 /// The load of one stream in one point.
@@ -80,6 +84,11 @@ pub struct PointLoad {
 }
 
 impl Point {
+    /// Step and label.
+    pub fn name(&self) -> String {
+        if self.label.is_empty() { self.step.clone() } else { format!("{}, {}", self.step, self.label) }
+    }
+
     /// I/Os a second.
     pub fn iops(&self) -> f64 {
         self.streams.iter().map(|record| record.ios() as f64).sum::<f64>() / self.seconds.max(1e-9)
@@ -102,13 +111,21 @@ pub struct Doing {
 /// The reins of a run, in the hands of whoever shows it.
 pub struct Reins {
     doing: Mutex<(Doing, Arc<Control>)>,
+    /// Said before everything that goes on.
+    within: Mutex<String>,
     stopped: std::sync::atomic::AtomicBool,
 }
 
 impl Reins {
     /// Of a run that has not begun.
     pub fn new() -> Self {
-        Reins { doing: Mutex::new((Doing::default(), Arc::new(Control::new()))), stopped: false.into() }
+        let doing = Mutex::new((Doing::default(), Arc::new(Control::new())));
+        Reins { doing, within: Mutex::default(), stopped: false.into() }
+    }
+
+    /// What goes on from now on is a part of this.
+    pub(crate) fn within(&self, what: &str) {
+        what.clone_into(&mut self.within.lock());
     }
 
     /// Ends the run early.
@@ -127,7 +144,8 @@ impl Reins {
         self.doing.lock().clone()
     }
 
-    fn begin(&self, doing: Doing) -> Arc<Control> {
+    fn begin(&self, mut doing: Doing) -> Arc<Control> {
+        doing.what.insert_str(0, &self.within.lock());
         let control = Arc::new(Control::new());
         *self.doing.lock() = (doing, control.clone());
         // A stop that came between two phases holds for the next.
@@ -274,7 +292,9 @@ impl Run<'_> {
             return Ok(());
         }
         let clocks = self.clocks();
+        let watch = CpuWatch::start();
         let outcome = self.phase(doing(name, sample), phase(sample))?;
+        let machine_cpu = watch.and_then(CpuWatch::end);
         let clocks_apart = self.clocks() - clocks;
         let mut verification = settling.verification;
         verification.add(&outcome.verification);
@@ -294,6 +314,7 @@ impl Run<'_> {
             ceiling,
             clocks_apart,
             cut_short: self.reins.is_stopped(),
+            machine_cpu,
         });
         Ok(())
     }
@@ -330,5 +351,49 @@ impl Run<'_> {
     /// Wall clock less steady clock, in seconds.
     fn clocks(&self) -> f64 {
         self.env.wall() as f64 / 1e9 - self.env.monotonic().as_secs_f64()
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// One second after another of 4K reads, 8 in flight, as steady as can be.
+    pub(crate) fn point(iops: u64) -> Point {
+        const SECONDS: u64 = 12;
+        let mut record = StreamRecord::default();
+        let mut second = Second::new();
+        let nanos = 8_000_000_000 / iops;
+        for _ in 0..iops {
+            record.read.response.record(nanos);
+            second.response.record(nanos);
+        }
+        record.read.response = (0..SECONDS).fold(crate::record::Latencies::new(), |mut all, _| {
+            all.add(&record.read.response);
+            all
+        });
+        record.read.service = record.read.response.clone();
+        record.read.ios = iops * SECONDS;
+        record.read.bytes = record.read.ios * 4096;
+        record.sizes = [(4096, record.read.ios)].into();
+        record.random = record.read.ios;
+        second.reads = iops;
+        second.read_bytes = iops * 4096;
+        Point {
+            step: "hold".into(),
+            label: String::new(),
+            loads: vec![PointLoad { stream: 0, name: "s".into(), outstanding: Some(8), rate: None }],
+            footprint: 1.0,
+            seconds: SECONDS as f64,
+            streams: vec![record],
+            series: vec![second; SECONDS as usize],
+            before: Vec::new(),
+            verification: Verification { right: 1, ..Verification::default() },
+            busy: 0.1,
+            ceiling: 1e6,
+            clocks_apart: 0.0,
+            cut_short: false,
+            machine_cpu: None,
+        }
     }
 }

@@ -7,10 +7,12 @@ mod data;
 mod document;
 
 pub use data::{Charts, charts};
-pub use document::{Report, RunReport, schema};
+pub use document::{Report, RunReport, TrialReport, TrialRun, schema};
 
 use crate::bundle::Bundle;
+use crate::trial::{Findings, Trial};
 use crate::verdict::Summary;
+use serde::Serialize;
 use stonefold_types::{Error, Kind, Result};
 
 const PAGE: &str = include_str!("report/page.html");
@@ -24,7 +26,29 @@ const PLOT: &str = include_str!("report/vendor/plot.umd.min.js");
 /// # Errors
 /// When what was measured cannot be written as JSON.
 pub fn html(runs: &[(Bundle, Summary)]) -> Result<String> {
-    let data = serde_json::to_string(&Report::of(runs).runs)
+    page(&Report::of(runs).runs)
+}
+
+/// The page for a trial; summaries are of its runs, in their order.
+///
+/// # Errors
+/// See [`html`].
+pub fn trial_html(trial: &Trial, findings: &Findings, runs: &[(Bundle, Summary)]) -> Result<String> {
+    page(&[TrialReport::of(trial, findings, runs)])
+}
+
+/// The same figures for programs, as JSON by the [`schema`].
+///
+/// # Errors
+/// When what was measured cannot be written as JSON.
+pub fn json(report: &Report<'_>) -> Result<String> {
+    serde_json::to_string_pretty(report)
+        .map(|text| text + "\n")
+        .map_err(|e| Error::new(Kind::Io, format!("writing a report as JSON: {e}")))
+}
+
+fn page(documents: &[impl Serialize]) -> Result<String> {
+    let data = serde_json::to_string(documents)
         .map_err(|e| Error::new(Kind::Io, format!("writing a report: {e}")))?
         // Within a script no text may end it.
         .replace("</", "<\\/");
@@ -45,14 +69,4 @@ pub fn html(runs: &[(Bundle, Summary)]) -> Result<String> {
     }
     page.push_str(rest);
     Ok(page)
-}
-
-/// The same figures for programs, as JSON by the [`schema`].
-///
-/// # Errors
-/// When what was measured cannot be written as JSON.
-pub fn json(runs: &[(Bundle, Summary)]) -> Result<String> {
-    serde_json::to_string_pretty(&Report::of(runs))
-        .map(|text| text + "\n")
-        .map_err(|e| Error::new(Kind::Io, format!("writing a report as JSON: {e}")))
 }

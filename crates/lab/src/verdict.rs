@@ -124,8 +124,7 @@ fn judge(point: &Point, workload: &Workload, verified: bool) -> Judged {
         clocks_apart: point.clocks_apart,
         cut_short: point.cut_short,
     });
-    let name =
-        if point.label.is_empty() { point.step.clone() } else { format!("{}, {}", point.step, point.label) };
+    let name = point.name();
     Judged { name, iops: point.iops(), steadiness, fidelity, grade: gates::grade(&gates), gates }
 }
 

@@ -26,5 +26,8 @@ pub struct Target {
 
 /// All of them.
 pub fn targets() -> Vec<Target> {
-    [claims::targets(), documents::targets(), objects::targets(), texts::targets()].into_iter().flatten().collect()
+    [claims::targets(), documents::targets(), objects::targets(), texts::targets()]
+        .into_iter()
+        .flatten()
+        .collect()
 }

@@ -1,6 +1,6 @@
 //! `stonefold lab certify`.
 
-use super::run::environment;
+use super::load::environment;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::table::facts;

@@ -8,6 +8,7 @@ use std::io::Read;
 use std::path::Path;
 use std::process::ExitCode;
 use stonefold_lab::claims::{Finding, TEXT_BYTES_MAX, Told, lint_run, lint_text};
+use stonefold_lab::trial::{self, Trial};
 use stonefold_lab::{bundle, verdict};
 use stonefold_types::{Error, Kind, Result};
 
@@ -41,6 +42,14 @@ impl Lint {
 
     fn look(&self) -> Result<Vec<Finding>> {
         let path = Path::new(&self.what);
+        if Trial::is_in(path) {
+            let (_, bundles) = trial::load(path)?;
+            let runs = bundles.into_iter().map(|bundle| {
+                let summary = verdict::summarise(&bundle)?;
+                Ok(lint_run(&Told::of(bundle, summary)))
+            });
+            return Ok(runs.collect::<Result<Vec<_>>>()?.concat());
+        }
         if path.is_dir() {
             let bundle = bundle::load(path)?;
             let summary = verdict::summarise(&bundle)?;

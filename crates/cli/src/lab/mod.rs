@@ -2,17 +2,21 @@
 
 mod catalogue;
 mod certify;
+mod compare;
 mod import;
 mod lint;
+mod load;
 mod picture;
 mod report;
 mod run;
+mod trial;
 
 use crate::context::Context;
 use crate::failure::Failure;
 use clap::Subcommand;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use stonefold_lab::trial::Trial;
 
 /// Measure any storage, so that the number can be trusted
 #[derive(Subcommand)]
@@ -28,6 +32,7 @@ pub(crate) enum Lab {
         profile: String,
     },
     Run(Box<run::Run>),
+    Compare(Box<compare::Compare>),
     /// Make a report of runs: one HTML file that needs no network, or the figures
     #[command(
         after_help = "Examples:\n  stonefold lab report runs/poltp-1 --html report.html\n  stonefold lab report runs/poltp-1 --json report.json\n\n\
@@ -61,8 +66,12 @@ impl Lab {
             Lab::Ls => catalogue::ls(context).map(|()| ExitCode::SUCCESS),
             Lab::Show { profile } => catalogue::show(context, &profile).map(|()| ExitCode::SUCCESS),
             Lab::Run(run) => run.run(context),
+            Lab::Compare(compare) => compare.run(context),
             Lab::Report { dirs, html } => report::report(context, dirs, html.as_deref()),
-            Lab::Verify { dirs } => report::verify(context, &dirs),
+            Lab::Verify { dirs } => match &dirs[..] {
+                [dir] if Trial::is_in(dir) => trial::verify(context, dir),
+                _ => report::verify(context, &dirs),
+            },
             Lab::Lint(lint) => lint.run(context),
             Lab::Import(import) => import.run(context).map(|()| ExitCode::SUCCESS),
             Lab::Certify(certify) => certify.run(context).map(|()| ExitCode::SUCCESS),

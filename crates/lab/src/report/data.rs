@@ -161,11 +161,7 @@ fn point_chart(point: &Point) -> PointChart {
         point.before.iter().enumerate().map(|(second, record)| timeline(second as f64 - before, record));
     let counted = point.series.iter().enumerate().map(|(second, record)| timeline(second as f64, record));
     PointChart {
-        name: if point.label.is_empty() {
-            point.step.clone()
-        } else {
-            format!("{}, {}", point.step, point.label)
-        },
+        name: point.name(),
         iops: point.iops(),
         bytes: bytes as f64 / point.seconds,
         busy: point.busy,

@@ -6,7 +6,9 @@
 
 use super::data::{Charts, charts};
 use crate::bundle::{Bundle, Run};
-use crate::verdict::Summary;
+use crate::stats::compare::CONFIDENCE;
+use crate::trial::{Findings, Trial, Turn};
+use crate::verdict::{Summary, Verdict};
 use serde::Serialize;
 use serde_json::{Value, json};
 use stonefold_types::{Error, Kind, Result};
@@ -22,6 +24,8 @@ pub struct Report<'a> {
     pub format: u32,
     /// Each run, in the order in which they were named.
     pub runs: Vec<RunReport<'a>>,
+    /// Where it is of a trial, that: runs of several arms in turn, and what tells the arms apart.
+    pub trials: Vec<TrialReport<'a>>,
 }
 
 /// All that is shown of one run.
@@ -39,6 +43,45 @@ pub struct RunReport<'a> {
     pub profile: &'a str,
 }
 
+/// All that is shown of a trial.
+#[derive(Serialize, ToSchema)]
+pub struct TrialReport<'a> {
+    /// What was run in turn.
+    pub trial: &'a Trial,
+    /// What tells the arms apart.
+    pub findings: &'a Findings,
+    /// How sure the intervals are, from 0 to 1.
+    pub confidence: f64,
+    /// Its runs, in order.
+    pub runs: Vec<TrialRun<'a>>,
+}
+
+/// One run of a trial.
+#[derive(Serialize, ToSchema)]
+pub struct TrialRun<'a> {
+    /// Its round, its arm, its seed.
+    pub turn: &'a Turn,
+    /// What it was run on.
+    pub targets: &'a [String],
+    /// What it says by itself.
+    pub verdict: Verdict,
+    /// The hash of its raw data (BLAKE3).
+    pub bundle: &'a str,
+}
+
+impl<'a> TrialReport<'a> {
+    /// Of a trial, what it found, and its runs in order with what they say.
+    pub fn of(trial: &'a Trial, findings: &'a Findings, runs: &'a [(Bundle, Summary)]) -> Self {
+        let told = trial.runs.iter().zip(runs).map(|((turn, _), (bundle, summary))| TrialRun {
+            turn,
+            targets: &bundle.run.targets,
+            verdict: summary.verdict,
+            bundle: &bundle.hash,
+        });
+        TrialReport { trial, findings, confidence: CONFIDENCE, runs: told.collect() }
+    }
+}
+
 impl<'a> Report<'a> {
     /// Of runs and what they say.
     pub fn of(runs: &'a [(Bundle, Summary)]) -> Self {
@@ -49,7 +92,12 @@ impl<'a> Report<'a> {
             bundle: &bundle.hash,
             profile: &bundle.profile,
         };
-        Report { format: FORMAT, runs: runs.iter().map(of_run).collect() }
+        Report { format: FORMAT, runs: runs.iter().map(of_run).collect(), trials: Vec::new() }
+    }
+
+    /// Of a trial.
+    pub fn of_trial(trial: TrialReport<'a>) -> Self {
+        Report { format: FORMAT, runs: Vec::new(), trials: vec![trial] }
     }
 }
 
