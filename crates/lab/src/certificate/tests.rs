@@ -72,6 +72,7 @@ fn bundle() -> Bundle {
         before: Vec::new(),
         verification: Default::default(),
         busy: 0.1,
+        machine_cpu: Default::default(),
         ceiling: 1e6,
         clocks_apart: 0.0,
         cut_short: false,

@@ -1,7 +1,7 @@
 //! `steady-state`, `hardware` and `cache`: what a text with figures has to tell.
 
 use super::Claims;
-use super::loads::{first_rate, is_set};
+use super::loads::{first_rate, measured};
 use super::quantity::{Unit, quantities};
 use super::text::{Block, Text};
 use super::tokens::has;
@@ -90,8 +90,6 @@ fn first_figure(text: &Text) -> Option<Range<usize>> {
 
 fn first_throughput(block: &Block) -> Option<Range<usize>> {
     let of = |unit: &Unit| matches!(unit, Unit::Throughput(_) | Unit::Rate(_));
-    block
-        .pieces()
-        .filter(|piece| !is_set(piece))
+    measured(block)
         .find_map(|piece| quantities(&piece.tokens).into_iter().find(|one| of(&one.unit)).map(|one| one.at))
 }

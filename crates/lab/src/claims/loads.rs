@@ -48,7 +48,7 @@ const OPEN: &[&str] = &[
 const CLOSED: &[&str] =
     &["closed loop", "queue depth", "qd…", "outstanding", "iodepth", "in flight", "threads", "at depth"];
 
-/// See [`is_set`].
+/// Words of what is set or asked for, and not measured.
 const SET: &[&str] = &[
     "limit",
     "limits",
@@ -200,32 +200,40 @@ fn without_depth(claims: &Claims<'_>) -> Option<Range<usize>> {
     })
 }
 
-/// Of what is set or asked for, and not measured.
-pub(super) fn is_set(piece: &Piece) -> bool {
-    has(&piece.plain, SET)
+/// The pieces of a block in which figures may be measured ones: not those of what is set or asked for.
+pub(super) fn measured(block: &Block) -> impl Iterator<Item = &Piece> {
+    let is_set = |piece: &&Piece| has(&piece.plain, SET);
+    let set_columns: Vec<usize> = match block {
+        Block::Table(rows) => (0..rows[0].len()).filter(|column| is_set(&&rows[0][*column])).collect(),
+        _ => Vec::new(),
+    };
+    let pieces: Vec<&Piece> = match block {
+        Block::Table(rows) => {
+            let cells = rows.iter().flat_map(|row| row.iter().enumerate());
+            cells.filter(|(column, _)| !set_columns.contains(column)).map(|(_, cell)| cell).collect()
+        }
+        Block::Paragraph(sentences) => sentences.iter().collect(),
+        Block::Heading(..) => Vec::new(),
+    };
+    pieces.into_iter().filter(move |piece| !is_set(piece))
 }
 
 /// The first figure of I/Os a second.
 pub(super) fn first_rate(block: &Block) -> Option<Range<usize>> {
-    let in_piece = |piece: &Piece| {
-        if is_set(piece) {
-            return None;
+    if let Block::Table(rows) = block {
+        let is_rate = |title: &Piece| {
+            matches!(column_unit(title), Some((Unit::Rate("IOPS"), _))) && !has(&title.plain, SET)
+        };
+        let column = rows[0].iter().position(is_rate);
+        let cell = column.and_then(|column| rows[1..].iter().find_map(|row| row.get(column)));
+        if let Some(cell) = cell.filter(|cell| cell.tokens.iter().any(|token| token.number().is_some())) {
+            return Some(cell.at.clone());
         }
+    }
+    measured(block).find_map(|piece| {
         let all = quantities(&piece.tokens);
         all.into_iter()
             .find(|one| matches!(one.unit, Unit::Rate("IOPS")) && one.value >= 10.0)
             .map(|one| one.at)
-    };
-    match block {
-        Block::Table(rows) => {
-            let column =
-                rows[0].iter().position(|title| matches!(column_unit(title), Some((Unit::Rate("IOPS"), _))));
-            let cell = column.and_then(|column| rows[1..].iter().find_map(|row| row.get(column)));
-            cell.filter(|cell| cell.tokens.iter().any(|token| token.number().is_some()))
-                .map(|cell| cell.at.clone())
-                .or_else(|| rows.iter().flatten().find_map(in_piece))
-        }
-        Block::Paragraph(sentences) => sentences.iter().find_map(in_piece),
-        Block::Heading(..) => None,
-    }
+    })
 }

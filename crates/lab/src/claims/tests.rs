@@ -230,6 +230,7 @@ fn figures_without_their_kitchen() {
     assert_eq!(rules_of(claim), ["cache", "hardware", "steady-state"]);
     assert!(rules_of("It keeps disks, and has no figures.").is_empty());
     assert!(rules_of("A class may have a limit of 500 IOPS.").is_empty());
+    assert!(rules_of("| class | reservation |\n|---|---|\n| a | 500 IOPS |\n| b | 50 IOPS |\n").is_empty());
 }
 
 /// Tables and figures of a page are found at their places; what is code or a script is no claim.
