@@ -19,6 +19,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 use stonefold_types::{Error, Kind, Result};
+use utoipa::ToSchema;
 
 /// The layout that is written.
 const FORMAT: u32 = 1;
@@ -26,7 +27,7 @@ const FILES: [&str; 3] = ["run.json", "profile.toml", "points.json"];
 const MANIFEST: &str = "manifest.json";
 
 /// What was run, where, when and with what.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Run {
     /// Layout of the bundle.
     pub format: u32,

@@ -8,9 +8,12 @@
 
 pub mod address;
 pub mod bundle;
+pub mod certificate;
 pub mod chance;
+pub mod claims;
 pub mod erased;
 pub mod generations;
+pub mod import;
 pub mod load;
 pub mod machine;
 pub mod measure;

@@ -20,6 +20,7 @@ use crate::stats::compare::order;
 use serde::{Deserialize, Serialize};
 use stonefold_env::Env;
 use stonefold_types::{Error, Kind, Result};
+use utoipa::ToSchema;
 
 /// Arms of one trial at most.
 pub const ARMS_MAX: usize = 32;
@@ -40,7 +41,7 @@ pub struct TrialPlan {
 }
 
 /// One run of one arm.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Turn {
     /// From 0.
     pub round: usize,

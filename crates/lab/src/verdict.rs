@@ -10,9 +10,10 @@ use crate::stats::steady::Steadiness;
 use crate::workload::{Arrivals, Load, Workload};
 use serde::{Deserialize, Serialize};
 use stonefold_types::Result;
+use utoipa::ToSchema;
 
 /// The verdict on a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Verdict {
     /// Every requirement is met; without any, every point is valid.
@@ -38,7 +39,7 @@ impl Verdict {
 }
 
 /// One point, judged.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Judged {
     /// Step and label.
     pub name: String,
@@ -55,7 +56,7 @@ pub struct Judged {
 }
 
 /// A requirement, and the point on which it was judged: of those it is about, the one with the least headroom.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Required {
     /// Number of the point.
     pub point: usize,
@@ -64,7 +65,7 @@ pub struct Required {
 }
 
 /// All that a run says.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Summary {
     /// The one word.
     pub verdict: Verdict,

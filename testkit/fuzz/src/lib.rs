@@ -6,6 +6,7 @@
 //! nothing is accepted that was changed. *Never*: needs more than the toolchain that builds the rest. *May be used by*: the test beside it;
 //! the NBD door has streams of its own (`crates/nbd/tests/door/hostile.rs`).
 
+pub mod claims;
 pub mod documents;
 pub mod mutate;
 pub mod objects;
@@ -27,8 +28,15 @@ pub struct Target {
 
 /// All of them.
 pub fn targets() -> Vec<Target> {
-    [documents::targets(), objects::targets(), sealed::targets(), texts::targets(), traces::targets()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        claims::targets(),
+        documents::targets(),
+        objects::targets(),
+        sealed::targets(),
+        texts::targets(),
+        traces::targets(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }

@@ -1,7 +1,10 @@
 //! `stonefold lab …`: measuring any storage.
 
 mod catalogue;
+mod certify;
 mod compare;
+mod import;
+mod lint;
 mod load;
 mod picture;
 mod replay;
@@ -38,7 +41,11 @@ pub(crate) enum Lab {
     Trace(trace::Trace),
     Replay(Box<replay::Replay>),
     /// Make a report of runs: one HTML file that needs no network, or the figures
-    #[command(after_help = "Example:\n  stonefold lab report runs/poltp-1 --html report.html")]
+    #[command(
+        after_help = "Examples:\n  stonefold lab report runs/poltp-1 --html report.html\n  stonefold lab report runs/poltp-1 --json report.json\n\n\
+            With --json a name that ends in .json is where the figures go, by the schema in docs/reference/lab-report.schema.json; \
+            without one they are printed."
+    )]
     Report {
         /// Folders of runs
         #[arg(required = true)]
@@ -54,6 +61,9 @@ pub(crate) enum Lab {
         #[arg(required = true)]
         dirs: Vec<PathBuf>,
     },
+    Lint(lint::Lint),
+    Import(import::Import),
+    Certify(Box<certify::Certify>),
 }
 
 impl Lab {
@@ -67,15 +77,14 @@ impl Lab {
             Lab::Worker(worker) => worker.run(context).map(|()| ExitCode::SUCCESS),
             Lab::Trace(trace) => trace.run(context).map(|()| ExitCode::SUCCESS),
             Lab::Replay(replay) => replay.run(context),
-            Lab::Report { dirs, html: Some(html) } => match &dirs[..] {
-                [dir] if Trial::is_in(dir) => trial::page(context, dir, &html),
-                _ => report::page(context, &dirs, &html),
-            }
-            .map(|()| ExitCode::SUCCESS),
-            Lab::Report { dirs, html: None } | Lab::Verify { dirs } => match &dirs[..] {
+            Lab::Report { dirs, html } => report::report(context, dirs, html.as_deref()),
+            Lab::Verify { dirs } => match &dirs[..] {
                 [dir] if Trial::is_in(dir) => trial::verify(context, dir),
                 _ => report::verify(context, &dirs),
             },
+            Lab::Lint(lint) => lint.run(context),
+            Lab::Import(import) => import.run(context).map(|()| ExitCode::SUCCESS),
+            Lab::Certify(certify) => certify.run(context).map(|()| ExitCode::SUCCESS),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What a trial showed, on a terminal.
 
+use super::report::Out;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::table::{Table, count, facts};
@@ -7,6 +8,7 @@ use serde::Serialize;
 use std::path::Path;
 use std::process::ExitCode;
 use stonefold_lab::bundle::Bundle;
+use stonefold_lab::report::{Report, TrialReport};
 use stonefold_lab::stats::compare::{CONFIDENCE, Finding, PAIRS_MIN};
 use stonefold_lab::stats::require::time;
 use stonefold_lab::trial::{Contrast, Figure, Findings, Trial, Turn, findings, load};
@@ -23,13 +25,15 @@ pub(super) fn verify(context: &Context, dir: &Path) -> Result<ExitCode, Failure>
     answer(context, &trial, &bundles, Some(dir))
 }
 
-/// Writes the page of a trial.
-pub(super) fn page(context: &Context, dir: &Path, html: &Path) -> Result<(), Failure> {
+/// Writes the page of a trial, or its figures, or both.
+pub(super) fn report(context: &Context, dir: &Path, out: &Out<'_>) -> Result<ExitCode, Failure> {
     let (trial, bundles) = load(dir)?;
     let (summaries, found) = compute(&trial, &bundles)?;
     let runs: Vec<(Bundle, Summary)> = bundles.into_iter().zip(summaries).collect();
-    let page = stonefold_lab::report::trial_html(&trial, &found, &runs)?;
-    super::report::write_page(context, html, &page)
+    let document = Report::of_trial(TrialReport::of(&trial, &found, &runs));
+    out.write(context, found.verdict.status(), &document, || {
+        stonefold_lab::report::trial_html(&trial, &found, &runs)
+    })
 }
 
 pub(super) fn answer(

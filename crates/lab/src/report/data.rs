@@ -4,13 +4,14 @@ use crate::bundle::Bundle;
 use crate::measure::Point;
 use crate::record::{Direction, Latencies, Second, StreamRecord};
 use serde::Serialize;
+use utoipa::ToSchema;
 
 /// Points of a spectrum at most.
 const SPECTRUM_POINTS: usize = 120;
 const MILLI: f64 = 1e6;
 
 /// Every chart of a run.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Charts {
     /// Each point that was measured, in order.
     pub points: Vec<PointChart>,
@@ -21,7 +22,7 @@ pub struct Charts {
 }
 
 /// One measured point.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct PointChart {
     /// Step and label.
     pub name: String,
@@ -42,7 +43,7 @@ pub struct PointChart {
 }
 
 /// The figures of a stream.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct StreamFigures {
     /// Its name.
     pub stream: String,
@@ -65,7 +66,7 @@ pub struct StreamFigures {
 }
 
 /// One second.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct TimelinePoint {
     /// Which.
     pub second: f64,
@@ -78,7 +79,7 @@ pub struct TimelinePoint {
 }
 
 /// A percentile.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct SpectrumPoint {
     /// One in so many takes longer.
     pub one_in: f64,
@@ -89,7 +90,7 @@ pub struct SpectrumPoint {
 }
 
 /// A share.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct CumulativePoint {
     /// Milliseconds.
     pub within: f64,
@@ -98,7 +99,7 @@ pub struct CumulativePoint {
 }
 
 /// A load and what came of it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct CurvePoint {
     /// The step.
     pub step: String,
@@ -115,7 +116,7 @@ pub struct CurvePoint {
 }
 
 /// A working set and what came of it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct CliffPoint {
     /// The step.
     pub step: String,

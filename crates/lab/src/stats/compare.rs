@@ -9,6 +9,7 @@ use super::{deviation, mean};
 use crate::chance::Chance;
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
+use utoipa::ToSchema;
 
 /// How sure an interval is. 98 and not 95 in 100, because of a hundred comparisons of equals at most five may be told
 /// as different, and with 95 every second hundred would have more.
@@ -21,7 +22,7 @@ const RESAMPLES: usize = 9_999;
 const POWER: f64 = 0.8;
 
 /// What a comparison says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Finding {
     /// B is above A: the interval lies above 1.
@@ -35,17 +36,21 @@ pub enum Finding {
 }
 
 /// B against A, of one figure.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Comparison {
     /// Each pair's figures, of A and of B.
     pub pairs: Vec<(f64, f64)>,
-    /// B ÷ A: the geometric mean over the pairs.
+    /// B ÷ A: the geometric mean over the pairs. Without bound it is null in JSON.
+    #[schema(value_type = Option<f64>)]
     pub ratio: f64,
-    /// The interval of the ratio.
+    /// The interval of the ratio. Without bound it is null in JSON.
+    #[schema(value_type = Option<f64>)]
     pub low: f64,
-    /// See `low`.
+    /// See `low`. Without bound it is null in JSON.
+    #[schema(value_type = Option<f64>)]
     pub high: f64,
-    /// The smallest change of the ratio, as a share, that these pairs would show four times out of five.
+    /// The smallest change of the ratio, as a share, that these pairs would show four times out of five. Without bound it is null in JSON.
+    #[schema(value_type = Option<f64>)]
     pub detectable: f64,
     /// What it says.
     pub finding: Finding,

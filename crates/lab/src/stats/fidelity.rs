@@ -7,6 +7,7 @@ use crate::record::StreamRecord;
 use crate::workload::{Load, Stream};
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ChiSquared, ContinuousCDF};
+use utoipa::ToSchema;
 
 /// A deviation rarer than this by chance is a fault of the generator.
 pub const CHANCE_MIN: f64 = 0.001;
@@ -15,7 +16,7 @@ pub const CHANCE_MIN: f64 = 0.001;
 pub const RATE_DRIFT_MAX: f64 = 0.0042;
 
 /// One thing that was asked for and what was delivered.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Fidelity {
     /// Which stream.
     pub stream: String,

@@ -10,6 +10,7 @@ use crate::record::StreamRecord;
 use crate::verify::Verification;
 use crate::workload::Load;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// The gate that asks for a steady state.
 pub const STEADY: &str = "steady state";
@@ -24,7 +25,7 @@ pub const LATE_SHARE_MAX: f64 = 0.01;
 const BUSY_SHARE_MAX: f64 = 0.95;
 
 /// What a gate says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
     /// Nothing against the number.
@@ -38,7 +39,7 @@ pub enum State {
 }
 
 /// One rule and what came of it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Gate {
     /// Its name.
     pub name: String,
@@ -49,7 +50,7 @@ pub struct Gate {
 }
 
 /// Trust in a number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum Grade {
     /// Nothing against it.
     A,

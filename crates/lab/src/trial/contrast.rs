@@ -8,12 +8,13 @@ use crate::stats::compare::{Comparison, Finding};
 use crate::stats::gates::{STEADY, State};
 use crate::verdict::{Summary, Verdict};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// How far rates that were asked for may differ, as a share, and still count as the same load.
 const RATE_APART_MAX: f64 = 0.005;
 
 /// Of what is compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Figure {
     /// I/Os a second, of a closed loop.
@@ -52,7 +53,7 @@ impl Figure {
 }
 
 /// One figure of one point, of one arm against the first.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Contrast {
     /// Step and label.
     pub point: String,
@@ -69,7 +70,7 @@ pub struct Contrast {
 }
 
 /// What a trial shows.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Findings {
     /// Invalid where a point is void, inconclusive where there are too few pairs, else pass.
     pub verdict: Verdict,

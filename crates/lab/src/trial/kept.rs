@@ -10,11 +10,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use stonefold_types::{Error, Kind, Result};
+use utoipa::ToSchema;
 
 const FILE: &str = "trial.json";
 
 /// Whose runs they are.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Trial {
     /// Layout of the file.
     pub format: u32,
