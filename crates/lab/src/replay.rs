@@ -25,6 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use stonefold_env::Env;
 use stonefold_types::Result;
+use utoipa::ToSchema;
 
 /// How long I/Os in flight at the end are waited for.
 const GRACE: Duration = Duration::from_secs(60);
@@ -51,7 +52,7 @@ pub struct Plan {
 }
 
 /// What was replayed, as it is kept in a bundle.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Replayed {
     /// Tiles.
     pub tiles: usize,
@@ -68,7 +69,7 @@ pub struct Replayed {
 }
 
 /// A trace that was replayed.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Source {
     /// Its name.
     pub name: String,

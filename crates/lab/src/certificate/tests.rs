@@ -76,6 +76,7 @@ fn bundle() -> Bundle {
         ceiling: 1e6,
         clocks_apart: 0.0,
         cut_short: false,
+        workers: Vec::new(),
     };
     let run = Run {
         format: Run::FORMAT,
@@ -93,6 +94,7 @@ fn bundle() -> Bundle {
         reproduce: "stonefold lab run p".into(),
         machine: [("memory".to_owned(), "8 GiB".to_owned())].into(),
         cut_short: false,
+        replay: None,
     };
     Bundle { run, profile: PROFILE.into(), points: vec![point], hash: "ab".repeat(32) }
 }

@@ -16,7 +16,7 @@ use stonefold_types::{Error, Kind, Result, Size};
 const REDUCTION: Reduction = Reduction { dedupe: 1.2, compression: 2.0 };
 
 /// A stream, before it runs.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct StreamPlan {
     /// Its name.
     pub name: String,

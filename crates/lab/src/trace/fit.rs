@@ -19,7 +19,7 @@ const EXTENT_BYTES: u64 = 1 << 20;
 const CONTROL_BYTES_MAX: u64 = 1 << 30;
 
 /// What becomes of places beyond a region that is smaller than the device was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
     /// The device is shrunk, in pieces of a mebibyte.
