@@ -1,7 +1,7 @@
 //! Making names durable.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::time::Duration;
 
@@ -12,6 +12,24 @@ const OPEN_PAUSE: Duration = Duration::from_millis(50);
 /// Makes the names in a folder durable.
 pub(super) fn sync_folder(folder: &Path) -> io::Result<()> {
     open_patiently(folder)?.sync_all()
+}
+
+/// Makes the name of a folder durable, and those of the folders above it, which may have been made with it, by us or by a process
+/// that did not live to see to it. Only its own must be.
+pub(super) fn sync_way_to(folder: &Path) -> io::Result<()> {
+    for (height, above) in folder.ancestors().skip(1).enumerate() {
+        match sync_folder(above) {
+            // What belongs to others, or cannot be written, was not made by us.
+            Err(error) if height > 0 && is_of_others(&error) => return Ok(()),
+            other => other?,
+        }
+    }
+    Ok(())
+}
+
+fn is_of_others(error: &io::Error) -> bool {
+    let kinds = [ErrorKind::PermissionDenied, ErrorKind::InvalidInput, ErrorKind::ReadOnlyFilesystem];
+    kinds.contains(&error.kind())
 }
 
 /// Whether the process, or the system, has no descriptor left.
