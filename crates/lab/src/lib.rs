@@ -12,6 +12,7 @@ pub mod generations;
 pub mod load;
 pub mod machine;
 pub mod measure;
+pub mod oltp;
 pub mod payload;
 pub mod profile;
 pub mod record;

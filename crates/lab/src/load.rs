@@ -99,7 +99,7 @@ impl Control {
         self.live.lock().clone()
     }
 
-    fn report(&self, number: usize, second: &Second) {
+    pub(crate) fn report(&self, number: usize, second: &Second) {
         let mut live = self.live.lock();
         live.ios += second.ios();
         live.bytes += second.read_bytes + second.write_bytes;

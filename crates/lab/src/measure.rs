@@ -4,6 +4,7 @@
 //! what was issued before the load had gone on for its precondition.
 
 use crate::load::{Control, Goal, Outcome, Phase};
+use crate::oltp::record::DatabaseRecord;
 use crate::profile::{Profile, Step, StepKind, Times};
 use crate::record::{Second, StreamRecord};
 use crate::rig::{Rig, RigOptions};
@@ -64,6 +65,9 @@ pub struct Point {
     pub clocks_apart: f64,
     /// It was ended before its time.
     pub cut_short: bool,
+    /// Of a step of a database's users; streams are its transactions then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub database: Option<DatabaseRecord>,
 }
 
 /// The load of one stream in one point.
@@ -127,7 +131,7 @@ impl Reins {
         self.doing.lock().clone()
     }
 
-    fn begin(&self, doing: Doing) -> Arc<Control> {
+    pub(crate) fn begin(&self, doing: Doing) -> Arc<Control> {
         let control = Arc::new(Control::new());
         *self.doing.lock() = (doing, control.clone());
         // A stop that came between two phases holds for the next.
@@ -294,6 +298,7 @@ impl Run<'_> {
             ceiling,
             clocks_apart,
             cut_short: self.reins.is_stopped(),
+            database: None,
         });
         Ok(())
     }

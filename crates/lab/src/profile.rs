@@ -9,6 +9,8 @@ pub mod shipped;
 
 use crate::payload::Reduction;
 use crate::workload::Workload;
+pub(crate) use file::time;
+
 use file::ProfileFile;
 use std::time::Duration;
 use stonefold_types::{Error, Kind, Result};

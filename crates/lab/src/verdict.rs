@@ -2,6 +2,7 @@
 
 use crate::bundle::Bundle;
 use crate::measure::Point;
+use crate::oltp;
 use crate::profile::Profile;
 use crate::stats::fidelity::{self, Fidelity};
 use crate::stats::gates::{self, Evidence, Gate, Grade, State};
@@ -79,6 +80,9 @@ pub struct Summary {
 /// # Errors
 /// When the bundle's profile or a requirement cannot be read, or a requirement is of a stream that never ran.
 pub fn summarise(bundle: &Bundle) -> Result<Summary> {
+    if oltp::Profile::is_one(&bundle.profile) {
+        return oltp::summarise(bundle);
+    }
     summarise_with(bundle, &Profile::parse(&bundle.run.profile, &bundle.profile)?)
 }
 

@@ -1,6 +1,7 @@
 //! `stonefold lab …`: measuring any storage.
 
 mod catalogue;
+mod oltp;
 mod picture;
 mod report;
 mod run;

@@ -5,18 +5,14 @@ use std::io::IsTerminal;
 use std::time::Duration;
 use stonefold_env::Env;
 use stonefold_lab::load::Control;
-use stonefold_lab::measure::{Doing, Point, Reins};
+use stonefold_lab::measure::{Doing, Reins};
 use stonefold_lab::stats::require::time;
 use stonefold_types::{Error, Result};
 
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// Runs `work` on a thread of its own, and shows what it does until it is done.
-pub(super) fn show(
-    env: &Env,
-    reins: &Reins,
-    work: impl FnOnce() -> Result<Vec<Point>> + Send,
-) -> Result<Vec<Point>> {
+pub(super) fn show<T: Send>(env: &Env, reins: &Reins, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("measure".into()).spawn_scoped(scope, work);
         let thread = thread.map_err(|e| Error::io("starting the thread that measures", e))?;

@@ -1,7 +1,7 @@
 //! `stonefold lab run`.
 
-use super::catalogue::{find, length};
-use super::{picture, report};
+use super::catalogue::{Found, find, length};
+use super::{oltp, picture, report};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::interrupt::on_stop;
@@ -27,40 +27,47 @@ use stonefold_types::{BLOCK_BYTES, Error, Kind, Size};
 #[command(after_help = "Examples:\n  \
     stonefold lab run poltp --target file:/srv/test.img --quick\n  \
     stonefold lab run fileserver --target nbd://host/test --require 'iops>=600,read.mean<=20ms' --out runs/first\n  \
-    stonefold lab run mine.toml --target stonefold:test --quick")]
+    stonefold lab run mine.toml --target stonefold:test --quick\n  \
+    stonefold lab run oltp --target dir:/srv/test --quick --require 'nopm>=5000,new-order.p90<=50ms'")]
 pub(crate) struct Run {
     /// A profile's name ('stonefold lab ls' lists them), or a file that ends in .toml
-    profile: String,
+    pub(super) profile: String,
     /// What to measure; once for all volumes of the profile, or once for each, in order
     #[arg(long, required = true, value_name = "TARGET")]
-    target: Vec<String>,
+    pub(super) target: Vec<String>,
     /// Smaller and shorter; the report says so
     #[arg(long)]
-    quick: bool,
+    pub(super) quick: bool,
     /// What is needed, as in 'iops>=216,read.mean<=20ms': the verdict is about that
     #[arg(long, value_name = "NEEDS", default_value = "")]
-    require: String,
+    pub(super) require: String,
     /// Where the raw data go: a folder that is empty or does not exist yet [default: nothing is kept]
     #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
+    pub(super) out: Option<PathBuf>,
     /// The size of each volume, in place of the profile's
     #[arg(long)]
-    size: Option<Size>,
+    pub(super) size: Option<Size>,
     /// How far what is written reduces, in place of what the profile says: DEDUPE:COMPRESSION, as in 1.2:2
     #[arg(long, value_name = "D:C", value_parser = reduction)]
-    payload: Option<Reduction>,
+    pub(super) payload: Option<Reduction>,
     /// Threads of the load [default: half of the processors]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
-    threads: Option<u16>,
+    pub(super) threads: Option<u16>,
     /// Of everything that is drawn [default: drawn, and told]
     #[arg(long)]
-    seed: Option<u64>,
+    pub(super) seed: Option<u64>,
     /// Do not look at what is read: faster, and one warning
     #[arg(long)]
-    no_verify: bool,
+    pub(super) no_verify: bool,
     /// The target may hold data of others: it goes
     #[arg(long)]
-    destroy_data: bool,
+    pub(super) destroy_data: bool,
+    /// Of a database: how many warehouses, in place of what the profile says; some 100 MiB each
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(super) warehouses: Option<u32>,
+    /// Of a database: the folder of PostgreSQL's programs [default: the newest that is installed]
+    #[arg(long, value_name = "DIR")]
+    pub(super) postgres: Option<PathBuf>,
 }
 
 fn reduction(text: &str) -> Result<Reduction, String> {
@@ -73,7 +80,16 @@ fn reduction(text: &str) -> Result<Reduction, String> {
 impl Run {
     pub(super) fn run(self, context: &Context) -> Result<ExitCode, Failure> {
         require::parse(&self.require).map_err(Failure::Misuse)?;
-        let (profile, shipped) = find(&self.profile)?;
+        let (profile, shipped) = match find(&self.profile)? {
+            (Found::Load(profile), shipped) => (*profile, shipped),
+            (Found::Database(profile), shipped) => return oltp::run(&self, context, *profile, shipped),
+        };
+        if self.warehouses.is_some() || self.postgres.is_some() {
+            let what = format!("the profile '{}' runs no database", profile.name);
+            return Err(Failure::Misuse(
+                Error::new(Kind::Invalid, what).remedy("leave --warehouses and --postgres out, or run oltp"),
+            ));
+        }
         let locked = shipped && self.size.is_none() && self.payload.is_none();
         let size = self.size.map(|size| size.0);
         if size.is_some_and(|size| size == 0 || size % BLOCK_BYTES as u64 != 0) {
@@ -125,7 +141,7 @@ impl Run {
     }
 
     /// Disks of a server become the exports by which it serves them.
-    fn targets(&self, context: &Context) -> Result<Vec<TargetSpec>, Failure> {
+    pub(super) fn targets(&self, context: &Context) -> Result<Vec<TargetSpec>, Failure> {
         let mut targets = Vec::new();
         for text in &self.target {
             let spec = text.parse::<TargetSpec>().map_err(Failure::Misuse)?;
@@ -167,14 +183,14 @@ impl Run {
 }
 
 /// The real one; it ends with its runtime.
-fn environment() -> Result<(tokio::runtime::Runtime, Env), Error> {
+pub(super) fn environment() -> Result<(tokio::runtime::Runtime, Env), Error> {
     let failed = |e| Error::io("starting the clock and the threads", e);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let world = SystemWorld::new(runtime.handle().clone(), 1).map_err(failed)?;
     Ok((runtime, Env::new(world)))
 }
 
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     let plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "-_./:@".contains(c));
     if plain { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
 }
