@@ -50,6 +50,9 @@ const LOG_MORE: f64 = 1.5;
 /// How much a database may grow in a step, as a share of what was loaded.
 const GROWTH: f64 = 0.3;
 
+/// The fact that says what ended a run before its time, beside somebody who wished so.
+const ENDED_BY: &str = "ended by";
+
 /// What is run, and on what.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -155,6 +158,9 @@ fn on_place(host: &Host<'_>, plan: &Plan, place: &Place, reins: &Reins) -> Resul
     ]
     .map(|(name, value)| (name.to_owned(), value))
     .into();
+    if let Some(failure) = &outcome.failure {
+        outcome.facts.insert(ENDED_BY.into(), failure.what());
+    }
     Ok(outcome)
 }
 

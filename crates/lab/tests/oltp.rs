@@ -18,6 +18,7 @@ use stonefold_lab::measure::Reins;
 use stonefold_lab::oltp::{self, Outcome, Plan, Profile, Programs};
 use stonefold_lab::stats::gates::State;
 use stonefold_lab::verdict::{Summary, Verdict, summarise};
+use stonefold_needs::{Need, there_is};
 use stonefold_types::{Kind, Result};
 
 /// For a step to begin, on a busy machine.
@@ -185,12 +186,40 @@ fn a_server_that_is_killed_ends_the_run_and_is_told() {
     let failure = outcome.failure.as_ref().expect("it is told");
     let words = failure.to_string();
     assert!(words.contains("2 users") && words.contains("PostgreSQL ended by itself"), "{words}");
-    let summary = world.judged(&plan, &outcome, "");
-    assert_eq!(summary.verdict, Verdict::Invalid);
+    let summary = world.judged(&plan, &outcome, "nopm>=1");
+    assert_eq!(summary.verdict, Verdict::Invalid, "though the requirement is met");
     assert!(outcome.points.len() == 1 && outcome.points[0].cut_short, "the second step is not begun");
     assert!(outcome.points[0].iops() > 0.0, "what was measured until then is kept");
     let void = against(&summary);
     assert!(void.contains(&"errors") && void.contains(&"whole"), "{void:?}");
+    world.is_clean();
+}
+
+#[test]
+fn a_file_system_is_made_on_what_is_nobodys_and_taken_down() {
+    if !there_is(Need::Loop, "a database of the lab on a file, by a loop device") {
+        return;
+    }
+    let world = World::new();
+    let file = world.folder.path().join("disk");
+    let mut plan = world.plan(profile("[2]", "5s"));
+    plan.target = TargetSpec::File(file.clone());
+    fs::create_dir(world.folder.path().join("target")).unwrap();
+    fs::write(&file, "of somebody").unwrap();
+    let error = oltp::run(&world.env, &plan, &Reins::new()).unwrap_err();
+    assert!(error.kind() == Kind::AlreadyExists && error.to_string().contains("--destroy-data"), "{error}");
+    fs::write(&file, "").unwrap();
+    let outcome = world.run(&plan, 2, |_| {}).unwrap();
+    assert!(outcome.failure.is_none() && outcome.points.len() == 1, "{:?}", outcome.failure);
+    assert!(outcome.facts["database lies on"].contains("loop device"), "{:?}", outcome.facts);
+    let checks = &outcome.points[0].database.as_ref().unwrap().checks;
+    assert!(checks.iter().all(|check| check.violations == 0), "{checks:?}");
+    let devices = Command::new("losetup").arg("--associated").arg(&file).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&devices.stdout), "", "a device is left");
+    // What the lab has left there is its own: a second run gets as far as making a cluster.
+    let stopped = Reins::new();
+    stopped.stop();
+    assert_eq!(oltp::run(&world.env, &plan, &stopped).unwrap_err().kind(), Kind::Closed);
     world.is_clean();
 }
 

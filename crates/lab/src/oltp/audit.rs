@@ -45,7 +45,9 @@ pub(crate) fn summarise(bundle: &Bundle) -> Result<Summary> {
         let of_all = |gate: &Gate| OF_ALL_STEPS.iter().any(|name| gate.name.starts_with(name));
         judged.gates.iter().any(|gate| gate.state == State::Void && of_all(gate))
     };
-    let untrue = plateau.is_none_or(|point| void(&points[point])) || points.iter().any(lost);
+    // A step that failed in its warm-up has no point that could tell.
+    let failed = bundle.run.machine.contains_key(super::ENDED_BY);
+    let untrue = failed || plateau.is_none_or(|point| void(&points[point])) || points.iter().any(lost);
     let verdict =
         match required.iter().map(|one| one.met.met).min_by_key(|met| met.map_or(1, |met| u8::from(met) * 2))
         {
