@@ -175,6 +175,8 @@ function points(run) {
   })];
 }
 function heat(run) {
+  // Kinds of transactions are not alike.
+  if (isDatabase(run)) return null;
   const cells = run.charts.points.flatMap((point) => point.streams.map((one) => ({ point: point.name, stream: `${one.stream}, ${one.side}`, p99: one.p99, iops: one.iops })));
   const streams = new Set(cells.map((cell) => cell.stream));
   if (streams.size < 4) return null;
