@@ -16,6 +16,7 @@
 //! | [`rot`] | damage to files |
 //! | [`recorder`] | a disk that remembers each write and flush, for losses of power |
 //! | [`tools`] | foreign programs; [`mounts`]: file systems and loop devices, for root |
+//! | [`root`] | a root file system to install things into |
 //! | [`postgres`] | a database server, as a user of its own |
 
 pub mod binary;
@@ -28,6 +29,7 @@ pub mod nbd;
 pub mod postgres;
 pub mod qemu;
 pub mod recorder;
+pub mod root;
 pub mod rot;
 pub mod story;
 pub mod tools;

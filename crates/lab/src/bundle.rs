@@ -19,6 +19,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 use stonefold_types::{Error, Kind, Result};
+use utoipa::ToSchema;
 
 /// The layout that is written.
 const FORMAT: u32 = 1;
@@ -26,7 +27,7 @@ const FILES: [&str; 3] = ["run.json", "profile.toml", "points.json"];
 const MANIFEST: &str = "manifest.json";
 
 /// What was run, where, when and with what.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Run {
     /// Layout of the bundle.
     pub format: u32,
@@ -58,6 +59,9 @@ pub struct Run {
     pub machine: BTreeMap<String, String>,
     /// It was ended before its time.
     pub cut_short: bool,
+    /// Of a replay: what was replayed; its `profile.toml` is a remark.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replay: Option<crate::replay::Replayed>,
 }
 
 impl Run {
@@ -191,8 +195,15 @@ fn failed(doing: &str, path: &Path, error: std::io::Error) -> Error {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// A bundle of points that were measured by a profile of one stream of 4K reads.
+    pub(crate) fn bundle(points: Vec<Point>) -> Bundle {
+        let profile = "title = 't'\nabout = 'a'\n[[volume]]\nname = 'v'\nsize = '1M'\nquick = '1M'\n[[stream]]\n\
+            name = 's'\nvolume = 'v'\nread = 100\nrandom = 100\nsizes = { \"4K\" = 100 }\noutstanding = 8\n";
+        Bundle { run: run(), profile: profile.into(), points, hash: String::new() }
+    }
 
     fn run() -> Run {
         Run {
@@ -211,6 +222,7 @@ mod tests {
             reproduce: "stonefold lab run p".into(),
             machine: BTreeMap::new(),
             cut_short: false,
+            replay: None,
         }
     }
 

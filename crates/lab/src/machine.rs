@@ -1,7 +1,12 @@
 //! What can be told of the machine that a load runs on.
 
+use crate::stats::mean;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// Processors that this process may use.
 pub fn cores() -> usize {
@@ -83,6 +88,67 @@ pub fn describe() -> BTreeMap<String, String> {
     machine
 }
 
+/// How many processors were busy, second by second, whoever used them; all of a machine of two cores are 2.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Busy {
+    /// In the second in which the fewest were.
+    pub min: f64,
+    /// On the average.
+    pub mean: f64,
+    /// In the second in which the most were.
+    pub max: f64,
+}
+
+/// Looks each second, on a thread of its own, until it is told to end.
+pub(crate) struct CpuWatch {
+    ending: Sender<()>,
+    thread: JoinHandle<Vec<f64>>,
+}
+
+impl CpuWatch {
+    /// From now on; nothing where the kernel does not tell.
+    pub(crate) fn start() -> Option<Self> {
+        let mut before = processor_ticks()?;
+        let (ending, ended) = channel();
+        let look = move || {
+            let mut seconds = Vec::new();
+            while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(Duration::from_secs(1)) {
+                let Some(now) = processor_ticks() else { break };
+                let (busy, all) = (now.0.saturating_sub(before.0), now.1.saturating_sub(before.1));
+                if all > 0 {
+                    seconds.push(busy as f64 / all as f64 * cores() as f64);
+                }
+                before = now;
+            }
+            seconds
+        };
+        let thread = std::thread::Builder::new().name("watch-cpu".into()).spawn(look).ok()?;
+        Some(CpuWatch { ending, thread })
+    }
+
+    /// What was seen; nothing of less than a second.
+    pub(crate) fn end(self) -> Option<Busy> {
+        drop(self.ending);
+        let seconds = self.thread.join().ok()?;
+        Some(Busy {
+            min: seconds.iter().copied().min_by(f64::total_cmp)?,
+            mean: mean(&seconds),
+            max: seconds.iter().copied().max_by(f64::total_cmp)?,
+        })
+    }
+}
+
+/// Ticks since the machine started, of all processors: busy ones, and all. By proc_stat(5): of the first eight columns,
+/// idle and iowait are not busy; guests' time is counted in user's already, and stolen time is somebody else's.
+fn processor_ticks() -> Option<(u64, u64)> {
+    let text = fs::read_to_string("/proc/stat").ok()?;
+    let ticks: Vec<u64> =
+        text.lines().next()?.split_whitespace().skip(1).take(8).map_while(|word| word.parse().ok()).collect();
+    let [user, nice, system, idle, iowait, irq, softirq, ..] = ticks[..] else { return None };
+    let busy = user + nice + system + irq + softirq;
+    Some((busy, busy + idle + iowait + ticks.get(7).copied().unwrap_or(0)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,6 +161,19 @@ mod tests {
         assert!((busy - 0.4).abs() < 1e-9 && (waiting - 0.1).abs() < 1e-9, "{busy} {waiting}");
         assert_eq!(parsed("").since(&parsed("")), (1.0, 0.0));
         assert!(processors() != Processors::default());
+    }
+
+    #[test]
+    fn a_busy_thread_is_seen() {
+        let watch = CpuWatch::start().unwrap();
+        let before = processor_ticks().unwrap();
+        let mut turns = 0u64;
+        // Two seconds and a bit: ticks are hundredths of a second, of each processor.
+        while processor_ticks().unwrap().1 < before.1 + 220 * cores() as u64 {
+            turns = std::hint::black_box(turns + 1);
+        }
+        let busy = watch.end().unwrap();
+        assert!(busy.max > 0.1 && busy.min <= busy.mean && busy.mean <= busy.max, "{busy:?}");
     }
 
     #[test]

@@ -4,10 +4,13 @@
 //! draws and computes nothing. Charts are drawn by Observable Plot (ISC licence, as D3 below it), which is in the file.
 
 mod data;
+mod document;
 
 pub use data::{Charts, charts};
+pub use document::{Report, RunReport, TrialReport, TrialRun, schema};
 
 use crate::bundle::Bundle;
+use crate::trial::{Findings, Trial};
 use crate::verdict::Summary;
 use serde::Serialize;
 use stonefold_types::{Error, Kind, Result};
@@ -18,32 +21,34 @@ const SCRIPT: &str = include_str!("report/page.js");
 const D3: &str = include_str!("report/vendor/d3.min.js");
 const PLOT: &str = include_str!("report/vendor/plot.umd.min.js");
 
-/// All that the page shows of one run.
-#[derive(Serialize)]
-struct Document<'a> {
-    run: &'a crate::bundle::Run,
-    summary: &'a Summary,
-    charts: Charts,
-    bundle: &'a str,
-    profile: &'a str,
-}
-
 /// The page for some runs.
 ///
 /// # Errors
 /// When what was measured cannot be written as JSON.
 pub fn html(runs: &[(Bundle, Summary)]) -> Result<String> {
-    let documents: Vec<Document<'_>> = runs
-        .iter()
-        .map(|(bundle, summary)| Document {
-            run: &bundle.run,
-            summary,
-            charts: charts(bundle),
-            bundle: &bundle.hash,
-            profile: &bundle.profile,
-        })
-        .collect();
-    let data = serde_json::to_string(&documents)
+    page(&Report::of(runs).runs)
+}
+
+/// The page for a trial; summaries are of its runs, in their order.
+///
+/// # Errors
+/// See [`html`].
+pub fn trial_html(trial: &Trial, findings: &Findings, runs: &[(Bundle, Summary)]) -> Result<String> {
+    page(&[TrialReport::of(trial, findings, runs)])
+}
+
+/// The same figures for programs, as JSON by the [`schema`].
+///
+/// # Errors
+/// When what was measured cannot be written as JSON.
+pub fn json(report: &Report<'_>) -> Result<String> {
+    serde_json::to_string_pretty(report)
+        .map(|text| text + "\n")
+        .map_err(|e| Error::new(Kind::Io, format!("writing a report as JSON: {e}")))
+}
+
+fn page(documents: &[impl Serialize]) -> Result<String> {
+    let data = serde_json::to_string(documents)
         .map_err(|e| Error::new(Kind::Io, format!("writing a report: {e}")))?
         // Within a script no text may end it.
         .replace("</", "<\\/");

@@ -11,9 +11,10 @@ use crate::stats::steady::Steadiness;
 use crate::workload::{Arrivals, Load, Workload};
 use serde::{Deserialize, Serialize};
 use stonefold_types::Result;
+use utoipa::ToSchema;
 
 /// The verdict on a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Verdict {
     /// Every requirement is met; without any, every point is valid.
@@ -39,7 +40,7 @@ impl Verdict {
 }
 
 /// One point, judged.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Judged {
     /// Step and label.
     pub name: String,
@@ -56,7 +57,7 @@ pub struct Judged {
 }
 
 /// A requirement, and the point on which it was judged: of those it is about, the one with the least headroom.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Required {
     /// Number of the point.
     pub point: usize,
@@ -65,7 +66,7 @@ pub struct Required {
 }
 
 /// All that a run says.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Summary {
     /// The one word.
     pub verdict: Verdict,
@@ -73,6 +74,9 @@ pub struct Summary {
     pub points: Vec<Judged>,
     /// Each requirement.
     pub required: Vec<Required>,
+    /// What is told beside them, and decides nothing.
+    #[serde(default)]
+    pub beside: Vec<Required>,
 }
 
 /// Computes all of it from a bundle.
@@ -82,6 +86,9 @@ pub struct Summary {
 pub fn summarise(bundle: &Bundle) -> Result<Summary> {
     if oltp::Profile::is_one(&bundle.profile) {
         return oltp::summarise(bundle);
+    }
+    if let Some(replayed) = &bundle.run.replay {
+        return crate::replay::summarise(bundle, replayed);
     }
     summarise_with(bundle, &Profile::parse(&bundle.run.profile, &bundle.profile)?)
 }
@@ -99,7 +106,7 @@ pub fn summarise_with(bundle: &Bundle, profile: &Profile) -> Result<Summary> {
         .map(|requirement| on_its_point(requirement, &bundle.points))
         .collect::<Result<Vec<_>>>()?;
     let verdict = conclude(&points, &required, bundle.run.cut_short);
-    Ok(Summary { verdict, points, required })
+    Ok(Summary { verdict, points, required, beside: Vec::new() })
 }
 
 fn judge(point: &Point, workload: &Workload, verified: bool) -> Judged {
@@ -127,8 +134,7 @@ fn judge(point: &Point, workload: &Workload, verified: bool) -> Judged {
         clocks_apart: point.clocks_apart,
         cut_short: point.cut_short,
     });
-    let name =
-        if point.label.is_empty() { point.step.clone() } else { format!("{}, {}", point.step, point.label) };
+    let name = point.name();
     Judged { name, iops: point.iops(), steadiness, fidelity, grade: gates::grade(&gates), gates }
 }
 
@@ -141,7 +147,7 @@ fn load_of(told: &crate::measure::PointLoad, workload: &Workload) -> Load {
 }
 
 /// Points that are held count before those of sweeps, which are there to find something out.
-fn on_its_point(requirement: &Requirement, points: &[Point]) -> Result<Required> {
+pub(crate) fn on_its_point(requirement: &Requirement, points: &[Point]) -> Result<Required> {
     let judged: Vec<(usize, bool, Result<Met>)> = points
         .iter()
         .enumerate()
@@ -171,7 +177,7 @@ fn on_its_point(requirement: &Requirement, points: &[Point]) -> Result<Required>
     }
 }
 
-fn conclude(points: &[Judged], required: &[Required], cut_short: bool) -> Verdict {
+pub(crate) fn conclude(points: &[Judged], required: &[Required], cut_short: bool) -> Verdict {
     let void = |number: usize| points[number].gates.iter().any(|gate| gate.state == State::Void);
     let rests_on: Vec<usize> = match required.is_empty() {
         true => (0..points.len()).collect(),

@@ -10,6 +10,7 @@ use stonefold_lab::load::{Control, Goal, Outcome, Phase};
 use stonefold_lab::payload::Reduction;
 use stonefold_lab::rig::{Rig, RigOptions};
 use stonefold_lab::workload::{Arrivals, Load, Stream, Volume, Workload};
+use stonefold_needs::{Need, there_is};
 
 const VOLUME_BYTES: u64 = 64 << 20;
 
@@ -215,4 +216,74 @@ fn data_of_others_is_left_alone() {
     bench.fill();
     drop(bench);
     Rig::open(&env, &workload, &specs, &[vec![ONE]], &options).map(drop).unwrap();
+}
+
+/// The lab's acceptance: with a closed loop both find the same capacity. The target's pace is a delay, so that other work on
+/// this machine slows neither down much; the best of a few pairs is judged for what it does all the same.
+#[test]
+fn a_closed_loop_finds_what_fio_finds() {
+    let nbdkit = Nbdkit::start(&["--filter=delay", "memory", "64M", "rdelay=10ms"]);
+    let pairs: Vec<f64> = (0..3)
+        .map(|_| {
+            let mut bench = Bench::new(&nbdkit.target(), 1.0, Load::Closed { outstanding: 16 }, false);
+            let outcome = bench.run(3.0);
+            outcome.streams[0].ios() as f64 / outcome.elapsed.as_secs_f64() / fio_iops(&nbdkit, 16)
+        })
+        .collect();
+    println!("lab against fio: {pairs:?}");
+    let best = pairs.iter().copied().min_by(|a, b| (a - 1.0).abs().total_cmp(&(b - 1.0).abs())).unwrap();
+    assert!((0.95..1.05).contains(&best), "lab against fio: {pairs:?}");
+}
+
+fn fio_iops(nbdkit: &Nbdkit, depth: u32) -> f64 {
+    let output = Command::new("fio")
+        .args([
+            "--name=job",
+            "--ioengine=nbd",
+            "--rw=randread",
+            "--bs=4k",
+            "--size=64M",
+            "--time_based",
+            "--runtime=3",
+        ])
+        .args(["--randrepeat=0", "--norandommap", "--output-format=json"])
+        .arg(format!("--iodepth={depth}"))
+        .arg(format!("--uri={}", nbdkit.target()))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&text[text.find('{').unwrap()..]).unwrap();
+    json["jobs"][0]["read"]["iops"].as_f64().unwrap()
+}
+
+/// A device with a file system that is mounted is refused, whatever is said, and keeps it.
+#[test]
+fn a_device_in_use_is_left_alone() {
+    if !there_is(Need::Loop, "a mounted device that the lab is pointed at") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (image, at) = (dir.path().join("disk.img"), dir.path().join("mnt"));
+    std::fs::create_dir(&at).unwrap();
+    std::fs::File::create(&image).unwrap().set_len(VOLUME_BYTES).unwrap();
+    let device = shell(&format!("losetup --find --show '{}'", image.display()));
+    let device = device.trim();
+    shell(&format!("mkfs.ext4 -q {device} && mount {device} '{0}' && echo mine > '{0}/file'", at.display()));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let env = Env::new(SystemWorld::new(runtime.handle().clone(), 1).unwrap());
+    let options = RigOptions { threads: 1, verify: true, seed: 5, destroy_data: true };
+    let specs = [format!("dev:{device}").parse().unwrap()];
+    let opened = Rig::open(&env, &workload(1.0, ONE), &specs, &[vec![ONE]], &options);
+    let why = opened.err().map(|error| error.to_string());
+    let kept = std::fs::read_to_string(at.join("file"));
+    shell(&format!("umount '{}'; losetup --detach {device}", at.display()));
+    assert!(why.as_deref().is_some_and(|why| why.contains("is mounted or in use")), "{why:?}");
+    assert_eq!(kept.unwrap(), "mine\n");
+}
+
+fn shell(command: &str) -> String {
+    let output = Command::new("sh").args(["-c", command]).output().unwrap();
+    assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
 }

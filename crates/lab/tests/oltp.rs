@@ -92,6 +92,7 @@ impl World {
             reproduce: String::new(),
             machine: outcome.facts.clone(),
             cut_short: outcome.failure.is_some(),
+            replay: None,
         };
         let kept = self.folder.path().join("bundle");
         stonefold_lab::bundle::save(&kept, &run, &plan.profile.text, &outcome.points).unwrap();

@@ -1,16 +1,26 @@
 //! `stonefold lab …`: measuring any storage.
 
 mod catalogue;
+mod certify;
+mod compare;
+mod import;
+mod lint;
+mod load;
 mod oltp;
 mod picture;
+mod replay;
 mod report;
 mod run;
+mod trace;
+mod trial;
+mod worker;
 
 use crate::context::Context;
 use crate::failure::Failure;
 use clap::Subcommand;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use stonefold_lab::trial::Trial;
 
 /// Measure any storage, so that the number can be trusted
 #[derive(Subcommand)]
@@ -26,8 +36,17 @@ pub(crate) enum Lab {
         profile: String,
     },
     Run(Box<run::Run>),
+    Compare(Box<compare::Compare>),
+    Worker(worker::Worker),
+    #[command(subcommand)]
+    Trace(trace::Trace),
+    Replay(Box<replay::Replay>),
     /// Make a report of runs: one HTML file that needs no network, or the figures
-    #[command(after_help = "Example:\n  stonefold lab report runs/poltp-1 --html report.html")]
+    #[command(
+        after_help = "Examples:\n  stonefold lab report runs/poltp-1 --html report.html\n  stonefold lab report runs/poltp-1 --json report.json\n\n\
+            With --json a name that ends in .json is where the figures go, by the schema in docs/reference/lab-report.schema.json; \
+            without one they are printed."
+    )]
     Report {
         /// Folders of runs
         #[arg(required = true)]
@@ -43,6 +62,9 @@ pub(crate) enum Lab {
         #[arg(required = true)]
         dirs: Vec<PathBuf>,
     },
+    Lint(lint::Lint),
+    Import(import::Import),
+    Certify(Box<certify::Certify>),
 }
 
 impl Lab {
@@ -52,10 +74,18 @@ impl Lab {
             Lab::Ls => catalogue::ls(context).map(|()| ExitCode::SUCCESS),
             Lab::Show { profile } => catalogue::show(context, &profile).map(|()| ExitCode::SUCCESS),
             Lab::Run(run) => run.run(context),
-            Lab::Report { dirs, html: Some(html) } => {
-                report::page(context, &dirs, &html).map(|()| ExitCode::SUCCESS)
-            }
-            Lab::Report { dirs, html: None } | Lab::Verify { dirs } => report::verify(context, &dirs),
+            Lab::Compare(compare) => compare.run(context),
+            Lab::Worker(worker) => worker.run(context).map(|()| ExitCode::SUCCESS),
+            Lab::Trace(trace) => trace.run(context).map(|()| ExitCode::SUCCESS),
+            Lab::Replay(replay) => replay.run(context),
+            Lab::Report { dirs, html } => report::report(context, dirs, html.as_deref()),
+            Lab::Verify { dirs } => match &dirs[..] {
+                [dir] if Trial::is_in(dir) => trial::verify(context, dir),
+                _ => report::verify(context, &dirs),
+            },
+            Lab::Lint(lint) => lint.run(context),
+            Lab::Import(import) => import.run(context).map(|()| ExitCode::SUCCESS),
+            Lab::Certify(certify) => certify.run(context).map(|()| ExitCode::SUCCESS),
         }
     }
 }

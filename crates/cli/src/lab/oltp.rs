@@ -1,7 +1,8 @@
 //! `stonefold lab run` of a profile that runs a database, and its tables.
 
 use super::catalogue::length;
-use super::run::{Run, environment, quoted};
+use super::load::{environment, quoted, target};
+use super::run::Run;
 use super::{picture, report};
 use crate::context::Context;
 use crate::failure::Failure;
@@ -14,7 +15,7 @@ use stonefold_lab::measure::Reins;
 use stonefold_lab::oltp::figures::{Step, Times};
 use stonefold_lab::oltp::{self, Plan, Profile};
 use stonefold_lab::stats::require::time;
-use stonefold_lab::{TargetSpec, machine, verdict};
+use stonefold_lab::{machine, verdict};
 use stonefold_types::{Error, Kind, Result, Size};
 
 pub(super) fn run(
@@ -24,18 +25,15 @@ pub(super) fn run(
     shipped: bool,
 ) -> std::result::Result<ExitCode, Failure> {
     refuse_words_of_others(run).map_err(Failure::Misuse)?;
-    if let Some(dir) = &run.out {
-        bundle::check_free(dir)?;
-    }
     let (_runtime, env) = environment()?;
-    let seed = run.seed.unwrap_or_else(|| u64::from_le_bytes(env.random()) >> 16);
-    let target = one_of(run.targets(context)?).map_err(Failure::Misuse)?;
+    let seed = run.load.seed.unwrap_or_else(|| u64::from_le_bytes(env.random()) >> 16);
+    let target = target(context, one_of(&run.target).map_err(Failure::Misuse)?)?;
     let plan = Plan {
         profile: profile.with_warehouses(run.warehouses),
-        quick: run.quick,
+        quick: run.load.quick,
         target,
         seed,
-        destroy_data: run.destroy_data,
+        destroy_data: run.load.destroy_data,
         programs: run.postgres.clone(),
     };
     tell_plan(&plan);
@@ -51,7 +49,7 @@ pub(super) fn run(
         version: stonefold_server::VERSION.into(),
         profile: plan.profile.name.clone(),
         locked: shipped && run.warehouses.is_none(),
-        quick: run.quick,
+        quick: run.load.quick,
         targets: vec![plan.target.to_string()],
         seed,
         threads: outcome
@@ -67,15 +65,16 @@ pub(super) fn run(
         reproduce: reproduce(run, seed),
         machine: facts,
         cut_short: reins.is_stopped() || outcome.failure.is_some(),
+        replay: None,
     };
     let (text, points) = (plan.profile.text, outcome.points);
-    let hash = match &run.out {
+    let hash = match &run.load.out {
         Some(dir) => bundle::save(dir, &record, &text, &points)?,
         None => String::new(),
     };
     let bundle = Bundle { run: record, profile: text, points, hash };
     let summary = verdict::summarise(&bundle)?;
-    let status = report::answer(context, &bundle, &summary, run.out.as_deref())?;
+    let status = report::answer(context, &bundle, &summary, run.load.out.as_deref())?;
     if let Some(failure) = outcome.failure {
         eprintln!("ended before its time: {failure}");
     }
@@ -85,10 +84,11 @@ pub(super) fn run(
 /// A database has no volumes with a size or a payload of their own.
 fn refuse_words_of_others(run: &Run) -> Result<()> {
     let words = [
-        ("--size", run.size.is_some()),
-        ("--payload", run.payload.is_some()),
-        ("--threads", run.threads.is_some()),
-        ("--no-verify", run.no_verify),
+        ("--size", run.load.size.is_some()),
+        ("--payload", run.load.payload.is_some()),
+        ("--threads", run.load.threads.is_some()),
+        ("--no-verify", run.load.no_verify),
+        ("--worker", !run.worker.is_empty()),
     ];
     match words.iter().find(|(_, said)| *said) {
         Some((word, _)) => {
@@ -99,17 +99,17 @@ fn refuse_words_of_others(run: &Run) -> Result<()> {
     }
 }
 
-fn one_of(mut targets: Vec<TargetSpec>) -> Result<TargetSpec> {
-    match (targets.pop(), targets.is_empty()) {
-        (Some(target), true) => Ok(target),
+fn one_of(targets: &[String]) -> Result<&str> {
+    match targets {
+        [target] => Ok(target),
         _ => Err(Error::new(Kind::Invalid, "a database lies on one target").remedy("say --target once")),
     }
 }
 
 fn reproduce(run: &Run, seed: u64) -> String {
-    let mut words = vec!["stonefold lab run".to_owned(), quoted(&run.profile)];
+    let mut words = vec!["stonefold lab run".to_owned(), run.load.named()];
     run.target.iter().for_each(|target| words.push(format!("--target {}", quoted(target))));
-    words.extend(run.quick.then(|| "--quick".to_owned()));
+    words.extend(run.load.quick.then(|| "--quick".to_owned()));
     words.extend(run.warehouses.map(|warehouses| format!("--warehouses {warehouses}")));
     words.extend(run.postgres.as_ref().map(|dir| format!("--postgres {}", quoted(&dir.to_string_lossy()))));
     if !run.require.is_empty() {

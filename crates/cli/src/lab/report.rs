@@ -10,8 +10,10 @@ use std::process::ExitCode;
 use stonefold_lab::bundle::{self, Bundle, Run};
 use stonefold_lab::oltp::figures::{Step, ramp};
 use stonefold_lab::record::{Direction, Latencies};
+use stonefold_lab::report::Report;
 use stonefold_lab::stats::gates::{Grade, State};
 use stonefold_lab::stats::require::time;
+use stonefold_lab::trial::Trial;
 use stonefold_lab::verdict::{self, Summary};
 use stonefold_types::Size;
 
@@ -90,20 +92,80 @@ pub(super) fn verify(context: &Context, dirs: &[PathBuf]) -> Result<ExitCode, Fa
     Ok(ExitCode::from(worst))
 }
 
-/// Writes the page of some runs.
-pub(super) fn page(context: &Context, dirs: &[PathBuf], html: &Path) -> Result<(), Failure> {
-    let runs = dirs
-        .iter()
-        .map(|dir| {
-            let bundle = bundle::load(dir)?;
-            let summary = verdict::summarise(&bundle)?;
-            Ok((bundle, summary))
-        })
-        .collect::<stonefold_types::Result<Vec<_>>>()?;
-    let page = stonefold_lab::report::html(&runs)?;
-    std::fs::write(html, page)
-        .map_err(|e| stonefold_types::Error::io(format!("writing the report '{}'", html.display()), e))?;
-    context.answer(&serde_json::json!({ "html": html }), || format!("{}\n", html.display()))
+/// Writes the page of some runs or of a trial, or their figures, or both; with neither prints the figures.
+pub(super) fn report(
+    context: &Context,
+    mut dirs: Vec<PathBuf>,
+    html: Option<&Path>,
+) -> Result<ExitCode, Failure> {
+    let json = json_file(context, &mut dirs);
+    let out = Out { html, json: json.as_deref() };
+    match &dirs[..] {
+        [dir] if Trial::is_in(dir) && out.is_printed(context) => super::trial::verify(context, dir),
+        [dir] if Trial::is_in(dir) => super::trial::report(context, dir, &out),
+        dirs if out.is_printed(context) => verify(context, dirs),
+        dirs => of_runs(context, dirs, &out),
+    }
+}
+
+fn of_runs(context: &Context, dirs: &[PathBuf], out: &Out<'_>) -> Result<ExitCode, Failure> {
+    let load = |dir: &PathBuf| {
+        let bundle = bundle::load(dir)?;
+        let summary = verdict::summarise(&bundle)?;
+        Ok((bundle, summary))
+    };
+    let runs = dirs.iter().map(load).collect::<stonefold_types::Result<Vec<_>>>()?;
+    let status = runs.iter().map(|(_, summary)| summary.verdict.status()).max().unwrap_or(0);
+    out.write(context, status, &Report::of(&runs), || stonefold_lab::report::html(&runs))
+}
+
+/// Where a report goes.
+pub(super) struct Out<'a> {
+    html: Option<&'a Path>,
+    json: Option<&'a Path>,
+}
+
+impl Out<'_> {
+    /// As text.
+    fn is_printed(&self, context: &Context) -> bool {
+        self.html.is_none() && self.json.is_none() && !context.json
+    }
+
+    /// Without a file the document is the answer, and the status that of the verdict.
+    pub(super) fn write(
+        &self,
+        context: &Context,
+        status: u8,
+        report: &Report<'_>,
+        page: impl FnOnce() -> stonefold_types::Result<String>,
+    ) -> Result<ExitCode, Failure> {
+        let write = |path: &Path, text: String| {
+            std::fs::write(path, text).map_err(|e| {
+                stonefold_types::Error::io(format!("writing the report '{}'", path.display()), e)
+            })
+        };
+        if let Some(path) = self.html {
+            write(path, page()?)?;
+        }
+        if let Some(path) = self.json {
+            write(path, stonefold_lab::report::json(report)?)?;
+        }
+        if self.html.is_none() && self.json.is_none() {
+            context.answer(report, String::new)?;
+            return Ok(ExitCode::from(status));
+        }
+        let written: String =
+            self.html.into_iter().chain(self.json).map(|path| format!("{}\n", path.display())).collect();
+        context.answer(&serde_json::json!({ "html": self.html, "json": self.json }), || written)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// `--json FILE`: the flag that every command has takes no value, so that the file is read as one more folder.
+fn json_file(context: &Context, dirs: &mut Vec<PathBuf>) -> Option<PathBuf> {
+    let is_file = |path: &PathBuf| path.extension().is_some_and(|end| end == "json") && !path.is_dir();
+    let at = dirs.iter().position(is_file).filter(|_| context.json && dirs.len() > 1)?;
+    Some(dirs.remove(at))
 }
 
 fn figures(bundle: &Bundle, summary: &Summary) -> Vec<Figures> {
@@ -162,6 +224,13 @@ fn text(document: &Document<'_>, kept: Option<&Path>) -> String {
             met.headroom.map(|more| format!(", headroom {:+.0}%", more * 100.0)).unwrap_or_default();
         let point = &document.summary.points[required.point].name;
         text.push_str(&format!("{}: {word}: {} in '{point}'{headroom}\n", met.requirement, met.told));
+    }
+    for beside in &document.summary.beside {
+        let word = if beside.met.met == Some(true) { "met" } else { "not met" };
+        text.push_str(&format!(
+            "beside, deciding nothing: {}: {word}: {}\n",
+            beside.met.requirement, beside.met.told
+        ));
     }
     let profile = match (run.locked, run.quick) {
         (true, false) => run.profile.clone(),
@@ -232,7 +301,7 @@ fn verdict_words(summary: &Summary) -> String {
     }
 }
 
-fn machine_words(machine: &Machine) -> String {
+pub(super) fn machine_words(machine: &Machine) -> String {
     let of = |name: &str| machine.get(name).cloned().unwrap_or_default();
     [of("processor"), of("cores"), of("memory"), of("kernel")]
         .iter()

@@ -1,7 +1,8 @@
 //! `stonefold lab run`.
 
-use super::catalogue::{Found, find, length};
-use super::{oltp, picture, report};
+use super::catalogue::length;
+use super::load::{Load, environment, quoted, record, target};
+use super::{oltp, picture, report, worker};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::interrupt::on_stop;
@@ -10,14 +11,13 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use stonefold_env::{Env, SystemWorld};
-use stonefold_lab::bundle::{self, Bundle, Run as Record};
-use stonefold_lab::measure::{self, Plan, Reins};
-use stonefold_lab::payload::Reduction;
+use stonefold_lab::bundle::{self, Bundle};
+use stonefold_lab::measure::{self, FleetPlan, Measured, Plan, Reins};
 use stonefold_lab::rig::RigOptions;
 use stonefold_lab::stats::require;
-use stonefold_lab::{TargetSpec, machine, verdict};
-use stonefold_types::{BLOCK_BYTES, Error, Kind, Size};
+use stonefold_lab::verdict;
+use stonefold_lab::worker::WorkerAddress;
+use stonefold_types::{Error, Kind, Size};
 
 /// Run a profile on a target and say what came of it
 ///
@@ -30,38 +30,21 @@ use stonefold_types::{BLOCK_BYTES, Error, Kind, Size};
     stonefold lab run mine.toml --target stonefold:test --quick\n  \
     stonefold lab run oltp --target dir:/srv/test --quick --require 'nopm>=5000,new-order.p90<=50ms'")]
 pub(crate) struct Run {
-    /// A profile's name ('stonefold lab ls' lists them), or a file that ends in .toml
-    pub(super) profile: String,
+    #[command(flatten)]
+    pub(super) load: Load,
     /// What to measure; once for all volumes of the profile, or once for each, in order
     #[arg(long, required = true, value_name = "TARGET")]
     pub(super) target: Vec<String>,
-    /// Smaller and shorter; the report says so
-    #[arg(long)]
-    pub(super) quick: bool,
+    /// Let 'stonefold lab worker' of that machine make the load, on targets as they are named there; as often as there are
+    /// machines. In --target {n} is a worker's number, from 1 on
+    #[arg(long, value_name = "HOST[:PORT]", requires = "token_file")]
+    pub(super) worker: Vec<WorkerAddress>,
+    /// What the workers know, too
+    #[arg(long, value_name = "FILE", requires = "worker")]
+    token_file: Option<PathBuf>,
     /// What is needed, as in 'iops>=216,read.mean<=20ms': the verdict is about that
     #[arg(long, value_name = "NEEDS", default_value = "")]
     pub(super) require: String,
-    /// Where the raw data go: a folder that is empty or does not exist yet [default: nothing is kept]
-    #[arg(long, value_name = "DIR")]
-    pub(super) out: Option<PathBuf>,
-    /// The size of each volume, in place of the profile's
-    #[arg(long)]
-    pub(super) size: Option<Size>,
-    /// How far what is written reduces, in place of what the profile says: DEDUPE:COMPRESSION, as in 1.2:2
-    #[arg(long, value_name = "D:C", value_parser = reduction)]
-    pub(super) payload: Option<Reduction>,
-    /// Threads of the load [default: half of the processors]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
-    pub(super) threads: Option<u16>,
-    /// Of everything that is drawn [default: drawn, and told]
-    #[arg(long)]
-    pub(super) seed: Option<u64>,
-    /// Do not look at what is read: faster, and one warning
-    #[arg(long)]
-    pub(super) no_verify: bool,
-    /// The target may hold data of others: it goes
-    #[arg(long)]
-    pub(super) destroy_data: bool,
     /// Of a database: how many warehouses, in place of what the profile says; some 100 MiB each
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(super) warehouses: Option<u32>,
@@ -70,133 +53,78 @@ pub(crate) struct Run {
     pub(super) postgres: Option<PathBuf>,
 }
 
-fn reduction(text: &str) -> Result<Reduction, String> {
-    let wrong = || "write two ratios from 1 up, as in 1.2:2".to_owned();
-    let (dedupe, compression) = text.split_once(':').ok_or_else(wrong)?;
-    let ratio = |text: &str| text.parse::<f64>().ok().filter(|ratio| *ratio >= 1.0).ok_or_else(wrong);
-    Ok(Reduction { dedupe: ratio(dedupe)?, compression: ratio(compression)? })
-}
-
 impl Run {
     pub(super) fn run(self, context: &Context) -> Result<ExitCode, Failure> {
         require::parse(&self.require).map_err(Failure::Misuse)?;
-        let (profile, shipped) = match find(&self.profile)? {
-            (Found::Load(profile), shipped) => (*profile, shipped),
-            (Found::Database(profile), shipped) => return oltp::run(&self, context, *profile, shipped),
-        };
+        if let Some((profile, shipped)) = self.load.database()? {
+            return oltp::run(&self, context, profile, shipped);
+        }
         if self.warehouses.is_some() || self.postgres.is_some() {
-            let what = format!("the profile '{}' runs no database", profile.name);
+            let what = format!("the profile {} runs no database", self.load.named());
             return Err(Failure::Misuse(
                 Error::new(Kind::Invalid, what).remedy("leave --warehouses and --postgres out, or run oltp"),
             ));
         }
-        let locked = shipped && self.size.is_none() && self.payload.is_none();
-        let size = self.size.map(|size| size.0);
-        if size.is_some_and(|size| size == 0 || size % BLOCK_BYTES as u64 != 0) {
-            let error = Error::new(
-                Kind::Invalid,
-                format!("--size {} is no size of a volume", self.size.unwrap_or_default()),
-            );
-            return Err(Failure::Misuse(error.remedy("choose a multiple of 4K")));
-        }
-        let profile = profile.changed(size, self.payload)?;
-        if let Some(dir) = &self.out {
-            bundle::check_free(dir)?;
-        }
+        let (profile, locked) = self.load.profile()?;
         let (_runtime, env) = environment()?;
-        let seed = self.seed.unwrap_or_else(|| u64::from_le_bytes(env.random()) >> 16);
-        let threads = self.threads.map_or_else(|| machine::cores().div_ceil(2), usize::from);
-        let options = RigOptions { threads, verify: !self.no_verify, seed, destroy_data: self.destroy_data };
-        let plan = Plan { profile, quick: self.quick, targets: self.targets(context)?, options };
+        let options = self.load.options(&env);
+        let fleet = self.fleet()?;
+        let targets = match fleet.token {
+            Some(_) => Vec::new(),
+            None => self.target.iter().map(|text| target(context, text)).collect::<Result<_, _>>()?,
+        };
+        let plan = Plan { profile, quick: self.load.quick, targets, options, fleet };
         tell_plan(&plan);
         let reins = Arc::new(Reins::new());
         let of_signal = reins.clone();
         on_stop(move || of_signal.stop())?;
-        let began = env.wall() / 1_000_000_000;
-        let points = picture::show(&env, &reins, || measure::run(&env, &plan, &reins))?;
-        let record = Record {
-            format: Record::FORMAT,
-            version: stonefold_server::VERSION.into(),
-            profile: plan.profile.name.clone(),
-            locked,
-            quick: self.quick,
-            targets: plan.targets.iter().map(ToString::to_string).collect(),
-            seed,
-            threads,
-            verified: plan.options.verify && !plan.targets.contains(&TargetSpec::Null),
-            bytes: plan.profile.bytes(self.quick),
-            require: self.require.clone(),
-            began,
-            reproduce: self.reproduce(seed, threads),
-            machine: machine::describe(),
-            cut_short: reins.is_stopped(),
-        };
-        let hash = match &self.out {
+        let mut record = record(&plan, locked, env.wall() / 1_000_000_000);
+        let Measured { points, machines } =
+            picture::show(&env, &reins, || measure::run(&env, &plan, &reins))?;
+        record.require.clone_from(&self.require);
+        record.reproduce = self.reproduce(&plan.options);
+        record.cut_short = reins.is_stopped();
+        let told =
+            machines.iter().map(|(name, machine)| (format!("worker {name}"), report::machine_words(machine)));
+        record.machine.extend(told);
+        let hash = match &self.load.out {
             Some(dir) => bundle::save(dir, &record, &plan.profile.text, &points)?,
             None => String::new(),
         };
         let bundle = Bundle { run: record, profile: plan.profile.text.clone(), points, hash };
         let summary = verdict::summarise_with(&bundle, &plan.profile)?;
-        report::answer(context, &bundle, &summary, self.out.as_deref())
+        report::answer(context, &bundle, &summary, self.load.out.as_deref())
     }
 
-    /// Disks of a server become the exports by which it serves them.
-    pub(super) fn targets(&self, context: &Context) -> Result<Vec<TargetSpec>, Failure> {
-        let mut targets = Vec::new();
-        for text in &self.target {
-            let spec = text.parse::<TargetSpec>().map_err(Failure::Misuse)?;
-            let TargetSpec::Stonefold(name) = &spec else {
-                targets.push(spec);
-                continue;
-            };
-            let disk = context.client()?.disk(&name.parse().map_err(Failure::Misuse)?)?;
-            let uri =
-                disk.uris.iter().find(|uri| uri.starts_with("nbd://") || uri.starts_with("nbd+unix://"));
-            let uri = uri.ok_or_else(|| {
-                Error::new(
-                    Kind::Unsupported,
-                    format!("disk '{name}' has no door that can be reached in clear"),
-                )
-                .remedy("serve with --nbd unix:///PATH, too")
-            })?;
-            targets.push(uri.parse().map_err(Failure::Failed)?);
-        }
-        Ok(targets)
+    fn fleet(&self) -> Result<FleetPlan, Failure> {
+        let Some(path) = &self.token_file else { return Ok(FleetPlan::default()) };
+        let token = worker::token(path)?;
+        Ok(FleetPlan { workers: self.worker.clone(), token: Some(token), targets: self.target.clone() })
     }
 
-    fn reproduce(&self, seed: u64, threads: usize) -> String {
-        let mut words = vec!["stonefold lab run".to_owned(), quoted(&self.profile)];
+    fn reproduce(&self, options: &RigOptions) -> String {
+        let mut words = vec!["stonefold lab run".to_owned(), self.load.named()];
         self.target.iter().for_each(|target| words.push(format!("--target {}", quoted(target))));
-        let flag = |name: &str, set: bool| set.then(|| name.to_owned());
-        words.extend(flag("--quick", self.quick));
-        words.extend(self.size.map(|size| format!("--size {}", size.0)));
+        self.worker.iter().for_each(|worker| words.push(format!("--worker {}", quoted(&worker.to_string()))));
         words.extend(
-            self.payload.map(|payload| format!("--payload {}:{}", payload.dedupe, payload.compression)),
+            self.token_file
+                .as_ref()
+                .map(|path| format!("--token-file {}", quoted(&path.display().to_string()))),
         );
-        words.extend(flag("--no-verify", self.no_verify));
         if !self.require.is_empty() {
             words.push(format!("--require {}", quoted(&self.require)));
         }
-        words.push(format!("--threads {threads} --seed {seed}"));
+        words.push(self.load.words(options));
         words.join(" ")
     }
 }
 
-/// The real one; it ends with its runtime.
-pub(super) fn environment() -> Result<(tokio::runtime::Runtime, Env), Error> {
-    let failed = |e| Error::io("starting the clock and the threads", e);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
-    let world = SystemWorld::new(runtime.handle().clone(), 1).map_err(failed)?;
-    Ok((runtime, Env::new(world)))
-}
-
-pub(super) fn quoted(text: &str) -> String {
-    let plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "-_./:@".contains(c));
-    if plain { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
-}
-
 fn tell_plan(plan: &Plan) {
-    let targets: Vec<String> = plan.targets.iter().map(ToString::to_string).collect();
+    let mut targets: Vec<String> = plan.targets.iter().map(ToString::to_string).collect();
+    if !plan.fleet.workers.is_empty() {
+        targets = plan.fleet.targets.clone();
+        targets.push(crate::table::count(plan.fleet.workers.len() as u64, "worker"));
+    }
     let quick = if plan.quick { ", quick" } else { "" };
     eprintln!(
         "{}{quick} on {}: {} in {}, about {} after they are written; seed {}",

@@ -56,7 +56,7 @@ pub(crate) fn summarise(bundle: &Bundle) -> Result<Summary> {
             Some(None) => Verdict::Inconclusive,
             _ => Verdict::Pass,
         };
-    Ok(Summary { verdict, points, required })
+    Ok(Summary { verdict, points, required, beside: Vec::new() })
 }
 
 /// A requirement, held against the plateau.
@@ -307,6 +307,8 @@ mod tests {
             ceiling: 0.0,
             clocks_apart: 0.0,
             cut_short: false,
+            workers: Vec::new(),
+            machine_cpu: None,
             database: None,
         };
         for (stream, (kind, share)) in Kind::MIX.iter().enumerate() {

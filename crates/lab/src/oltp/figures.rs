@@ -5,12 +5,14 @@ use super::record::{nopm, tpm};
 use crate::measure::Point;
 use crate::record::Latencies;
 use serde::Serialize;
+use utoipa::ToSchema;
 
 /// From so few transactions a p99.9 says nothing.
 const P999_MIN: u64 = 10_000;
 
 /// One step.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[schema(as = UsersStep)]
 pub struct Step {
     /// How many.
     pub users: u32,
@@ -25,7 +27,8 @@ pub struct Step {
 }
 
 /// Response times of one kind, in nanoseconds.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[schema(as = TransactionTimes)]
 pub struct Times {
     /// The kind.
     pub name: String,

@@ -282,6 +282,8 @@ impl Run<'_> {
             ceiling: 0.0,
             clocks_apart: to.clocks - from.clocks,
             cut_short,
+            workers: Vec::new(),
+            machine_cpu: None,
             database: Some(record),
         })
     }

@@ -9,6 +9,8 @@ const SHIPPED: &[(&str, &str)] = &[
     ("sqlio", include_str!("../../profiles/sqlio.toml")),
     ("fileserver", include_str!("../../profiles/fileserver.toml")),
     ("poltp", include_str!("../../profiles/poltp.toml")),
+    ("ab", include_str!("../../profiles/ab.toml")),
+    ("ladder", include_str!("../../profiles/ladder.toml")),
 ];
 
 /// All of them.

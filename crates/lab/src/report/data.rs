@@ -5,13 +5,14 @@ use crate::measure::Point;
 use crate::oltp::figures::{Step, ramp};
 use crate::record::{Direction, Latencies, Second, StreamRecord};
 use serde::Serialize;
+use utoipa::ToSchema;
 
 /// Points of a spectrum at most.
 const SPECTRUM_POINTS: usize = 120;
 const MILLI: f64 = 1e6;
 
 /// Every chart of a run.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Charts {
     /// Each point that was measured, in order.
     pub points: Vec<PointChart>,
@@ -24,7 +25,7 @@ pub struct Charts {
 }
 
 /// One measured point.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct PointChart {
     /// Step and label.
     pub name: String,
@@ -45,7 +46,7 @@ pub struct PointChart {
 }
 
 /// The figures of a stream.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct StreamFigures {
     /// Its name.
     pub stream: String,
@@ -68,7 +69,7 @@ pub struct StreamFigures {
 }
 
 /// One second.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct TimelinePoint {
     /// Which.
     pub second: f64,
@@ -81,7 +82,7 @@ pub struct TimelinePoint {
 }
 
 /// A percentile.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct SpectrumPoint {
     /// One in so many takes longer.
     pub one_in: f64,
@@ -92,7 +93,7 @@ pub struct SpectrumPoint {
 }
 
 /// A share.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct CumulativePoint {
     /// Milliseconds.
     pub within: f64,
@@ -101,7 +102,7 @@ pub struct CumulativePoint {
 }
 
 /// A load and what came of it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct CurvePoint {
     /// The step.
     pub step: String,
@@ -118,7 +119,7 @@ pub struct CurvePoint {
 }
 
 /// A working set and what came of it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct CliffPoint {
     /// The step.
     pub step: String,
@@ -164,11 +165,7 @@ fn point_chart(point: &Point) -> PointChart {
         point.before.iter().enumerate().map(|(second, record)| timeline(second as f64 - before, record));
     let counted = point.series.iter().enumerate().map(|(second, record)| timeline(second as f64, record));
     PointChart {
-        name: if point.label.is_empty() {
-            point.step.clone()
-        } else {
-            format!("{}, {}", point.step, point.label)
-        },
+        name: point.name(),
         iops: point.iops(),
         bytes: bytes as f64 / point.seconds,
         busy: point.busy,
@@ -194,7 +191,7 @@ fn all(point: &Point, which: impl Fn(&Direction) -> &Latencies) -> Latencies {
 }
 
 fn figures(stream: &str, record: &StreamRecord, seconds: f64) -> Vec<StreamFigures> {
-    [("reads", &record.read), ("writes", &record.write)]
+    [("reads", &record.read), ("writes", &record.write), ("flushes, trims, zeroings", &record.control)]
         .into_iter()
         .filter(|(_, side)| side.ios > 0)
         .map(|(name, side)| StreamFigures {

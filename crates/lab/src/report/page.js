@@ -196,11 +196,85 @@ function configuration(run) {
     element("details", {}, element("summary", {}, text("The profile")), element("pre", {}, text(run.profile)))];
 }
 
-for (const run of runs) {
+const figureNames = { rate: "I/Os a second", mean: "mean response", p99: "p99 response", cpu: "CPU for a million I/Os" };
+function says(one) {
+  if (one.void) return ["nothing: void", "void"];
+  const found = one.comparison.finding, more = one.figure === "rate";
+  if (found === "no-difference") return ["no difference", "pass"];
+  if (found === "inconclusive") return ["too few rounds", "warn"];
+  const good = (found === "higher") === more;
+  const words = one.figure === "cpu" ? ["less CPU", "more CPU"] : ["faster", "slower"];
+  return [good ? words[0] : words[1], good ? "met" : "missed"];
+}
+function trialVerdict({ trial, findings }) {
+  const word = findings.verdict === "PASS" ? "VALID" : findings.verdict;
+  const why = { PASS: "What is said below holds for this load on this machine.", INVALID: "What is void allows no conclusion.",
+    INCONCLUSIVE: "Too few whole rounds to say." }[findings.verdict];
+  const marks = [trial.quick ? "quick: a sketch, and no result" : null, trial.locked ? null : "the profile was modified: not to be held against others",
+    trial.runs.length < trial.arms.length * trial.rounds ? "ended before its time" : null].filter(Boolean);
+  return element("section", { class: `verdict ${findings.verdict}` }, element("strong", {}, text(word)),
+    element("div", {}, element("p", {}, text(why)), marks.map((mark) => element("p", { class: "soft" }, text(mark)))));
+}
+function forest({ trial, findings, confidence }) {
+  const rows = findings.contrasts.map((one) => ({ ...one.comparison, void: one.void,
+    name: `${one.point}: ${figureNames[one.figure]}${trial.arms.length > 2 ? `, ${trial.arms[one.arm]}` : ""}`, says: says(one)[0] }))
+    .filter((one) => one.low > 0 && one.high !== null);
+  if (!rows.length) return null;
+  const colour = (one) => (["faster", "less CPU"].includes(one.says) ? css("--blue") : ["slower", "more CPU"].includes(one.says) ? css("--orange") : css("--soft"));
+  const left = Math.min(260, width * 0.45);
+  const plot = Plot.plot({ ...base(), width, height: 60 + rows.length * 26, marginLeft: left, grid: true,
+    x: { type: "log", label: `ratio to ${trial.arms[0]} →`, tickFormat: "~r" }, y: { domain: rows.map((one) => one.name), label: null },
+    marks: [Plot.ruleX([1], { stroke: css("--ink"), strokeDasharray: "4 3" }),
+      Plot.link(rows, { x1: "low", x2: "high", y1: "name", y2: "name", stroke: colour, strokeWidth: 3 }),
+      Plot.dot(rows, { x: "ratio", y: "name", r: 4.5, fill: colour, tip: true,
+        title: (d) => `${d.name}\n${d.ratio.toFixed(3)} (${d.low.toFixed(3)} to ${d.high.toFixed(3)}): ${d.says}` })] });
+  return [element("h2", {}, text("What differs")),
+    figure(`Ratio with its ${(confidence * 100).toFixed(0)}% interval. Grey: no difference that can be told, or void. Blue: better than ${trial.arms[0]}. Orange: worse.`, plot)];
+}
+function rounds({ trial, findings }) {
+  const rates = findings.contrasts.filter((one) => one.figure === "rate");
+  const dots = rates.flatMap((one) => one.comparison.pairs.flatMap(([a, b], round) => [
+    ...(one.arm === 1 ? [{ point: one.point, round: round + 1, arm: trial.arms[0], iops: a }] : []),
+    { point: one.point, round: round + 1, arm: trial.arms[one.arm], iops: b }]));
+  if (!dots.length) return null;
+  const names = [...new Set(dots.map((dot) => dot.point))];
+  return [element("h2", {}, text("Round by round")), names.map((name) => figure(`${name}: each run's I/Os a second.`, Plot.plot({ ...base(), width, height: 180, marginLeft: 60, grid: true,
+    x: { label: "round →", tickFormat: "d", interval: 1 }, y: { label: "↑ I/Os a second", zero: true, tickFormat: "~s" },
+    color: { legend: true, domain: trial.arms, range: trial.arms.length === 2 ? [css("--blue"), css("--orange")] : undefined },
+    marks: [Plot.line(dots.filter((dot) => dot.point === name), { x: "round", y: "iops", stroke: "arm" }),
+      Plot.dot(dots.filter((dot) => dot.point === name), { x: "round", y: "iops", fill: "arm", tip: true })] })))];
+}
+function contrasts({ trial, findings }) {
+  const rows = findings.contrasts.map((one) => {
+    const { ratio, low, high, detectable } = one.comparison, [word, kind] = says(one);
+    return [one.point, figureNames[one.figure], trial.arms[one.arm], one.comparison.pairs.length ? ratio.toFixed(3) : "–", low > 0 && high !== null ? `${low.toFixed(3)} to ${high.toFixed(3)}` : "–",
+      element("span", { class: kind }, text(word)), detectable === null ? "–" : `${(detectable * 100).toFixed(1)}%`];
+  });
+  const voids = [...new Set(findings.contrasts.filter((one) => one.void).map((one) => `${one.point}: ${one.void}`))];
+  return [element("h2", {}, text("Every figure")),
+    table(["point", "figure", "arm", `÷ ${trial.arms[0]}>`, "interval", "says", "would have shown>"], rows),
+    [...voids, ...new Set(findings.contrasts.filter((one) => one.unsteady).map((one) => `${one.point}: rounds that did not become steady and are left out: ${one.unsteady}`)), ...findings.left_out].map((why) => element("p", { class: "soft" }, text(why))),
+    trial.arms.length > 2 ? findings.spread.map(([point, spread]) => element("p", {}, text(`${point}: the best arm does ${spread.toFixed(2)} times the I/Os of the worst.`))) : null];
+}
+function trialConfiguration({ trial, runs: made }) {
+  return [element("h2", {}, text("What was run, and on what")),
+    table(["", ""], [["profile", `${trial.profile}${trial.quick ? ", quick" : ""}${trial.locked ? "" : ", modified"}`],
+      ...trial.arms.map((arm, number) => [`arm ${arm}`, made.find((one) => one.turn.arm === number)?.targets.join(", ") ?? "–"]),
+      ...Object.entries(trial.commands), ...Object.entries(trial.machine), ["version", trial.version], ["again", element("code", {}, text(trial.reproduce))]]),
+    element("details", {}, element("summary", {}, text("Every run")), table(["round>", "arm", "verdict", "raw data"],
+      made.map((one) => [`${one.turn.round + 1}`, trial.arms[one.turn.arm], one.verdict, element("code", {}, text(one.bundle.slice(0, 16) || "not kept"))])))];
+}
+
+for (const one of runs.filter((one) => one.trial)) {
+  root.append(...[element("h1", {}, text(`${one.trial.profile}: ${one.trial.arms.join(" against ")}`)),
+    element("p", { class: "soft" }, text(new Date(one.trial.began * 1000).toISOString().slice(0, 16).replace("T", " ") + " UTC")),
+    trialVerdict(one), forest(one), contrasts(one), rounds(one), trialConfiguration(one)].flat(3).filter(Boolean));
+}
+for (const run of runs.filter((one) => one.run)) {
   root.append(...[
     element("h1", {}, text(`${run.run.profile} on ${run.run.targets.join(", ")}`)),
     element("p", { class: "soft" }, text(new Date(run.run.began * 1000).toISOString().slice(0, 16).replace("T", " ") + " UTC")),
     verdict(run), requirements(run), figures(run), curve(run), cliff(run), heat(run), points(run), configuration(run),
   ].flat(3).filter(Boolean));
 }
-document.title = runs.map((run) => `${run.run.profile}: ${run.summary.verdict}`).join(", ");
+document.title = runs.map((one) => (one.trial ? `${one.trial.profile}: ${one.trial.arms.join(" against ")}` : `${one.run.profile}: ${one.summary.verdict}`)).join(", ");

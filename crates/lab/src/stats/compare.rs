@@ -9,6 +9,7 @@ use super::{deviation, mean};
 use crate::chance::Chance;
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
+use utoipa::ToSchema;
 
 /// How sure an interval is. 98 and not 95 in 100, because of a hundred comparisons of equals at most five may be told
 /// as different, and with 95 every second hundred would have more.
@@ -21,7 +22,7 @@ const RESAMPLES: usize = 9_999;
 const POWER: f64 = 0.8;
 
 /// What a comparison says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Finding {
     /// B is above A: the interval lies above 1.
@@ -35,17 +36,21 @@ pub enum Finding {
 }
 
 /// B against A, of one figure.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Comparison {
     /// Each pair's figures, of A and of B.
     pub pairs: Vec<(f64, f64)>,
-    /// B ÷ A: the geometric mean over the pairs.
+    /// B ÷ A: the geometric mean over the pairs. Without bound it is null in JSON.
+    #[schema(value_type = Option<f64>)]
     pub ratio: f64,
-    /// The interval of the ratio.
+    /// The interval of the ratio. Without bound it is null in JSON.
+    #[schema(value_type = Option<f64>)]
     pub low: f64,
-    /// See `low`.
+    /// See `low`. Without bound it is null in JSON.
+    #[schema(value_type = Option<f64>)]
     pub high: f64,
-    /// The smallest change of the ratio, as a share, that these pairs would show four times out of five.
+    /// The smallest change of the ratio, as a share, that these pairs would show four times out of five. Without bound it is null in JSON.
+    #[schema(value_type = Option<f64>)]
     pub detectable: f64,
     /// What it says.
     pub finding: Finding,
@@ -73,6 +78,13 @@ impl Comparison {
     }
 }
 
+impl Comparison {
+    /// How the logarithms of the pairs' ratios scatter.
+    pub fn deviation(&self) -> f64 {
+        deviation(&self.pairs.iter().map(|(a, b)| (b / a).ln()).collect::<Vec<_>>())
+    }
+}
+
 /// The smallest change of a ratio, as a share, that so many pairs show four times out of five, where logarithms of ratios
 /// of equals deviate so much (Cohen, Statistical Power Analysis, 1988, by Student's quantiles).
 pub fn detectable(deviation: f64, pairs: usize) -> f64 {
@@ -84,16 +96,20 @@ pub fn detectable(deviation: f64, pairs: usize) -> f64 {
     (quantiles * deviation / (pairs as f64).sqrt()).exp_m1()
 }
 
-/// The order of the arms, A or B first, in blocks of two pairs that mirror each other; which comes first is drawn. True:
-/// A first.
-pub fn order(pairs: usize, seed: u64) -> Vec<bool> {
+/// The order of the arms in each round, by their numbers: drawn for every other round, and mirrored in the one after it, so
+/// that of two arms each four runs are ABBA or BAAB.
+pub fn order(arms: usize, rounds: usize, seed: u64) -> Vec<Vec<usize>> {
     let mut chance = Chance::new(seed);
-    let mut order = Vec::with_capacity(pairs + 1);
-    while order.len() < pairs {
-        let first = chance.number() & 1 == 0;
-        order.extend([first, !first]);
+    let mut order: Vec<Vec<usize>> = Vec::with_capacity(rounds + 1);
+    while order.len() < rounds {
+        let mut drawn: Vec<usize> = (0..arms).collect();
+        // Fisher and Yates, as Durstenfeld (1964) does it.
+        (1..arms).rev().for_each(|last| drawn.swap(last, chance.below(last as u64 + 1) as usize));
+        order.push(drawn.clone());
+        drawn.reverse();
+        order.push(drawn);
     }
-    order.truncate(pairs);
+    order.truncate(rounds);
     order
 }
 
@@ -183,10 +199,18 @@ mod tests {
 
     #[test]
     fn the_order_is_mirrored_and_drawn() {
-        for seed in 0..20 {
-            let order = order(6, seed);
-            assert!(order.chunks(2).all(|block| block[0] != block[1]));
+        let mut firsts = [0; 3];
+        for seed in 0..60 {
+            let order = order(3, 6, seed);
+            assert!(order.chunks(2).all(|block| block[0].iter().eq(block[1].iter().rev())));
+            for round in &order {
+                let mut sorted = round.clone();
+                sorted.sort_unstable();
+                assert_eq!(sorted, [0, 1, 2], "each arm runs once in each round");
+            }
+            firsts[order[0][0]] += 1;
         }
-        assert!((0..20).any(|seed| order(2, seed)[0]) && (0..20).any(|seed| !order(2, seed)[0]));
+        assert!(firsts.iter().all(|many| (8..=32).contains(many)), "{firsts:?}");
+        assert_eq!(order(2, 3, 1).len(), 3);
     }
 }

@@ -7,6 +7,7 @@ use crate::record::StreamRecord;
 use crate::workload::{Load, Stream};
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ChiSquared, ContinuousCDF};
+use utoipa::ToSchema;
 
 /// A deviation rarer than this by chance is a fault of the generator.
 pub const CHANCE_MIN: f64 = 0.001;
@@ -15,7 +16,7 @@ pub const CHANCE_MIN: f64 = 0.001;
 pub const RATE_DRIFT_MAX: f64 = 0.0042;
 
 /// One thing that was asked for and what was delivered.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Fidelity {
     /// Which stream.
     pub stream: String,
@@ -120,7 +121,11 @@ mod tests {
             *record.sizes.entry(draw.bytes).or_default() += 1;
             record.random += u64::from(draw.random);
             record.hot += u64::from(draw.hot);
-            *(if draw.read { &mut record.read.ios } else { &mut record.write.ios }) += 1;
+            *(if draw.op == crate::trace::Op::Read {
+                &mut record.read.ios
+            } else {
+                &mut record.write.ios
+            }) += 1;
         }
         record
     }

@@ -10,7 +10,10 @@ use crate::record::StreamRecord;
 use crate::verify::Verification;
 use crate::workload::Load;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
+/// The gate that asks for a steady state.
+pub const STEADY: &str = "steady state";
 /// How far mean I/Os in flight may be from throughput times response time (Little 1961), as a share.
 pub const LITTLE_MAX: f64 = 0.05;
 /// Share of what the generator can do, measured against a target that answers at once, above which it may be what was
@@ -22,7 +25,7 @@ pub const LATE_SHARE_MAX: f64 = 0.01;
 const BUSY_SHARE_MAX: f64 = 0.95;
 
 /// What a gate says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
     /// Nothing against the number.
@@ -36,7 +39,7 @@ pub enum State {
 }
 
 /// One rule and what came of it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Gate {
     /// Its name.
     pub name: String,
@@ -47,7 +50,7 @@ pub struct Gate {
 }
 
 /// Trust in a number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum Grade {
     /// Nothing against it.
     A,
@@ -122,13 +125,13 @@ fn gate(name: &str, state: State, why: String) -> Gate {
 
 fn steady(evidence: &Evidence<'_>) -> Gate {
     let Some(steady) = evidence.steadiness else {
-        return gate("steady state", State::Void, "fewer than five seconds were measured".into());
+        return gate(STEADY, State::Void, "fewer than five seconds were measured".into());
     };
     let told = |what: &str, window: &super::steady::Window| {
         format!("{what}: range {:.1}% (20), slope {:+.1}% (10)", window.range * 100.0, window.slope * 100.0)
     };
     let why = format!("{}; {}", told("IOPS", &steady.iops), told("p99", &steady.p99));
-    gate("steady state", if steady.is_steady() { State::Pass } else { State::Void }, why)
+    gate(STEADY, if steady.is_steady() { State::Pass } else { State::Void }, why)
 }
 
 fn verification(evidence: &Evidence<'_>) -> Gate {

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 use stonefold_types::{Error, Kind, Result, Size};
+use utoipa::ToSchema;
 
 /// Percentiles from fewer I/Os than this for each one above them say nothing (p99.9 needs 10,000).
 const ABOVE_MIN: f64 = 10.0;
@@ -48,7 +49,7 @@ enum Figure {
 }
 
 /// What came of a requirement.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Met {
     /// As it was asked.
     pub requirement: String,

@@ -8,6 +8,7 @@
 use super::mean;
 use crate::record::{Latencies, Second};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// Rounds that are looked at.
 pub const ROUNDS: usize = 5;
@@ -17,7 +18,7 @@ pub const RANGE_MAX: f64 = 0.20;
 pub const SLOPE_MAX: f64 = 0.10;
 
 /// How steady one measure was.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Window {
     /// Mean of the rounds.
     pub mean: f64,
@@ -28,7 +29,7 @@ pub struct Window {
 }
 
 /// What the rounds show.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Steadiness {
     /// Whole seconds of a round.
     pub round_seconds: usize,

@@ -1,0 +1,71 @@
+"""The lab beside fio on one file, in turn, and against the target that answers at once. See run."""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+DEPTH = 32
+LABELS = {"reads": "4K random read", "writes": "4K random write"}
+
+
+def lab(binary, target, quick, verify):
+    """I/Os a second of each step, as the lab says."""
+    command = [binary, "--json", "lab", "run", os.path.join(HERE, "closed.toml"), "--target", target, "--threads", "1", "--destroy-data"]
+    command += ["--quick"] * quick + ["--no-verify"] * (not verify)
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if done.returncode not in (0, 3):  # 3: a step was not steady, which both are told of alike
+        sys.exit(f"error: {' '.join(command)}: {done.stderr}")
+    return {one["name"]: one["iops"] for one in json.loads(done.stdout)["summary"]["points"]}
+
+
+def fio(path, size, seconds, step):
+    """The same load by fio's io_uring engine, with registered files and buffers as the lab has them."""
+    command = ["fio", "--name=job", f"--filename={path}", f"--size={size}", "--direct=1", "--ioengine=io_uring"]
+    command += ["--registerfiles", "--fixedbufs", f"--iodepth={DEPTH}", "--bs=4k", "--norandommap", "--randrepeat=0"]
+    command += [f"--rw=rand{'read' if step == 'reads' else 'write'}", "--time_based", f"--runtime={seconds}", "--ramp_time=2"]
+    done = subprocess.run(command + ["--output-format=json"], stdout=subprocess.PIPE, text=True, check=True)
+    job = json.loads(done.stdout[done.stdout.index("{"):])["jobs"][0]
+    return job["read" if step == "reads" else "write"]["iops"]
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="bench/lab/run", description=__doc__)
+    parser.add_argument("--binary", required=True, help=argparse.SUPPRESS)
+    parser.add_argument("--directory", default=".", help="where the file lies that both load [default: here]")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--quick", action="store_true", help="a smaller file and shorter runs")
+    given = parser.parse_args()
+    seconds, size = (6, "512M") if given.quick else (10, "2G")
+    with tempfile.TemporaryDirectory(dir=given.directory) as folder:
+        path = os.path.join(folder, "target")
+        # Written whole before anybody is timed: the first write of a block of a file costs more.
+        lab(given.binary, f"file:{path}", given.quick, True)
+        rounds = []
+        for number in range(given.rounds):
+            arms = {
+                "fio": lambda: {step: fio(path, size, seconds, step) for step in LABELS},
+                "lab": lambda: lab(given.binary, f"file:{path}", given.quick, True),
+                "lab, reads not looked at": lambda: lab(given.binary, f"file:{path}", given.quick, False),
+            }
+            order = list(arms) if number % 2 == 0 else list(arms)[::-1]
+            rounds.append({name: arms[name]() for name in order})
+            print(f"round {number + 1}: {json.dumps(rounds[-1])}", file=sys.stderr)
+    print("| load | arm | I/Os a second, median | against fio, each round | median |\n|---|---|---|---|---|")
+    for step, label in LABELS.items():
+        for arm in rounds[0]:
+            rates = [one[arm][step] for one in rounds]
+            ratios = [one[arm][step] / one["fio"][step] for one in rounds]
+            told = ", ".join(f"{ratio:.3f}" for ratio in ratios)
+            print(f"| {label} | {arm} | {statistics.median(rates):,.0f} | {told} | {statistics.median(ratios):.3f} |")
+    for verify in (True, False):
+        rates = lab(given.binary, "null:", True, verify)
+        print(f"\nnull:, one thread, {'verified' if verify else 'not verified'}: " +
+              ", ".join(f"{LABELS[step]} {rate:,.0f}" for step, rate in rates.items()))
+
+
+main()

@@ -1,0 +1,179 @@
+//! `stonefold lab compare`.
+
+use super::catalogue::length;
+use super::load::{Load, environment, quoted, record, target};
+use super::picture;
+use super::trial;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::interrupt::on_stop;
+use clap::Args;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use stonefold_lab::bundle::{self, Bundle};
+use stonefold_lab::measure::{Point, Reins};
+use stonefold_lab::trial::{Arm, Trial, TrialPlan, Turn, arms_of_file, run, run_folder, save};
+use stonefold_lab::{TargetSpec, machine};
+use stonefold_types::{Error, Kind};
+
+/// Compare two or more targets, or configurations of one, by runs in turn
+///
+/// Each round runs every arm once, in an order that is drawn and then mirrored, on volumes that are written anew. Of each figure
+/// the ratio within a round is taken, and an interval for it: nothing is called faster unless the interval says so. Exit status:
+/// 0 something could be concluded, 3 invalid, 4 inconclusive (too few rounds); 2 misuse.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    stonefold lab compare ab --a file:/srv/ext4/t.img --b file:/srv/xfs/t.img --quick --out runs/ab\n  \
+    stonefold lab compare ladder --arms tuning.toml --out runs/ladder\n\n\
+    A file of arms:\n  \
+    [[arm]]\n  \
+    name = \"as it comes\"\n  \
+    target = \"stonefold:test\"\n  \
+    before = \"stonefold disk set test --compression none\"   # and 'after', each run by the shell")]
+pub(crate) struct Compare {
+    #[command(flatten)]
+    load: Load,
+    /// The first arm's target; once for all volumes, or once for each
+    #[arg(long, value_name = "TARGET", requires = "b", required_unless_present = "arms")]
+    a: Vec<String>,
+    /// The second arm's
+    #[arg(long, value_name = "TARGET", requires = "a")]
+    b: Vec<String>,
+    /// A file that lists two arms or more, each with its target and with commands before and after its runs
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["a", "b"])]
+    arms: Option<PathBuf>,
+    /// Runs of each arm; from 5 on something can be concluded
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pairs: u16,
+}
+
+impl Compare {
+    pub(super) fn run(self, context: &Context) -> Result<ExitCode, Failure> {
+        let (profile, locked) = self.load.profile()?;
+        let (_runtime, env) = environment()?;
+        let options = self.load.options(&env);
+        let arms = self.arms(context)?;
+        let rounds = usize::from(self.pairs);
+        let plan = TrialPlan { profile, quick: self.load.quick, arms, rounds, options };
+        plan.check().map_err(Failure::Misuse)?;
+        tell_plan(&plan);
+        let reins = Arc::new(Reins::new());
+        let of_signal = reins.clone();
+        on_stop(move || of_signal.stop())?;
+        let mut made = Made {
+            trial: self.trial(&plan, locked, env.wall() / 1_000_000_000),
+            bundles: Vec::new(),
+            plan: &plan,
+            locked,
+            out: self.load.out.as_deref(),
+        };
+        picture::show(&env, &reins, || run(&env, &plan, &reins, |turn, points| made.keep(turn, points)))?;
+        trial::answer(context, &made.trial, &made.bundles, self.load.out.as_deref())
+    }
+
+    fn arms(&self, context: &Context) -> Result<Vec<Arm>, Failure> {
+        if let Some(path) = &self.arms {
+            let failed = |e| Error::io(format!("reading the arms '{}'", path.display()), e);
+            let text = std::fs::read_to_string(path).map_err(failed)?;
+            let resolve = |text: &str| {
+                target(context, text).map_err(|failure| match failure {
+                    Failure::Misuse(error) | Failure::Failed(error) => error,
+                    Failure::Unread => Error::new(Kind::Io, "nobody reads what is printed"),
+                })
+            };
+            return arms_of_file(&text, resolve).map_err(Failure::Misuse);
+        }
+        let arm = |name: &str, texts: &[String]| -> Result<Arm, Failure> {
+            let targets: Vec<TargetSpec> =
+                texts.iter().map(|text| target(context, text)).collect::<Result<_, _>>()?;
+            Ok(Arm { name: name.into(), targets, before: None, after: None })
+        };
+        Ok(vec![arm("A", &self.a)?, arm("B", &self.b)?])
+    }
+
+    fn trial(&self, plan: &TrialPlan, locked: bool, began: u64) -> Trial {
+        let mut commands = BTreeMap::new();
+        for arm in &plan.arms {
+            for (when, command) in [("before", &arm.before), ("after", &arm.after)] {
+                commands.extend(command.clone().map(|command| (format!("{}, {when}", arm.name), command)));
+            }
+        }
+        Trial {
+            format: Trial::FORMAT,
+            version: stonefold_server::VERSION.into(),
+            profile: plan.profile.name.clone(),
+            locked,
+            quick: plan.quick,
+            arms: plan.arms.iter().map(|arm| arm.name.clone()).collect(),
+            commands,
+            rounds: plan.rounds,
+            seed: plan.options.seed,
+            began,
+            reproduce: self.reproduce(plan),
+            machine: machine::describe(),
+            runs: Vec::new(),
+        }
+    }
+
+    fn reproduce(&self, plan: &TrialPlan) -> String {
+        let mut words = vec!["stonefold lab compare".to_owned(), self.load.named()];
+        self.a.iter().for_each(|target| words.push(format!("--a {}", quoted(target))));
+        self.b.iter().for_each(|target| words.push(format!("--b {}", quoted(target))));
+        words
+            .extend(self.arms.as_ref().map(|path| format!("--arms {}", quoted(&path.display().to_string()))));
+        words.push(format!("--pairs {} {}", self.pairs, self.load.words(&plan.options)));
+        words.join(" ")
+    }
+}
+
+/// The runs so far.
+struct Made<'a> {
+    trial: Trial,
+    bundles: Vec<Bundle>,
+    plan: &'a TrialPlan,
+    locked: bool,
+    out: Option<&'a Path>,
+}
+
+impl Made<'_> {
+    fn keep(&mut self, turn: Turn, points: Vec<Point>) -> stonefold_types::Result<()> {
+        let plan = self.plan.of(&turn);
+        let mut run = record(&plan, self.locked, turn.began);
+        run.cut_short = turn.cut_short;
+        run.reproduce.clone_from(&self.trial.reproduce);
+        let hash = match self.out {
+            Some(dir) => bundle::save(&dir.join(run_folder(&turn)), &run, &plan.profile.text, &points)?,
+            None => String::new(),
+        };
+        self.trial.runs.push((turn, hash.clone()));
+        self.bundles.push(Bundle { run, profile: plan.profile.text, points, hash });
+        if let Some(dir) = self.out {
+            save(dir, &self.trial)?;
+        }
+        trial::tell_progress(&self.trial, &self.bundles);
+        Ok(())
+    }
+}
+
+fn tell_plan(plan: &TrialPlan) {
+    let arms: Vec<String> = plan
+        .arms
+        .iter()
+        .map(|arm| {
+            let targets: Vec<String> = arm.targets.iter().map(ToString::to_string).collect();
+            format!("'{}' on {}", arm.name, targets.join(" and "))
+        })
+        .collect();
+    let runs = plan.arms.len() * plan.rounds;
+    eprintln!(
+        "{}{}: {}; {} of each, about {} after volumes are written; seed {}",
+        plan.profile.name,
+        if plan.quick { ", quick" } else { "" },
+        arms.join(", "),
+        crate::table::count(plan.rounds as u64, "run"),
+        length(plan.profile.duration(plan.quick) * runs as u32),
+        plan.options.seed
+    );
+}

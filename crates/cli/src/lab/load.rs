@@ -1,0 +1,174 @@
+//! What every command that measures is given: a profile, its size and payload, threads and seed.
+
+use super::catalogue::{Found, find};
+use crate::context::Context;
+use crate::failure::Failure;
+use clap::Args;
+use std::path::PathBuf;
+use stonefold_env::{Env, SystemWorld};
+use stonefold_lab::bundle::{self, Run as Record};
+use stonefold_lab::measure::Plan;
+use stonefold_lab::oltp;
+use stonefold_lab::payload::Reduction;
+use stonefold_lab::profile::Profile;
+use stonefold_lab::rig::RigOptions;
+use stonefold_lab::worker::WorkerAddress;
+use stonefold_lab::{TargetSpec, machine};
+use stonefold_types::{BLOCK_BYTES, Error, Kind, Size};
+
+#[derive(Args)]
+pub(super) struct Load {
+    /// A profile's name ('stonefold lab ls' lists them), or a file that ends in .toml
+    profile: String,
+    /// Smaller and shorter; the report says so
+    #[arg(long)]
+    pub(super) quick: bool,
+    /// Where the raw data go: a folder that is empty or does not exist yet [default: nothing is kept]
+    #[arg(long, value_name = "DIR")]
+    pub(super) out: Option<PathBuf>,
+    /// The size of each volume, in place of the profile's
+    #[arg(long)]
+    pub(super) size: Option<Size>,
+    /// How far what is written reduces, in place of what the profile says: DEDUPE:COMPRESSION, as in 1.2:2
+    #[arg(long, value_name = "D:C", value_parser = reduction)]
+    pub(super) payload: Option<Reduction>,
+    /// Threads of the load [default: half of the processors]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(super) threads: Option<u16>,
+    /// Of everything that is drawn [default: drawn, and told]
+    #[arg(long)]
+    pub(super) seed: Option<u64>,
+    /// Do not look at what is read: faster, and one warning
+    #[arg(long)]
+    pub(super) no_verify: bool,
+    /// The target may hold data of others: it goes
+    #[arg(long)]
+    pub(super) destroy_data: bool,
+}
+
+fn reduction(text: &str) -> Result<Reduction, String> {
+    let wrong = || "write two ratios from 1 up, as in 1.2:2".to_owned();
+    let (dedupe, compression) = text.split_once(':').ok_or_else(wrong)?;
+    let ratio = |text: &str| text.parse::<f64>().ok().filter(|ratio| *ratio >= 1.0).ok_or_else(wrong);
+    Ok(Reduction { dedupe: ratio(dedupe)?, compression: ratio(compression)? })
+}
+
+impl Load {
+    /// The profile as it is to be run, and whether it is one of the lab's own, unchanged. Refuses an `--out` that holds something.
+    pub(super) fn profile(&self) -> Result<(Profile, bool), Failure> {
+        let (profile, shipped) = match find(&self.profile)? {
+            (Found::Load(profile), shipped) => (*profile, shipped),
+            (Found::Database(profile), _) => {
+                let what =
+                    format!("the profile '{}' runs a database, which this command does not", profile.name);
+                return Err(Failure::Misuse(
+                    Error::new(Kind::Unsupported, what).remedy("run it by 'stonefold lab run'"),
+                ));
+            }
+        };
+        let locked = shipped && self.size.is_none() && self.payload.is_none();
+        let size = self.size.map(|size| size.0);
+        if size.is_some_and(|size| size == 0 || size % BLOCK_BYTES as u64 != 0) {
+            let error = Error::new(
+                Kind::Invalid,
+                format!("--size {} is no size of a volume", self.size.unwrap_or_default()),
+            );
+            return Err(Failure::Misuse(error.remedy("choose a multiple of 4K")));
+        }
+        let profile = profile.changed(size, self.payload)?;
+        if let Some(dir) = &self.out {
+            bundle::check_free(dir)?;
+        }
+        Ok((profile, locked))
+    }
+
+    /// The profile where it is one that runs a database, and whether it is the lab's own. Refuses an `--out` that holds something.
+    pub(super) fn database(&self) -> Result<Option<(oltp::Profile, bool)>, Failure> {
+        let (Found::Database(profile), shipped) = find(&self.profile)? else { return Ok(None) };
+        if let Some(dir) = &self.out {
+            bundle::check_free(dir)?;
+        }
+        Ok(Some((*profile, shipped)))
+    }
+
+    pub(super) fn options(&self, env: &Env) -> RigOptions {
+        let seed = self.seed.unwrap_or_else(|| u64::from_le_bytes(env.random()) >> 16);
+        let threads = self.threads.map_or_else(|| machine::cores().div_ceil(2), usize::from);
+        RigOptions { threads, verify: !self.no_verify, seed, destroy_data: self.destroy_data }
+    }
+
+    /// The flags by which the same can be done again; where it goes and what it may destroy is chosen anew.
+    pub(super) fn words(&self, options: &RigOptions) -> String {
+        let flag = |name: &str, set: bool| set.then(|| name.to_owned());
+        let mut words: Vec<String> = flag("--quick", self.quick).into_iter().collect();
+        words.extend(self.size.map(|size| format!("--size {}", size.0)));
+        words.extend(
+            self.payload.map(|payload| format!("--payload {}:{}", payload.dedupe, payload.compression)),
+        );
+        words.extend(flag("--no-verify", self.no_verify));
+        words.push(format!("--threads {} --seed {}", options.threads, options.seed));
+        words.join(" ")
+    }
+
+    /// The profile, as it was named.
+    pub(super) fn named(&self) -> String {
+        quoted(&self.profile)
+    }
+}
+
+/// What is told of a run, before anything is measured.
+pub(super) fn record(plan: &Plan, locked: bool, began: u64) -> Record {
+    Record {
+        format: Record::FORMAT,
+        version: stonefold_server::VERSION.into(),
+        profile: plan.profile.name.clone(),
+        locked,
+        quick: plan.quick,
+        targets: if plan.fleet.workers.is_empty() {
+            plan.targets.iter().map(ToString::to_string).collect()
+        } else {
+            let on =
+                |worker: &WorkerAddress| format!("{} by worker {worker}", plan.fleet.targets.join(" and "));
+            plan.fleet.workers.iter().map(on).collect()
+        },
+        seed: plan.options.seed,
+        threads: plan.options.threads,
+        verified: plan.options.verify
+            && !plan.targets.contains(&TargetSpec::Null)
+            && !plan.fleet.targets.iter().any(|target| target == "null:"),
+        bytes: plan.profile.bytes(plan.quick),
+        require: String::new(),
+        began,
+        reproduce: String::new(),
+        machine: machine::describe(),
+        cut_short: false,
+        replay: None,
+    }
+}
+
+/// A target of its text; a disk of a server becomes the export by which it serves it.
+pub(super) fn target(context: &Context, text: &str) -> Result<TargetSpec, Failure> {
+    let spec = text.parse::<TargetSpec>().map_err(Failure::Misuse)?;
+    let TargetSpec::Stonefold(name) = &spec else { return Ok(spec) };
+    let disk = context.client()?.disk(&name.parse().map_err(Failure::Misuse)?)?;
+    let uri = disk.uris.iter().find(|uri| uri.starts_with("nbd://") || uri.starts_with("nbd+unix://"));
+    let uri = uri.ok_or_else(|| {
+        Error::new(Kind::Unsupported, format!("disk '{name}' has no door that can be reached in clear"))
+            .remedy("serve with --nbd unix:///PATH, too")
+    })?;
+    uri.parse().map_err(Failure::Failed)
+}
+
+/// The real one; it ends with its runtime.
+pub(super) fn environment() -> Result<(tokio::runtime::Runtime, Env), Error> {
+    let failed = |e| Error::io("starting the clock and the threads", e);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    let world = SystemWorld::new(runtime.handle().clone(), 1).map_err(failed)?;
+    Ok((runtime, Env::new(world)))
+}
+
+/// As a shell takes it.
+pub(super) fn quoted(text: &str) -> String {
+    let plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "-_./:@".contains(c));
+    if plain { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
+}

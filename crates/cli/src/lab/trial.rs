@@ -1,0 +1,207 @@
+//! What a trial showed, on a terminal.
+
+use super::report::Out;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::table::{Table, count, facts};
+use serde::Serialize;
+use std::path::Path;
+use std::process::ExitCode;
+use stonefold_lab::bundle::Bundle;
+use stonefold_lab::report::{Report, TrialReport};
+use stonefold_lab::stats::compare::{CONFIDENCE, Finding, PAIRS_MIN};
+use stonefold_lab::stats::require::time;
+use stonefold_lab::trial::{Contrast, Figure, Findings, Trial, Turn, findings, load};
+use stonefold_lab::verdict::{Summary, Verdict, summarise};
+
+#[derive(Serialize)]
+struct Document<'a> {
+    trial: &'a Trial,
+    findings: &'a Findings,
+}
+
+pub(super) fn verify(context: &Context, dir: &Path) -> Result<ExitCode, Failure> {
+    let (trial, bundles) = load(dir)?;
+    answer(context, &trial, &bundles, Some(dir))
+}
+
+/// Writes the page of a trial, or its figures, or both.
+pub(super) fn report(context: &Context, dir: &Path, out: &Out<'_>) -> Result<ExitCode, Failure> {
+    let (trial, bundles) = load(dir)?;
+    let (summaries, found) = compute(&trial, &bundles)?;
+    let runs: Vec<(Bundle, Summary)> = bundles.into_iter().zip(summaries).collect();
+    let document = Report::of_trial(TrialReport::of(&trial, &found, &runs));
+    out.write(context, found.verdict.status(), &document, || {
+        stonefold_lab::report::trial_html(&trial, &found, &runs)
+    })
+}
+
+pub(super) fn answer(
+    context: &Context,
+    trial: &Trial,
+    bundles: &[Bundle],
+    kept: Option<&Path>,
+) -> Result<ExitCode, Failure> {
+    let found = compute(trial, bundles)?.1;
+    context.answer(&Document { trial, findings: &found }, || text(trial, &found, kept))?;
+    Ok(ExitCode::from(found.verdict.status()))
+}
+
+/// Each run judged, and all of them compared.
+pub(super) fn compute(
+    trial: &Trial,
+    bundles: &[Bundle],
+) -> stonefold_types::Result<(Vec<Summary>, Findings)> {
+    let summaries = bundles.iter().map(summarise).collect::<stonefold_types::Result<Vec<_>>>()?;
+    let turns: Vec<Turn> = trial.runs.iter().map(|(turn, _)| *turn).collect();
+    let found = findings(trial.arms.len(), &turns, bundles, &summaries, trial.seed);
+    Ok((summaries, found))
+}
+
+/// After a round: how large a difference this many rounds would show, as these runs scatter.
+pub(super) fn tell_progress(trial: &Trial, bundles: &[Bundle]) {
+    let whole = trial.runs.len() % trial.arms.len() == 0;
+    let rounds = trial.runs.len() / trial.arms.len();
+    if !whole || rounds < 2 || rounds == trial.rounds {
+        return;
+    }
+    let Ok((_, found)) = compute(trial, bundles) else { return };
+    let Some(first) = found.contrasts.iter().find(|one| one.comparison.pairs.len() > 1) else { return };
+    let scatter = first.comparison.deviation();
+    let shown = stonefold_lab::stats::compare::detectable(scatter, trial.rounds.max(PAIRS_MIN));
+    eprintln!(
+        "after {rounds} of {} rounds: {} differs by {:+.1}%; as these scatter, all rounds would show {:.1}%",
+        trial.rounds,
+        figure_words(first),
+        (first.comparison.ratio - 1.0) * 100.0,
+        shown * 100.0
+    );
+}
+
+fn text(trial: &Trial, found: &Findings, kept: Option<&Path>) -> String {
+    let first = &trial.arms[0];
+    let interval = format!("{:.0}% INTERVAL", CONFIDENCE * 100.0);
+    let ratio = format!("÷ {first}>").to_uppercase();
+    let mut table = Table::new(&["POINT", "FIGURE", "ARM", &ratio, &interval, "SAYS", "WOULD HAVE SHOWN>"]);
+    for one in &found.contrasts {
+        let comparison = &one.comparison;
+        table.row([
+            one.point.clone(),
+            figure_words(one).to_owned(),
+            trial.arms[one.arm].clone(),
+            if comparison.pairs.is_empty() { "-".into() } else { format!("{:.3}", comparison.ratio) },
+            bounds(comparison.low, comparison.high),
+            finding_words(one),
+            share(comparison.detectable),
+        ]);
+    }
+    let mut text = table.or("nothing could be compared");
+    let mut unsteady: Vec<(&str, usize)> =
+        found.contrasts.iter().map(|one| (&*one.point, one.unsteady)).collect();
+    unsteady.dedup();
+    for (point, rounds) in unsteady.into_iter().filter(|(_, rounds)| *rounds > 0) {
+        text.push_str(&format!(
+            "{point}: {} did not become steady and {} left out\n",
+            count(rounds as u64, "round"),
+            if rounds == 1 { "is" } else { "are" }
+        ));
+    }
+    for one in &found.left_out {
+        text.push_str(&format!("not compared: {one}\n"));
+    }
+    let mut told = Vec::new();
+    for one in found.contrasts.iter().filter(|one| one.void.is_some()) {
+        let line = format!("{}: void: {}\n", one.point, one.void.as_deref().unwrap_or_default());
+        if !told.contains(&line) {
+            told.push(line);
+        }
+    }
+    text.extend(told);
+    if trial.arms.len() > 2 {
+        for (point, spread) in &found.spread {
+            text.push_str(&format!("{point}: the best arm does {spread:.2} times the I/Os of the worst\n"));
+        }
+    }
+    text.push('\n');
+    let profile = match (trial.locked, trial.quick) {
+        (true, false) => trial.profile.clone(),
+        (true, true) => format!("{} (quick: a sketch, no result)", trial.profile),
+        (false, _) => format!("{} (modified: not to be held against others)", trial.profile),
+    };
+    text.push_str(&facts([
+        ("verdict", verdict_words(found, trial).into()),
+        ("figures", format!("medians: {}", levels(trial, found))),
+        ("profile", profile),
+        ("raw data", kept.map(|dir| dir.display().to_string()).unwrap_or_default()),
+        ("again", trial.reproduce.clone()),
+    ]));
+    text
+}
+
+fn bounds(low: f64, high: f64) -> String {
+    if low > 0.0 && high < 100.0 { format!("{low:.3} to {high:.3}") } else { "-".into() }
+}
+
+fn share(share: f64) -> String {
+    if share < 10.0 { format!("{:.1}%", share * 100.0) } else { "-".into() }
+}
+
+/// The first arm's and each other's median of the first figure.
+fn levels(trial: &Trial, found: &Findings) -> String {
+    let Some(first) = found.contrasts.first() else { return String::new() };
+    let median = |of: &dyn Fn(&(f64, f64)) -> f64, one: &Contrast| {
+        let mut values: Vec<f64> = one.comparison.pairs.iter().map(of).collect();
+        values.sort_by(f64::total_cmp);
+        values.get(values.len() / 2).map_or_else(|| "-".into(), |value| amount(one.figure, *value))
+    };
+    let mut words = vec![format!("{} {}", trial.arms[0], median(&|pair| pair.0, first))];
+    for one in found.contrasts.iter().filter(|one| (&one.point, one.figure) == (&first.point, first.figure)) {
+        words.push(format!("{} {}", trial.arms[one.arm], median(&|pair| pair.1, one)));
+    }
+    format!("{} ({}, {})", words.join(", "), figure_words(first), first.point)
+}
+
+fn amount(figure: Figure, value: f64) -> String {
+    match figure {
+        Figure::Rate => format!("{value:.0}"),
+        Figure::Mean | Figure::P99 => time(value),
+        Figure::Cpu => format!("{value:.1} s"),
+    }
+}
+
+fn figure_words(one: &Contrast) -> &'static str {
+    match one.figure {
+        Figure::Rate => "I/Os a second",
+        Figure::Mean => "mean response",
+        Figure::P99 => "p99 response",
+        Figure::Cpu => "CPU for a million I/Os",
+    }
+}
+
+fn finding_words(one: &Contrast) -> String {
+    if one.void.is_some() {
+        return "nothing: void".into();
+    }
+    let (better, worse) = match one.figure {
+        Figure::Cpu => ("less CPU", "more CPU"),
+        _ => ("faster", "slower"),
+    };
+    let good = one.figure.more_is_better();
+    match one.comparison.finding {
+        Finding::Higher => if good { better } else { worse }.into(),
+        Finding::Lower => if good { worse } else { better }.into(),
+        Finding::NoDifference => "no difference".into(),
+        Finding::Inconclusive => "too few rounds".into(),
+    }
+}
+
+fn verdict_words(found: &Findings, trial: &Trial) -> &'static str {
+    match found.verdict {
+        Verdict::Pass => "valid: what is said above holds for this load on this machine",
+        Verdict::Invalid => "INVALID: what is void allows no conclusion",
+        _ if trial.rounds < PAIRS_MIN => "INCONCLUSIVE: from five pairs on something can be concluded",
+        _ => {
+            "INCONCLUSIVE: fewer than five rounds were whole and steady; say --pairs 8, or let each run go on for longer"
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! A trial: one profile on several arms in turn, so that what differs between them can be told from what differs with time.
+//!
+//! Each round runs every arm once; orders are drawn and mirrored ([`crate::stats::compare::order`]). Every run writes its volumes
+//! anew, with contents of its own, so that no arm finds what another has left. *Promises*: a run that was made is kept, whatever
+//! comes after it. *Never*: compares what was not asked for alike. *May be used by*: the command line.
+
+mod arms;
+mod contrast;
+mod kept;
+
+pub use arms::{Arm, arms_of_file};
+pub use contrast::{Contrast, Figure, Findings, findings};
+pub use kept::{Trial, load, run_folder, save};
+
+use crate::measure::{self, FleetPlan, Plan, Point, Reins};
+use crate::payload::mix;
+use crate::profile::Profile;
+use crate::rig::RigOptions;
+use crate::stats::compare::order;
+use serde::{Deserialize, Serialize};
+use stonefold_env::Env;
+use stonefold_types::{Error, Kind, Result};
+use utoipa::ToSchema;
+
+/// Arms of one trial at most.
+pub const ARMS_MAX: usize = 32;
+
+/// What is run, on what, and how often.
+#[derive(Clone, Debug)]
+pub struct TrialPlan {
+    /// What.
+    pub profile: Profile,
+    /// At its quick size and times.
+    pub quick: bool,
+    /// At least two; all are held against the first.
+    pub arms: Vec<Arm>,
+    /// How often each arm is run.
+    pub rounds: usize,
+    /// Threads, seed, what is verified and what may go.
+    pub options: RigOptions,
+}
+
+/// One run of one arm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Turn {
+    /// From 0.
+    pub round: usize,
+    /// The arm's number.
+    pub arm: usize,
+    /// Of everything that was drawn in it.
+    pub seed: u64,
+    /// When it began: seconds since 1970.
+    pub began: u64,
+    /// It was ended before its time.
+    pub cut_short: bool,
+}
+
+impl TrialPlan {
+    /// Refuses what is no trial.
+    ///
+    /// # Errors
+    /// [`Kind::Invalid`].
+    pub fn check(&self) -> Result<()> {
+        let invalid = |what: String| Err(Error::new(Kind::Invalid, what));
+        if !(2..=ARMS_MAX).contains(&self.arms.len()) {
+            return invalid(format!("a trial has from 2 to {ARMS_MAX} arms, not {}", self.arms.len()));
+        }
+        for (number, arm) in self.arms.iter().enumerate() {
+            if self.arms[..number].iter().any(|other| other.name == arm.name) {
+                return invalid(format!("two arms are called '{}'", arm.name));
+            }
+        }
+        Ok(())
+    }
+
+    /// The plan of one arm's run.
+    pub fn of(&self, turn: &Turn) -> Plan {
+        Plan {
+            profile: self.profile.clone(),
+            quick: self.quick,
+            targets: self.arms[turn.arm].targets.clone(),
+            options: RigOptions { seed: turn.seed, ..self.options.clone() },
+            fleet: FleetPlan::default(),
+        }
+    }
+}
+
+/// Runs all of it; `each` is given every run as soon as it is made.
+///
+/// # Errors
+/// What is wrong with a target, with a command of an arm, or what `each` says.
+pub fn run(
+    env: &Env,
+    plan: &TrialPlan,
+    reins: &Reins,
+    mut each: impl FnMut(Turn, Vec<Point>) -> Result<()>,
+) -> Result<()> {
+    plan.check()?;
+    for (round, arms) in order(plan.arms.len(), plan.rounds, plan.options.seed).into_iter().enumerate() {
+        for number in arms {
+            let arm = &plan.arms[number];
+            reins.within(&format!("round {} of {}, '{}': ", round + 1, plan.rounds, arm.name));
+            let seed = mix(plan.options.seed ^ mix((round * ARMS_MAX + number) as u64)) >> 16;
+            let mut turn =
+                Turn { round, arm: number, seed, began: env.wall() / 1_000_000_000, cut_short: false };
+            arm.prepare()?;
+            let measured = measure::run(env, &plan.of(&turn), reins);
+            // However it ended, what was prepared is put away.
+            let after = arm.put_away();
+            let points = measured.map_err(|e| e.context(format!("arm '{}'", arm.name)))?.points;
+            turn.cut_short = reins.is_stopped();
+            each(turn, points)?;
+            after?;
+            if reins.is_stopped() {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}

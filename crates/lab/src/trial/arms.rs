@@ -1,0 +1,135 @@
+//! What is held against one another: targets, and what makes each ready.
+
+use crate::target::TargetSpec;
+use serde::Deserialize;
+use std::process::{Command, Stdio};
+use stonefold_types::{Error, Kind, Result};
+
+/// Lines of a failed command's output that are told.
+const TOLD_LINES: usize = 5;
+
+/// One configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Arm {
+    /// By which it is told.
+    pub name: String,
+    /// As a run takes them: one for each volume of the profile, or one for all.
+    pub targets: Vec<TargetSpec>,
+    /// A shell command before each of its runs: makes a file system, sets a switch.
+    pub before: Option<String>,
+    /// And one after each, whether the run failed or not.
+    pub after: Option<String>,
+}
+
+impl Arm {
+    pub(super) fn prepare(&self) -> Result<()> {
+        self.command("before", self.before.as_deref())
+    }
+
+    pub(super) fn put_away(&self) -> Result<()> {
+        self.command("after", self.after.as_deref())
+    }
+
+    fn command(&self, when: &str, command: Option<&str>) -> Result<()> {
+        let Some(command) = command else { return Ok(()) };
+        let told = || format!("the command {when} arm '{}', \"{command}\",", self.name);
+        let output = Command::new("sh")
+            .args(["-c", command])
+            .env("STONEFOLD_LAB_ARM", &self.name)
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|e| Error::io(format!("{} could not be started", told()), e))?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let said =
+            String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+        let lines: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();
+        let last = lines[lines.len().saturating_sub(TOLD_LINES)..].join("; ");
+        let what = format!("{} failed ({}): {last}", told(), output.status);
+        Err(Error::new(Kind::Io, what).remedy("try it by itself in a shell"))
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ArmsFile {
+    arm: Vec<ArmWords>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ArmWords {
+    name: String,
+    target: OneOrMany,
+    before: Option<String>,
+    after: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum OneOrMany {
+    One(String),
+    Many(Vec<String>),
+}
+
+/// The arms that a file lists: TOML, a table `[[arm]]` for each, with `name`, `target` (one, or a list with one for each volume),
+/// and, if wanted, `before` and `after`. `resolve` makes a target of its text.
+///
+/// # Errors
+/// [`Kind::Invalid`] with the line where the file is no TOML or has a word that is not known; what `resolve` says.
+pub fn arms_of_file(text: &str, resolve: impl Fn(&str) -> Result<TargetSpec>) -> Result<Vec<Arm>> {
+    let file: ArmsFile = toml::from_str(text)
+        .map_err(|e| Error::new(Kind::Invalid, format!("the list of arms: {}", e.to_string().trim_end())))?;
+    let arm = |words: ArmWords| {
+        let targets = match words.target {
+            OneOrMany::One(target) => vec![target],
+            OneOrMany::Many(targets) => targets,
+        };
+        let targets = targets.iter().map(|target| resolve(target)).collect::<Result<_>>();
+        let targets = targets.map_err(|e: Error| e.context(format!("arm '{}'", words.name)))?;
+        Ok(Arm { name: words.name, targets, before: words.before, after: words.after })
+    };
+    file.arm.into_iter().map(arm).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Vec<Arm>> {
+        arms_of_file(text, |target| target.parse())
+    }
+
+    #[test]
+    fn arms_are_read_and_what_is_wrong_is_named() {
+        let arms = read(
+            "[[arm]]\nname = 'ext4'\ntarget = 'file:/a'\nbefore = 'true'\n[[arm]]\nname = 'xfs'\ntarget = ['null:', 'null:']\n",
+        )
+        .unwrap();
+        assert_eq!((arms[0].name.as_str(), arms[1].targets.len()), ("ext4", 2));
+        assert_eq!(arms[0].before.as_deref(), Some("true"));
+        assert!(
+            read("[[arm]]\nname = 'a'\ntarget = 'nonsense'").unwrap_err().to_string().contains("arm 'a'")
+        );
+        assert!(
+            read("[[arm]]\nname = 'a'\ntarget = 'null:'\nbefor = 'x'")
+                .unwrap_err()
+                .to_string()
+                .contains("befor")
+        );
+    }
+
+    #[test]
+    fn a_command_that_fails_says_what_it_said() {
+        let arm = |before: &str| Arm {
+            name: "a".into(),
+            targets: vec![TargetSpec::Null],
+            before: Some(before.into()),
+            after: None,
+        };
+        arm("test \"$STONEFOLD_LAB_ARM\" = a").prepare().unwrap();
+        let error = arm("echo no such disk >&2; exit 3").prepare().unwrap_err().to_string();
+        assert!(error.contains("no such disk") && error.contains("arm 'a'"), "{error}");
+    }
+}
