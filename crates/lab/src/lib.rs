@@ -17,6 +17,7 @@ pub mod import;
 pub mod load;
 pub mod machine;
 pub mod measure;
+pub mod oltp;
 pub mod payload;
 pub mod profile;
 pub mod record;

@@ -134,7 +134,7 @@ impl Control {
         *self.live.lock() = live;
     }
 
-    fn report(&self, number: usize, second: &Second) {
+    pub(crate) fn report(&self, number: usize, second: &Second) {
         let mut live = self.live.lock();
         live.ios += second.ios();
         live.bytes += second.read_bytes + second.write_bytes;

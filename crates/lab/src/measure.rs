@@ -5,6 +5,7 @@
 
 use crate::load::{Control, Goal, Outcome, Phase};
 use crate::machine::{Busy, CpuWatch};
+use crate::oltp::record::DatabaseRecord;
 use crate::profile::{Profile, Step, StepKind, Times};
 use crate::record::{Second, StreamRecord};
 use crate::rig::{Rig, RigOptions};
@@ -80,6 +81,9 @@ pub struct Point {
     pub clocks_apart: f64,
     /// It was ended before its time.
     pub cut_short: bool,
+    /// Of a step of a database's users; streams are its transactions then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub database: Option<DatabaseRecord>,
     /// What each worker did, where there were several: its name and its streams, in the order of `loads`.
     #[serde(default)]
     pub workers: Vec<(String, Vec<StreamRecord>)>,
@@ -404,6 +408,7 @@ impl Run<'_> {
             ceiling,
             clocks_apart,
             cut_short: self.reins.is_stopped(),
+            database: None,
             machine_cpu,
         });
         Ok(())
@@ -469,6 +474,7 @@ pub(crate) mod tests {
             clocks_apart: 0.0,
             cut_short: false,
             machine_cpu: None,
+            database: None,
             workers: Vec::new(),
         }
     }

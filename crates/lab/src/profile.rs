@@ -11,6 +11,8 @@ pub use file::time as read_time;
 
 use crate::payload::Reduction;
 use crate::workload::Workload;
+pub(crate) use file::time;
+
 use file::ProfileFile;
 use std::time::Duration;
 use stonefold_types::{Error, Kind, Result};

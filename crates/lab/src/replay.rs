@@ -156,6 +156,7 @@ fn point(workload: &Workload, outcome: Outcome, ceiling: f64, clocks_apart: f64,
         clocks_apart,
         cut_short,
         machine_cpu: None,
+        database: None,
         workers: Vec::new(),
     }
 }

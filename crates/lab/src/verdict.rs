@@ -2,6 +2,7 @@
 
 use crate::bundle::Bundle;
 use crate::measure::Point;
+use crate::oltp;
 use crate::profile::Profile;
 use crate::stats::fidelity::{self, Fidelity};
 use crate::stats::gates::{self, Evidence, Gate, Grade, State};
@@ -83,6 +84,9 @@ pub struct Summary {
 /// # Errors
 /// When the bundle's profile or a requirement cannot be read, or a requirement is of a stream that never ran.
 pub fn summarise(bundle: &Bundle) -> Result<Summary> {
+    if oltp::Profile::is_one(&bundle.profile) {
+        return oltp::summarise(bundle);
+    }
     if let Some(replayed) = &bundle.run.replay {
         return crate::replay::summarise(bundle, replayed);
     }

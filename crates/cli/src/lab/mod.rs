@@ -6,6 +6,7 @@ mod compare;
 mod import;
 mod lint;
 mod load;
+mod oltp;
 mod picture;
 mod replay;
 mod report;

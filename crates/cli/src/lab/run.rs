@@ -2,7 +2,7 @@
 
 use super::catalogue::length;
 use super::load::{Load, environment, quoted, record, target};
-use super::{picture, report, worker};
+use super::{oltp, picture, report, worker};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::interrupt::on_stop;
@@ -17,7 +17,7 @@ use stonefold_lab::rig::RigOptions;
 use stonefold_lab::stats::require;
 use stonefold_lab::verdict;
 use stonefold_lab::worker::WorkerAddress;
-use stonefold_types::Size;
+use stonefold_types::{Error, Kind, Size};
 
 /// Run a profile on a target and say what came of it
 ///
@@ -27,28 +27,44 @@ use stonefold_types::Size;
 #[command(after_help = "Examples:\n  \
     stonefold lab run poltp --target file:/srv/test.img --quick\n  \
     stonefold lab run fileserver --target nbd://host/test --require 'iops>=600,read.mean<=20ms' --out runs/first\n  \
-    stonefold lab run mine.toml --target stonefold:test --quick")]
+    stonefold lab run mine.toml --target stonefold:test --quick\n  \
+    stonefold lab run oltp --target dir:/srv/test --quick --require 'nopm>=5000,new-order.p90<=50ms'")]
 pub(crate) struct Run {
     #[command(flatten)]
-    load: Load,
+    pub(super) load: Load,
     /// What to measure; once for all volumes of the profile, or once for each, in order
     #[arg(long, required = true, value_name = "TARGET")]
-    target: Vec<String>,
+    pub(super) target: Vec<String>,
     /// Let 'stonefold lab worker' of that machine make the load, on targets as they are named there; as often as there are
     /// machines. In --target {n} is a worker's number, from 1 on
     #[arg(long, value_name = "HOST[:PORT]", requires = "token_file")]
-    worker: Vec<WorkerAddress>,
+    pub(super) worker: Vec<WorkerAddress>,
     /// What the workers know, too
     #[arg(long, value_name = "FILE", requires = "worker")]
     token_file: Option<PathBuf>,
     /// What is needed, as in 'iops>=216,read.mean<=20ms': the verdict is about that
     #[arg(long, value_name = "NEEDS", default_value = "")]
-    require: String,
+    pub(super) require: String,
+    /// Of a database: how many warehouses, in place of what the profile says; some 100 MiB each
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(super) warehouses: Option<u32>,
+    /// Of a database: the folder of PostgreSQL's programs [default: the newest that is installed]
+    #[arg(long, value_name = "DIR")]
+    pub(super) postgres: Option<PathBuf>,
 }
 
 impl Run {
     pub(super) fn run(self, context: &Context) -> Result<ExitCode, Failure> {
         require::parse(&self.require).map_err(Failure::Misuse)?;
+        if let Some((profile, shipped)) = self.load.database()? {
+            return oltp::run(&self, context, profile, shipped);
+        }
+        if self.warehouses.is_some() || self.postgres.is_some() {
+            let what = format!("the profile {} runs no database", self.load.named());
+            return Err(Failure::Misuse(
+                Error::new(Kind::Invalid, what).remedy("leave --warehouses and --postgres out, or run oltp"),
+            ));
+        }
         let (profile, locked) = self.load.profile()?;
         let (_runtime, env) = environment()?;
         let options = self.load.options(&env);

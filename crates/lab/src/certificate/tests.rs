@@ -73,6 +73,7 @@ fn bundle() -> Bundle {
         verification: Default::default(),
         busy: 0.1,
         machine_cpu: Default::default(),
+        database: None,
         ceiling: 1e6,
         clocks_apart: 0.0,
         cut_short: false,

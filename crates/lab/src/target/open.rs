@@ -47,7 +47,8 @@ pub(crate) fn look(spec: &TargetSpec) -> Result<Look> {
     let bytes = match spec {
         TargetSpec::Null => None,
         TargetSpec::File(path) => std::fs::metadata(path).ok().map(|meta| meta.len()).filter(|len| *len > 0),
-        TargetSpec::Device(_) | TargetSpec::Nbd(_) => {
+        // Opening a folder says why it is none.
+        TargetSpec::Device(_) | TargetSpec::Nbd(_) | TargetSpec::Directory(_) => {
             let Opened { bytes, io_bytes_min, io_bytes_max, .. } = Opened::new(spec, 0)?;
             return Ok(Look { bytes: Some(bytes), io_bytes_min, io_bytes_max });
         }
@@ -74,6 +75,13 @@ impl Opened {
             TargetSpec::File(path) => file(spec, path, bytes)?,
             TargetSpec::Device(path) => device(spec, path)?,
             TargetSpec::Nbd(_) => export(spec)?,
+            TargetSpec::Directory(_) => {
+                return Err(Error::new(
+                    Kind::Invalid,
+                    format!("{spec} is a folder, which databases alone lie on"),
+                )
+                .remedy("name a file in it as file:PATH, or run the profile oltp"));
+            }
             TargetSpec::Stonefold(disk) => {
                 return Err(Error::new(Kind::Invalid, format!("disk '{disk}' was not looked up")));
             }
@@ -94,10 +102,18 @@ impl Opened {
                 .map(|_| nbd::connect(address.place(), address.export()).map(|(connection, _)| connection))
                 .collect::<Result<_>>()
                 .map(Handle::Nbd),
-            TargetSpec::Stonefold(disk) => {
-                Err(Error::new(Kind::Invalid, format!("disk '{disk}' was not looked up")))
+            TargetSpec::Directory(_) | TargetSpec::Stonefold(_) => {
+                unreachable!("neither is ever opened")
             }
         }
+    }
+
+    /// Its first block.
+    pub(crate) fn beginning(&self) -> Result<Vec<u8>> {
+        let failed = |e| Error::io(format!("looking at {}", self.spec), e);
+        let buffers = Buffers::new(1, LOOK_BYTES).map_err(failed)?;
+        let mut backend = backend(&[self], &buffers)?;
+        read(&mut *backend, &buffers, 0).map(<[u8]>::to_vec).map_err(failed)
     }
 
     /// Fails unless it holds nothing, or what the lab has written; reads through a backend of its own.
