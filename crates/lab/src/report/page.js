@@ -209,7 +209,7 @@ function says(one) {
 function trialVerdict({ trial, findings }) {
   const word = findings.verdict === "PASS" ? "VALID" : findings.verdict;
   const why = { PASS: "What is said below holds for this load on this machine.", INVALID: "What is void allows no conclusion.",
-    INCONCLUSIVE: "Too few whole rounds to say." }[findings.verdict];
+    INCONCLUSIVE: "Too few rounds were whole and steady to say." }[findings.verdict];
   const marks = [trial.quick ? "quick: a sketch, and no result" : null, trial.locked ? null : "the profile was modified: not to be held against others",
     trial.runs.length < trial.arms.length * trial.rounds ? "ended before its time" : null].filter(Boolean);
   return element("section", { class: `verdict ${findings.verdict}` }, element("strong", {}, text(word)),
@@ -223,7 +223,7 @@ function forest({ trial, findings, confidence }) {
   const colour = (one) => (["faster", "less CPU"].includes(one.says) ? css("--blue") : ["slower", "more CPU"].includes(one.says) ? css("--orange") : css("--soft"));
   const left = Math.min(260, width * 0.45);
   const plot = Plot.plot({ ...base(), width, height: 60 + rows.length * 26, marginLeft: left, grid: true,
-    x: { type: "log", label: `ratio to ${trial.arms[0]} →`, tickFormat: "~r" }, y: { domain: rows.map((one) => one.name), label: null },
+    x: { type: "log", label: `ratio to ${trial.arms[0]} →`, tickFormat: ".2f", inset: 8 }, y: { domain: rows.map((one) => one.name), label: null },
     marks: [Plot.ruleX([1], { stroke: css("--ink"), strokeDasharray: "4 3" }),
       Plot.link(rows, { x1: "low", x2: "high", y1: "name", y2: "name", stroke: colour, strokeWidth: 3 }),
       Plot.dot(rows, { x: "ratio", y: "name", r: 4.5, fill: colour, tip: true,
