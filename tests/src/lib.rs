@@ -13,11 +13,14 @@
 //! | [`story`], [`judge`] | what was done to the disks, and whether what is found after a crash may be |
 //! | [`load`], [`keeper`] | clients that write, and one that snapshots and clones, while the server is killed |
 //! | [`qemu`] | QEMU's NBD client, which reconnects; in front of other clients |
+//! | [`away`] | how long a server is away, and who held it up |
 //! | [`rot`] | damage to files |
 //! | [`recorder`] | a disk that remembers each write and flush, for losses of power |
 //! | [`tools`] | foreign programs; [`mounts`]: file systems and loop devices, for root |
+//! | [`root`] | a root file system to install things into |
 //! | [`postgres`] | a database server, as a user of its own |
 
+pub mod away;
 pub mod binary;
 pub mod gateway;
 pub mod judge;
@@ -28,6 +31,7 @@ pub mod nbd;
 pub mod postgres;
 pub mod qemu;
 pub mod recorder;
+pub mod root;
 pub mod rot;
 pub mod story;
 pub mod tools;

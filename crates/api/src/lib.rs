@@ -20,6 +20,7 @@ mod server;
 mod snapshot;
 mod time;
 mod token;
+mod trace;
 
 pub use cache::{Cache, CacheResize, CacheWarm, CacheWarmed};
 pub use client::{Access, Client};
@@ -38,6 +39,7 @@ pub use server::Server;
 pub use snapshot::{CloneCreate, Diff, DiffRange, Rollback, Snapshot, SnapshotCreate, SnapshotLock};
 pub use time::Time;
 pub use token::{Token, TokenCreate, TokenCreated};
+pub use trace::{Trace, TraceStart};
 
 /// Where the API listens, and the command line looks, when nothing else is said.
 pub const DEFAULT_URL: &str = "http://127.0.0.1:7770";

@@ -8,7 +8,7 @@ use crate::{
     DiskSet, DiskUsage, Domain, DomainCreate, DomainKey, DomainSet, DomainShred, DomainState, ErrorBody,
     ErrorKind, Latencies, Latency, MasterKeyChange, Pool, PoolTime, QosClass, QosCreate, QosSet, Reclaimed,
     Rollback, Salvage, Salvaged, SalvagedFrom, SalvagedRange, Scrub, Server, Snapshot, SnapshotCreate,
-    SnapshotLock, Time, Token, TokenCreate, TokenCreated, Work,
+    SnapshotLock, Time, Token, TokenCreate, TokenCreated, Trace, TraceStart, Work,
 };
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
@@ -54,6 +54,9 @@ pub fn document() -> serde_json::Value {
         disk_usage,
         disk_flush,
         disk_give_up,
+        disk_trace_start,
+        disk_trace_stop,
+        traces,
         snapshots,
         snapshot_create,
         snapshot,
@@ -132,6 +135,8 @@ pub fn document() -> serde_json::Value {
         Token,
         TokenCreate,
         TokenCreated,
+        Trace,
+        TraceStart,
         Work
     ))
 )]
@@ -274,6 +279,21 @@ operation! {
     /// Give up a disk whose head cannot be read, with all it held, locked snapshots among it; takes an admin
     disk_give_up: post, path = "/v1/disks/{disk}/give-up", tag = "disks", params(("disk" = String, Path)),
     responses((status = 204), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Record what clients ask of a disk: when, where and how much, never the data. The answer is a trace that goes on until the recording is
+    /// stopped; whoever stops reading ends it, too
+    disk_trace_start: post, path = "/v1/disks/{disk}/trace", tag = "traces", params(("disk" = String, Path)), request_body = TraceStart,
+    responses((status = 200, content_type = "application/octet-stream", body = Vec<u8>), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// End the recording of a disk; its reader gets what is left and an end
+    disk_trace_stop: delete, path = "/v1/disks/{disk}/trace", tag = "traces", params(("disk" = String, Path)),
+    responses((status = 200, body = Trace), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// All traces that are being recorded, by their disks' names
+    traces: get, path = "/v1/traces", tag = "traces", responses((status = 200, body = [Trace]), (status = "default", body = ErrorBody))
 }
 operation! {
     /// All snapshots by their disks' names, or those of one disk, oldest first
@@ -451,6 +471,8 @@ mod tests {
             paths::DISK_RESIZE,
             paths::DISK_FLUSH,
             paths::DISK_GIVE_UP,
+            paths::DISK_TRACE,
+            paths::TRACES,
             paths::SNAPSHOTS,
             paths::SNAPSHOT,
             paths::SNAPSHOT_DIFF,

@@ -51,6 +51,10 @@ pub const DISK_USAGE: &str = "/v1/disks/{disk}/usage";
 pub const DISK_FLUSH: &str = "/v1/disks/{disk}/flush";
 /// Gives up a disk whose head cannot be read, locked snapshots and all.
 pub const DISK_GIVE_UP: &str = "/v1/disks/{disk}/give-up";
+/// Records what clients ask of a disk, and ends that.
+pub const DISK_TRACE: &str = "/v1/disks/{disk}/trace";
+/// All traces that are being recorded.
+pub const TRACES: &str = "/v1/traces";
 /// All snapshots.
 pub const SNAPSHOTS: &str = "/v1/snapshots";
 /// One snapshot.

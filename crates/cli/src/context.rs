@@ -5,6 +5,7 @@ use clap::Args;
 use serde::Serialize;
 use std::cell::Cell;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::rc::Rc;
 use stonefold_api::{Access, Client};
@@ -75,15 +76,24 @@ impl Context {
         // `serve` takes its address without a scheme; whoever copies it here means the same.
         let url = if url.contains("://") { url } else { format!("http://{url}") };
         let authority = self.api_ca.clone().or_else(|| from_env(API_CA_VARIABLE).map(PathBuf::from));
-        let access = Access { token: self.token().map_err(Failure::Misuse)?, authority };
+        let access = Access { token: self.token()?, authority };
         Client::with(&url, access).map_err(Failure::Misuse)
     }
 
+    /// A file that is not there, or holds something else, is a failure and no misuse of flags, as a key's is.
     fn token(&self) -> Result<Option<String>> {
         let Some(path) = &self.token_file else { return Ok(from_env(TOKEN_VARIABLE)) };
         let what = format!("the token's file '{}'", path.display());
-        let text = std::fs::read_to_string(path)
-            .map_err(|e| Error::io(format!("{what} cannot be read"), e).remedy("name a readable file"))?;
+        let unreadable = |e| Error::io(format!("{what} cannot be read"), e).remedy("name a readable file");
+        let file = std::fs::File::open(path).map_err(unreadable)?;
+        let meta = file.metadata().map_err(unreadable)?;
+        if meta.is_file() && meta.permissions().mode() & 0o077 != 0 {
+            eprintln!(
+                "warning: file '{}' holds a token, and others may read it: chmod 600 it",
+                path.display()
+            );
+        }
+        let text = std::io::read_to_string(file).map_err(unreadable)?;
         let token = text.trim();
         // Checked here, because no server could be asked with it.
         if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {

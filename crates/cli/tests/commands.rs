@@ -1,7 +1,7 @@
 //! The binary, run as people run it, against a server over a pool in memory.
 
 use serde_json::Value;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use stonefold_server::{Running, Settings, start};
@@ -286,8 +286,24 @@ fn a_token_is_printed_kept_in_a_file_and_shown() {
     gateway.text(&format!("{with} disk ls"));
     assert!(gateway.error(&format!("{with} disk create web --size 1G"), 1).contains("takes operator"));
     std::fs::write(file.path(), "two words").unwrap();
-    assert!(gateway.error(&format!("{with} disk ls"), 2).contains("does not hold one token"));
-    gateway.error("--token-file /nowhere/at/all disk ls", 2);
+    assert!(gateway.error(&format!("{with} disk ls"), 1).contains("does not hold one token"));
+    assert!(gateway.error("--token-file /nowhere/at/all disk ls", 1).contains("name a readable file"));
+}
+
+/// As of a key's file: it is said, and goes on.
+#[test]
+fn a_token_that_others_may_read_is_warned_of() {
+    let gateway = Gateway::new();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), gateway.run("token create --role admin --name me").stdout).unwrap();
+    let line = format!("--token-file {} disk ls", file.path().display());
+    for (mode, warned) in [(0o600, false), (0o640, true), (0o604, true)] {
+        std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+        let done = gateway.run(&line);
+        assert_eq!(done.status.code(), Some(0));
+        let said = String::from_utf8(done.stderr).unwrap();
+        assert_eq!(said.contains("others may read it: chmod 600"), warned, "{mode:o}: {said}");
+    }
 }
 
 /// The largest segment in a pool's directory, which is the data's.

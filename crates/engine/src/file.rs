@@ -33,7 +33,7 @@ mod opening;
 mod options;
 mod parity;
 mod placement;
-mod planted;
+pub(crate) mod planted;
 mod private;
 mod refill;
 mod replay;

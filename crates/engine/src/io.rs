@@ -9,6 +9,7 @@ mod flight;
 mod pool;
 pub mod uring;
 
+use crate::medium;
 use bytes::Bytes;
 use flight::Work;
 use pool::Pool;
@@ -78,7 +79,9 @@ impl Io {
 
     /// Makes the file's data durable, and what metadata is needed to reach it.
     pub(crate) async fn datasync(&self, file: &Arc<File>) -> io::Result<()> {
-        self.perform(file, Work::Datasync).await.0.map(drop)
+        let syncing = medium::begin(file)?;
+        self.perform(file, Work::Datasync).await.0?;
+        syncing.end()
     }
 
     async fn perform(&self, file: &Arc<File>, work: Work) -> (io::Result<usize>, Work) {

@@ -11,6 +11,7 @@ mod directories;
 mod file;
 mod io;
 mod key;
+mod medium;
 mod memory;
 pub mod wrap;
 

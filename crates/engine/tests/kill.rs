@@ -2,8 +2,8 @@
 //!
 //! A child, this very program, puts objects, swaps a document and appends to a journal as fast as it can and says what
 //! was acknowledged on its standard output; it is killed at some moment; the pool is opened again and held against what was said.
-//! This shows what survives the process. What survives the power needs a machine whose plug can be pulled, or
-//! the engine in memory.
+//! This shows what survives the process. What survives the power is seen in `src/file/tests/power.rs`, where it is known
+//! what was synced.
 
 use bytes::Bytes;
 use std::io::{BufRead, BufReader, Write};

@@ -3,7 +3,7 @@
 //! *Promises*: whatever is encoded decodes to the same; whatever was not encoded here fails to decode with an
 //! error, and never with a panic or an allocation beyond a small multiple of the input's own size. Each format is
 //! drawn once, at the top of its module; integers are little-endian; checksums are XXH3-64. *Never*: does I/O.
-//! *May be used by*: engine (chunk headers only) and store.
+//! *May be used by*: engine (chunk headers only), store, and, for traces alone, server and lab.
 //!
 //! | module | what | where it lies |
 //! |---|---|---|
@@ -18,6 +18,7 @@
 //! | [`document`], [`head`], [`pool`], [`tokens`], [`qos`], [`domains`], [`growth`], [`scrub`] | small mutable records | objects `head/…`, `gone/…`, `pool`, `tokens`, `qos`, `domains`, `growth`, `scrub` |
 //! | [`snapshots`] | a disk's snapshots, in pages | objects `snapshots/…` |
 //! | [`seal`] | which key seals what, and how it is made | nowhere: keys are derived |
+//! | [`trace`] | what was asked of a device, for the lab to replay | wherever its owner keeps it |
 //! | [`export`] | a domain's keys as a text to be locked away | wherever its owner keeps it |
 
 pub mod account;
@@ -41,4 +42,5 @@ pub mod seal;
 pub mod segment;
 pub mod snapshots;
 pub mod tokens;
+pub mod trace;
 mod wire;

@@ -1,13 +1,16 @@
 //! Where the next I/O of a stream goes.
 
 use crate::chance::{Chance, Share, Shares};
+use crate::trace::Op;
 use crate::workload::{Stream, Volume};
 
 /// One I/O, as drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Draw {
-    /// Reads; else writes.
-    pub read: bool,
+    /// What it does.
+    pub op: Op,
+    /// It has to be durable when it is answered.
+    pub fua: bool,
     /// First byte in the volume.
     pub offset: u64,
     /// Bytes.
@@ -75,17 +78,17 @@ impl Addresses {
 
     /// The next I/O; nothing at the end of a pass.
     pub fn draw(&mut self) -> Option<Draw> {
-        let read = self.chance.is(self.read);
+        let op = if self.chance.is(self.read) { Op::Read } else { Op::Write };
         let bytes = self.sizes.draw(&mut self.chance);
         if self.pass {
             let (offset, bytes) = (self.next, bytes.min(self.to - self.next));
             self.next += bytes;
-            return (bytes > 0).then_some(Draw { read, offset, bytes, random: false, hot: false });
+            return (bytes > 0).then_some(Draw { op, fua: false, offset, bytes, random: false, hot: false });
         }
         if !self.chance.is(self.random) {
             let offset = if self.next + bytes > self.to { self.from } else { self.next };
             self.next = offset + bytes;
-            return Some(Draw { read, offset, bytes, random: false, hot: false });
+            return Some(Draw { op, fua: false, offset, bytes, random: false, hot: false });
         }
         let hot = !self.spots.is_empty() && self.chance.is(self.hot);
         let (from, to) = if hot {
@@ -95,7 +98,7 @@ impl Addresses {
         };
         let offset = self.within(from, to, bytes);
         self.next = offset + bytes;
-        Some(Draw { read, offset, bytes, random: true, hot })
+        Some(Draw { op, fua: false, offset, bytes, random: true, hot })
     }
 
     /// Evenly among the aligned places of a range in which `bytes` fit; without any, the one nearest before it.

@@ -59,6 +59,9 @@ pub struct Run {
     pub machine: BTreeMap<String, String>,
     /// It was ended before its time.
     pub cut_short: bool,
+    /// Of a replay: what was replayed; its `profile.toml` is a remark.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replay: Option<crate::replay::Replayed>,
 }
 
 impl Run {
@@ -219,6 +222,7 @@ pub(crate) mod tests {
             reproduce: "stonefold lab run p".into(),
             machine: BTreeMap::new(),
             cut_short: false,
+            replay: None,
         }
     }
 

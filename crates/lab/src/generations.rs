@@ -38,6 +38,14 @@ impl Lows {
             Lows::Each(lows) => lows[sector],
         }
     }
+
+    /// The oldest of them.
+    pub(crate) fn oldest(self) -> u32 {
+        match self {
+            Lows::Same(low) => low,
+            Lows::Each(lows) => lows.into_iter().min().unwrap_or(0),
+        }
+    }
 }
 
 /// What every sector of a volume must hold.
@@ -214,7 +222,7 @@ fn next(word: u32) -> u32 {
 
 /// Block addresses are numbers that nobody chooses against us.
 #[derive(Default)]
-struct BlockHasher(u64);
+pub(crate) struct BlockHasher(u64);
 
 impl Hasher for BlockHasher {
     fn write(&mut self, _: &[u8]) {

@@ -3,29 +3,35 @@
 //! *Promises*: a number comes with how it was got and with what speaks against it; a latency counts from the moment an
 //! I/O was meant to be issued; percentiles come of merged histograms; what was written is known, so that what is read is
 //! held against it. *Never*: knows what is behind a target, so that Stonefold is measured as any other; writes over data
-//! that is not its own unasked. *May be used by*: the command line. It depends on `types`, `env` and the API's client alone.
+//! that is not its own unasked. *May be used by*: the command line. It depends on `types`, `env`
+//! and, for traces, `format` alone.
 
 pub mod address;
 pub mod bundle;
 pub mod certificate;
 pub mod chance;
 pub mod claims;
+pub mod erased;
 pub mod generations;
 pub mod import;
 pub mod load;
 pub mod machine;
 pub mod measure;
+pub mod oltp;
 pub mod payload;
 pub mod profile;
 pub mod record;
+pub mod replay;
 pub mod report;
 pub mod rig;
 pub mod stats;
 mod target;
+pub mod trace;
 pub mod trial;
 pub mod verdict;
 pub mod verify;
 mod volume;
+pub mod worker;
 pub mod workload;
 
 pub use target::TargetSpec;

@@ -5,24 +5,31 @@
 //! *Owns*: the threads while a phase runs.
 
 mod part;
+mod script;
 mod source;
 
 use crate::record::{Second, StreamRecord, add_series};
 use crate::verify::Verification;
 use crate::workload::Load;
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use stonefold_env::Env;
 use stonefold_types::{Error, Kind, Result};
 
+pub use script::Play;
+pub(crate) use script::Script;
+
 pub(crate) use part::{Behind, FILL_BYTES, FILL_OUTSTANDING, Part, slots_for};
 
 /// What a phase does.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Goal {
     /// The streams go on for so long.
     For(Duration),
+    /// The traces of the streams are replayed for so long; what is late by then may go on for so much longer.
+    Replay(Duration, Duration),
     /// Every volume is written once, in order and whole.
     Fill,
     /// Every volume is read once, in order and whole.
@@ -30,7 +37,7 @@ pub enum Goal {
 }
 
 /// One phase.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Phase {
     /// When it ends.
     pub goal: Goal,
@@ -43,7 +50,7 @@ pub struct Phase {
 }
 
 /// What a phase has shown.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Outcome {
     /// By stream, in the order of the workload; of a fill or a scan by volume.
     pub streams: Vec<StreamRecord>,
@@ -57,6 +64,29 @@ pub struct Outcome {
     pub cpu: Duration,
     /// How many those were.
     pub threads: usize,
+    /// With several generators what each did: its name, and its records as in `streams`.
+    pub workers: Vec<(String, Vec<StreamRecord>)>,
+}
+
+impl Outcome {
+    /// Adds what another generator has shown of the same phase.
+    pub(crate) fn add(&mut self, other: &Outcome) {
+        self.threads += other.threads;
+        for (number, record) in other.streams.iter().enumerate() {
+            self.add_stream(number, record);
+        }
+        add_series(&mut self.series, &other.series);
+        self.verification.add(&other.verification);
+        self.elapsed = self.elapsed.max(other.elapsed);
+        self.cpu += other.cpu;
+    }
+
+    fn add_stream(&mut self, number: usize, record: &StreamRecord) {
+        if self.streams.len() <= number {
+            self.streams.resize_with(number + 1, StreamRecord::default);
+        }
+        self.streams[number].add(record);
+    }
 }
 
 /// What of a phase is seen from outside while it runs.
@@ -66,7 +96,7 @@ pub struct Control {
 }
 
 /// The last whole second, added up over the threads that have reported it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Live {
     /// Which second of the phase.
     pub second: usize,
@@ -99,7 +129,12 @@ impl Control {
         self.live.lock().clone()
     }
 
-    fn report(&self, number: usize, second: &Second) {
+    /// What goes on elsewhere, in place of what was known.
+    pub(crate) fn show(&self, live: Live) {
+        *self.live.lock() = live;
+    }
+
+    pub(crate) fn report(&self, number: usize, second: &Second) {
         let mut live = self.live.lock();
         live.ios += second.ios();
         live.bytes += second.read_bytes + second.write_bytes;
@@ -171,10 +206,7 @@ fn merge(shown: Vec<Result<Shown>>) -> Result<Outcome> {
     for part in shown {
         let part = part?;
         for (number, record) in &part.streams {
-            if outcome.streams.len() <= *number {
-                outcome.streams.resize_with(number + 1, StreamRecord::default);
-            }
-            outcome.streams[*number].add(record);
+            outcome.add_stream(*number, record);
         }
         add_series(&mut outcome.series, &part.series);
         outcome.verification.add(&part.verification);

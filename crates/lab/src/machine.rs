@@ -13,6 +13,57 @@ pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
+/// Bytes of its memory; 0 where it cannot be told.
+pub fn memory_bytes() -> u64 {
+    let kib = field("/proc/meminfo", "MemTotal", ':')
+        .and_then(|value| value.split(' ').next()?.parse::<u64>().ok());
+    kib.map_or(0, |kib| kib << 10)
+}
+
+/// What all processors together have done since the machine started, in ticks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Processors {
+    all: u64,
+    idle: u64,
+    waiting: u64,
+}
+
+impl Processors {
+    /// Since an earlier look: the share of time in which they did something, and the share in which they waited for storage.
+    pub fn since(&self, before: &Processors) -> (f64, f64) {
+        let all = self.all.saturating_sub(before.all).max(1) as f64;
+        let share = |now: u64, then: u64| now.saturating_sub(then) as f64 / all;
+        let (idle, waiting) = (share(self.idle, before.idle), share(self.waiting, before.waiting));
+        ((1.0 - idle - waiting).max(0.0), waiting)
+    }
+}
+
+/// As the kernel tells it; nothing where it does not.
+pub fn processors() -> Processors {
+    parsed(&fs::read_to_string("/proc/stat").unwrap_or_default())
+}
+
+/// The first line of `/proc/stat`: user, nice, system, idle, iowait, irq, softirq, steal (proc(5)); what a guest used is in the
+/// first two again.
+fn parsed(stat: &str) -> Processors {
+    let line = stat.lines().find_map(|line| line.strip_prefix("cpu ")).unwrap_or_default();
+    let ticks: Vec<u64> = line.split_whitespace().take(8).filter_map(|field| field.parse().ok()).collect();
+    let of = |at: usize| ticks.get(at).copied().unwrap_or(0);
+    Processors { all: ticks.iter().sum(), idle: of(3), waiting: of(4) }
+}
+
+/// Processor time of all threads of this process.
+pub fn own_processor_time() -> std::time::Duration {
+    let used = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    std::time::Duration::new(used.tv_sec.unsigned_abs(), used.tv_nsec as u32)
+}
+
+fn field(path: &str, name: &str, separator: char) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    let line = text.lines().find(|line| line.starts_with(name))?;
+    line.split_once(separator).map(|(_, value)| value.trim().trim_matches('"').to_owned())
+}
+
 /// By names: processor, cores, memory, kernel, system, governor, virtual. What cannot be told is left out.
 pub fn describe() -> BTreeMap<String, String> {
     let mut machine = BTreeMap::new();
@@ -21,17 +72,11 @@ pub fn describe() -> BTreeMap<String, String> {
             machine.insert(name.to_owned(), value);
         }
     };
-    let field = |path: &str, name: &str, separator: char| -> Option<String> {
-        let text = fs::read_to_string(path).ok()?;
-        let line = text.lines().find(|line| line.starts_with(name))?;
-        line.split_once(separator).map(|(_, value)| value.trim().trim_matches('"').to_owned())
-    };
     let first = |path: &str| fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
     tell("processor", field("/proc/cpuinfo", "model name", ':'));
     tell("cores", Some(format!("{} cores", cores())));
-    let kib = field("/proc/meminfo", "MemTotal", ':')
-        .and_then(|value| value.split(' ').next()?.parse::<u64>().ok());
-    tell("memory", kib.map(|kib| format!("{:.1} GiB", kib as f64 / f64::from(1 << 20))));
+    let bytes = Some(memory_bytes()).filter(|bytes| *bytes > 0);
+    tell("memory", bytes.map(|bytes| format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30))));
     tell("kernel", first("/proc/sys/kernel/osrelease").map(|release| format!("Linux {release}")));
     tell("system", field("/etc/os-release", "PRETTY_NAME", '='));
     tell("governor", first("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"));
@@ -107,6 +152,16 @@ fn processor_ticks() -> Option<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn processor_time_is_told_apart() {
+        let before = parsed("cpu  100 0 50 800 50 0 0 0 7 0\ncpu0 1 1 1 1\n");
+        let after = parsed("cpu  160 0 70 900 70 0 0 0 9 0\n");
+        let (busy, waiting) = after.since(&before);
+        assert!((busy - 0.4).abs() < 1e-9 && (waiting - 0.1).abs() < 1e-9, "{busy} {waiting}");
+        assert_eq!(parsed("").since(&parsed("")), (1.0, 0.0));
+        assert!(processors() != Processors::default());
+    }
 
     #[test]
     fn a_busy_thread_is_seen() {

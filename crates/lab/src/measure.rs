@@ -5,14 +5,17 @@
 
 use crate::load::{Control, Goal, Outcome, Phase};
 use crate::machine::{Busy, CpuWatch};
+use crate::oltp::record::DatabaseRecord;
 use crate::profile::{Profile, Step, StepKind, Times};
 use crate::record::{Second, StreamRecord};
 use crate::rig::{Rig, RigOptions};
 use crate::target::TargetSpec;
 use crate::verify::Verification;
+use crate::worker::{Fleet, Token, WorkerAddress};
 use crate::workload::{Arrivals, Load, Workload};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use stonefold_env::Env;
@@ -34,6 +37,19 @@ pub struct Plan {
     pub targets: Vec<TargetSpec>,
     /// Threads, seed, what is verified and what may go.
     pub options: RigOptions,
+    /// Who loads; nobody where this process does it itself.
+    pub fleet: FleetPlan,
+}
+
+/// Other machines that load.
+#[derive(Clone, Debug, Default)]
+pub struct FleetPlan {
+    /// Where they listen.
+    pub workers: Vec<WorkerAddress>,
+    /// What both sides know.
+    pub token: Option<Token>,
+    /// As `targets` of a plan, in the words of the workers, in which `{n}` is a worker's number from 1 on.
+    pub targets: Vec<String>,
 }
 
 /// One load that was measured.
@@ -65,6 +81,12 @@ pub struct Point {
     pub clocks_apart: f64,
     /// It was ended before its time.
     pub cut_short: bool,
+    /// Of a step of a database's users; streams are its transactions then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub database: Option<DatabaseRecord>,
+    /// What each worker did, where there were several: its name and its streams, in the order of `loads`.
+    #[serde(default)]
+    pub workers: Vec<(String, Vec<StreamRecord>)>,
     /// How busy the machine was that the load ran on, whoever used it; nothing where that cannot be told.
     #[serde(default)]
     pub machine_cpu: Option<Busy>,
@@ -144,7 +166,7 @@ impl Reins {
         self.doing.lock().clone()
     }
 
-    fn begin(&self, mut doing: Doing) -> Arc<Control> {
+    pub(crate) fn begin(&self, mut doing: Doing) -> Arc<Control> {
         doing.what.insert_str(0, &self.within.lock());
         let control = Arc::new(Control::new());
         *self.doing.lock() = (doing, control.clone());
@@ -162,15 +184,24 @@ impl Default for Reins {
     }
 }
 
+/// What came of a plan.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// Each load that was measured.
+    pub points: Vec<Point>,
+    /// What the machines of other workers tell of themselves, by the workers' names.
+    pub machines: Vec<(String, BTreeMap<String, String>)>,
+}
+
 /// Runs all of a plan.
 ///
 /// # Errors
 /// What is wrong with a target; what has been measured until then is lost.
-pub fn run(env: &Env, plan: &Plan, reins: &Reins) -> Result<Vec<Point>> {
+pub fn run(env: &Env, plan: &Plan, reins: &Reins) -> Result<Measured> {
     let workload = plan.profile.workload(plan.quick);
     let depths = depths(workload, &plan.profile.steps);
-    let rig = Rig::open(env, workload, &plan.targets, &depths, &plan.options)?;
-    let mut run = Run { env, plan, workload, rig, reins, points: Vec::new() };
+    let generator = Generator::open(env, plan, &depths)?;
+    let mut run = Run { env, plan, workload, generator, reins, points: Vec::new() };
     run.fill()?;
     for step in &plan.profile.steps {
         run.step(step)?;
@@ -178,11 +209,17 @@ pub fn run(env: &Env, plan: &Plan, reins: &Reins) -> Result<Vec<Point>> {
             break;
         }
     }
-    Ok(run.points)
+    let machines = match &run.generator {
+        Generator::Here(_) => Vec::new(),
+        Generator::Fleet(fleet) => {
+            fleet.machines().map(|(name, machine)| (name.to_owned(), machine.clone())).collect()
+        }
+    };
+    Ok(Measured { points: run.points, machines })
 }
 
 /// All loads that each stream will be given.
-fn depths(workload: &Workload, steps: &[Step]) -> Vec<Vec<Load>> {
+pub(crate) fn depths(workload: &Workload, steps: &[Step]) -> Vec<Vec<Load>> {
     let mut depths: Vec<Vec<Load>> = workload.streams.iter().map(|stream| vec![stream.load]).collect();
     for step in steps {
         for number in &step.streams {
@@ -203,11 +240,65 @@ fn open(rate: f64) -> Load {
     Load::Open { from: rate, to: rate, arrivals: Arrivals::Poisson }
 }
 
+/// Who makes the load.
+enum Generator {
+    Here(Rig),
+    Fleet(Fleet),
+}
+
+impl Generator {
+    fn open(env: &Env, plan: &Plan, depths: &[Vec<Load>]) -> Result<Self> {
+        let workload = plan.profile.workload(plan.quick);
+        match &plan.fleet.token {
+            Some(token) => Fleet::open(env, plan, &plan.fleet.workers, token).map(Generator::Fleet),
+            None => Rig::open(env, workload, &plan.targets, depths, &plan.options).map(Generator::Here),
+        }
+    }
+
+    fn run(&mut self, phase: &Phase, control: &Control) -> Result<Outcome> {
+        match self {
+            Generator::Here(rig) => rig.run(phase, control),
+            Generator::Fleet(fleet) => fleet.run(phase, control),
+        }
+    }
+
+    /// I/Os a second that it does with this load when nothing holds it up.
+    fn ceiling(&mut self, env: &Env, plan: &Plan, loads: &[Option<Load>], footprint: f64) -> Result<f64> {
+        match self {
+            Generator::Here(_) => {
+                ceiling(env, plan.profile.workload(plan.quick), &plan.options, loads, footprint)
+            }
+            Generator::Fleet(fleet) => fleet.ceiling(loads, footprint),
+        }
+    }
+}
+
+/// I/Os a second that this process does with a load when nothing holds it up; what comes by itself is taken as a closed loop.
+pub(crate) fn ceiling(
+    env: &Env,
+    workload: &Workload,
+    options: &RigOptions,
+    loads: &[Option<Load>],
+    footprint: f64,
+) -> Result<f64> {
+    let closed = |load: &Option<Load>| match load {
+        Some(Load::Open { .. } | Load::Replay { .. }) => Some(Load::Closed { outstanding: 32 }),
+        other => *other,
+    };
+    let loads: Vec<Option<Load>> = loads.iter().map(closed).collect();
+    let depths: Vec<Vec<Load>> = loads.iter().map(|load| load.iter().copied().collect()).collect();
+    let mut rig = Rig::open(env, workload, &[TargetSpec::Null], &depths, options)?;
+    let phase = Phase { goal: Goal::For(CEILING_TIME), loads, footprint, grace: GRACE };
+    let outcome = rig.run(&phase, &Control::new())?;
+    let ios: u64 = outcome.streams.iter().map(StreamRecord::ios).sum();
+    Ok(ios as f64 / outcome.elapsed.as_secs_f64())
+}
+
 struct Run<'a> {
     env: &'a Env,
     plan: &'a Plan,
     workload: &'a Workload,
-    rig: Rig,
+    generator: Generator,
     reins: &'a Reins,
     points: Vec<Point>,
 }
@@ -284,7 +375,7 @@ impl Run<'_> {
         let name = if label.is_empty() { step.name.clone() } else { format!("{}, {label}", step.name) };
         let mut all = vec![None; self.workload.streams.len()];
         loads.iter().for_each(|(number, load)| all[*number] = Some(*load));
-        let ceiling = self.ceiling(&all, footprint)?;
+        let ceiling = self.generator.ceiling(self.env, self.plan, &all, footprint)?;
         let phase = |length| Phase { goal: Goal::For(length), loads: all.clone(), footprint, grace: GRACE };
         let doing = |what: String, length| Doing { what, length: Some(length), ..Doing::default() };
         let settling = self.phase(doing(format!("{name}: settling, not counted"), before), phase(before))?;
@@ -299,11 +390,14 @@ impl Run<'_> {
         let mut verification = settling.verification;
         verification.add(&outcome.verification);
         let seconds = outcome.elapsed.as_secs_f64();
-        let record = |(number, _): &(usize, Load)| outcome.streams.get(*number).cloned().unwrap_or_default();
+        let records = |streams: &[StreamRecord]| -> Vec<StreamRecord> {
+            loads.iter().map(|(number, _)| streams.get(*number).cloned().unwrap_or_default()).collect()
+        };
         self.points.push(Point {
             step: step.name.clone(),
             label: label.into(),
-            streams: loads.iter().map(record).collect(),
+            streams: records(&outcome.streams),
+            workers: outcome.workers.iter().map(|(name, streams)| (name.clone(), records(streams))).collect(),
             loads: loads.iter().map(|(number, load)| self.told(*number, *load)).collect(),
             footprint,
             seconds,
@@ -314,6 +408,7 @@ impl Run<'_> {
             ceiling,
             clocks_apart,
             cut_short: self.reins.is_stopped(),
+            database: None,
             machine_cpu,
         });
         Ok(())
@@ -323,29 +418,14 @@ impl Run<'_> {
         let (outstanding, rate) = match load {
             Load::Closed { outstanding } => (Some(outstanding), None),
             Load::Open { from, to, .. } => (None, Some((from + to) / 2.0)),
-            Load::Follow { .. } => (None, None),
+            Load::Follow { .. } | Load::Replay { .. } => (None, None),
         };
         PointLoad { stream, name: self.workload.streams[stream].name.clone(), outstanding, rate }
     }
 
-    /// What the generator does with this load when nothing holds it up; an open one is taken as a closed one.
-    fn ceiling(&self, loads: &[Option<Load>], footprint: f64) -> Result<f64> {
-        let closed = |load: &Option<Load>| match load {
-            Some(Load::Open { .. }) => Some(Load::Closed { outstanding: 32 }),
-            other => *other,
-        };
-        let loads: Vec<Option<Load>> = loads.iter().map(closed).collect();
-        let depths: Vec<Vec<Load>> = loads.iter().map(|load| load.iter().copied().collect()).collect();
-        let mut rig = Rig::open(self.env, self.workload, &[TargetSpec::Null], &depths, &self.plan.options)?;
-        let phase = Phase { goal: Goal::For(CEILING_TIME), loads, footprint, grace: GRACE };
-        let outcome = rig.run(&phase, &Control::new())?;
-        let ios: u64 = outcome.streams.iter().map(StreamRecord::ios).sum();
-        Ok(ios as f64 / outcome.elapsed.as_secs_f64())
-    }
-
     fn phase(&mut self, doing: Doing, phase: Phase) -> Result<Outcome> {
         let control = self.reins.begin(Doing { since: self.env.monotonic(), ..doing });
-        self.rig.run(&phase, &control)
+        self.generator.run(&phase, &control)
     }
 
     /// Wall clock less steady clock, in seconds.
@@ -394,6 +474,8 @@ pub(crate) mod tests {
             clocks_apart: 0.0,
             cut_short: false,
             machine_cpu: None,
+            database: None,
+            workers: Vec::new(),
         }
     }
 }

@@ -7,8 +7,12 @@
 mod file;
 pub mod shipped;
 
+pub use file::time as read_time;
+
 use crate::payload::Reduction;
 use crate::workload::Workload;
+pub(crate) use file::time;
+
 use file::ProfileFile;
 use std::time::Duration;
 use stonefold_types::{Error, Kind, Result};
@@ -34,6 +38,8 @@ pub struct Profile {
     pub steps: Vec<Step>,
     /// The text it was read from.
     pub text: String,
+    /// What was changed since: the size of each volume, and how far its content reduces.
+    pub changes: (Option<u64>, Option<Reduction>),
 }
 
 /// How long things take.
@@ -124,6 +130,7 @@ impl Profile {
             }
             workload.check()?;
         }
+        self.changes = (size, reduction);
         Ok(self)
     }
 }

@@ -159,6 +159,77 @@ pub struct StreamRecord {
     pub unanswered: u64,
     /// Answered with an error, by its number (errno).
     pub errors: BTreeMap<i32, u64>,
+    /// Flushes, trims and zeroings, all together.
+    #[serde(default)]
+    pub control: Direction,
+    /// Requests issued: reads, writes, flushes, trims, zeroings.
+    #[serde(default)]
+    pub requests: [u64; 5],
+    /// Requests that the target cannot be asked for.
+    #[serde(default)]
+    pub skipped: u64,
+    /// Requests that had to be durable when they were answered, of a target that cannot be asked for that.
+    #[serde(default)]
+    pub weakened: u64,
+    /// Of a replay: when its requests were meant to be issued, and when they were.
+    #[serde(default)]
+    pub timing: Timing,
+}
+
+/// How punctual a replay was. Times are nanoseconds since the phase began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Timing {
+    /// Requests.
+    pub count: u64,
+    /// When the first was meant to be issued.
+    pub first_meant: u64,
+    /// And was.
+    pub first: u64,
+    /// When the last was meant to be issued.
+    pub last_meant: u64,
+    /// And was.
+    pub last: u64,
+    /// How late they were, together.
+    pub late_sum: u64,
+    /// And at most.
+    pub late_max: u64,
+}
+
+impl Timing {
+    /// One more request, after all others.
+    pub fn note(&mut self, meant: u64, issued: u64) {
+        if self.count == 0 {
+            (self.first_meant, self.first) = (meant, issued);
+        }
+        self.count += 1;
+        (self.last_meant, self.last) = (meant, issued);
+        let late = issued.saturating_sub(meant);
+        self.late_sum += late;
+        self.late_max = self.late_max.max(late);
+    }
+
+    /// How much longer issuing took than it was meant to, as a share; negative where it was shorter. Nothing of fewer than two moments.
+    pub fn drift(&self) -> Option<f64> {
+        let meant = self.last_meant.saturating_sub(self.first_meant);
+        (meant > 0).then(|| (self.last as f64 - self.first as f64) / meant as f64 - 1.0)
+    }
+
+    /// Adds what another has seen of the same stream.
+    fn add(&mut self, other: &Timing) {
+        if self.count == 0 || other.count == 0 {
+            *self = if self.count == 0 { *other } else { *self };
+            return;
+        }
+        if other.first_meant < self.first_meant {
+            (self.first_meant, self.first) = (other.first_meant, other.first);
+        }
+        if other.last_meant > self.last_meant {
+            (self.last_meant, self.last) = (other.last_meant, other.last);
+        }
+        self.count += other.count;
+        self.late_sum += other.late_sum;
+        self.late_max = self.late_max.max(other.late_max);
+    }
 }
 
 impl StreamRecord {
@@ -173,6 +244,11 @@ impl StreamRecord {
         self.late += other.late;
         self.unissued += other.unissued;
         self.unanswered += other.unanswered;
+        self.control.add(&other.control);
+        self.requests.iter_mut().zip(other.requests).for_each(|(all, other)| *all += other);
+        self.skipped += other.skipped;
+        self.weakened += other.weakened;
+        self.timing.add(&other.timing);
     }
 
     /// I/Os answered without an error.

@@ -4,7 +4,7 @@
 
 use crate::generations::Generations;
 use crate::load::Behind;
-use crate::load::{self, Control, FILL_BYTES, FILL_OUTSTANDING, Outcome, Part, Phase, slots_for};
+use crate::load::{self, Control, FILL_BYTES, FILL_OUTSTANDING, Outcome, Part, Phase, Play, slots_for};
 use crate::payload::Payload;
 use crate::target::{Buffers, Opened, TargetSpec, backend};
 use crate::volume::Content;
@@ -102,6 +102,12 @@ impl Rig {
         self.parts.len()
     }
 
+    /// What streams that replay have to replay, by its numbers.
+    pub fn give(&mut self, plays: &[Play]) {
+        let plays: Arc<[Play]> = plays.into();
+        self.parts.iter_mut().for_each(|part| part.give(plays.clone()));
+    }
+
     /// Runs a phase.
     ///
     /// # Errors
@@ -181,6 +187,7 @@ fn part(
             volume: *volume,
             target,
             base,
+            abilities: targets[seats[*volume].target].abilities,
             content: Content::new(*volume as u16, payload, generations),
         })
     };

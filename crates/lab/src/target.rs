@@ -13,19 +13,37 @@ mod spec;
 pub(crate) use buffers::Buffers;
 pub(crate) use file::Files;
 pub(crate) use null::Null;
-pub(crate) use open::{Opened, backend};
+pub(crate) use open::{Look, Opened, backend, look};
 pub use spec::TargetSpec;
 
+/// What to do: reads go into the slot's buffer, writes come from it, all else leaves it alone.
+pub(crate) use crate::trace::Op;
 use std::io;
 use std::time::Duration;
 
-/// What to do.
+/// What a target can be asked for beside reads and writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Op {
-    /// Into the slot's buffer.
-    Read,
-    /// From the slot's buffer.
-    Write,
+pub(crate) struct Abilities {
+    pub flush: bool,
+    /// Writes that are durable when they are answered.
+    pub fua: bool,
+    pub trim: bool,
+    pub zero: bool,
+}
+
+impl Abilities {
+    /// All of it.
+    pub(crate) const ALL: Abilities = Abilities { flush: true, fua: true, trim: true, zero: true };
+
+    /// Whether it can be asked for this.
+    pub(crate) fn has(self, op: Op) -> bool {
+        match op {
+            Op::Read | Op::Write => true,
+            Op::Flush => self.flush,
+            Op::Trim => self.trim,
+            Op::Zero => self.zero,
+        }
+    }
 }
 
 /// One I/O for a backend. The buffer is that of `slot`, from its beginning.
@@ -35,6 +53,8 @@ pub(crate) struct Request {
     /// Number of the volume among those of the backend.
     pub volume: u32,
     pub op: Op,
+    /// To be durable when it is answered.
+    pub fua: bool,
     pub offset: u64,
     pub bytes: u32,
 }

@@ -2,6 +2,7 @@
 
 use crate::bundle::Bundle;
 use crate::measure::Point;
+use crate::oltp;
 use crate::profile::Profile;
 use crate::stats::fidelity::{self, Fidelity};
 use crate::stats::gates::{self, Evidence, Gate, Grade, State};
@@ -73,6 +74,9 @@ pub struct Summary {
     pub points: Vec<Judged>,
     /// Each requirement.
     pub required: Vec<Required>,
+    /// What is told beside them, and decides nothing.
+    #[serde(default)]
+    pub beside: Vec<Required>,
 }
 
 /// Computes all of it from a bundle.
@@ -80,6 +84,12 @@ pub struct Summary {
 /// # Errors
 /// When the bundle's profile or a requirement cannot be read, or a requirement is of a stream that never ran.
 pub fn summarise(bundle: &Bundle) -> Result<Summary> {
+    if oltp::Profile::is_one(&bundle.profile) {
+        return oltp::summarise(bundle);
+    }
+    if let Some(replayed) = &bundle.run.replay {
+        return crate::replay::summarise(bundle, replayed);
+    }
     summarise_with(bundle, &Profile::parse(&bundle.run.profile, &bundle.profile)?)
 }
 
@@ -96,7 +106,7 @@ pub fn summarise_with(bundle: &Bundle, profile: &Profile) -> Result<Summary> {
         .map(|requirement| on_its_point(requirement, &bundle.points))
         .collect::<Result<Vec<_>>>()?;
     let verdict = conclude(&points, &required, bundle.run.cut_short);
-    Ok(Summary { verdict, points, required })
+    Ok(Summary { verdict, points, required, beside: Vec::new() })
 }
 
 fn judge(point: &Point, workload: &Workload, verified: bool) -> Judged {
@@ -137,7 +147,7 @@ fn load_of(told: &crate::measure::PointLoad, workload: &Workload) -> Load {
 }
 
 /// Points that are held count before those of sweeps, which are there to find something out.
-fn on_its_point(requirement: &Requirement, points: &[Point]) -> Result<Required> {
+pub(crate) fn on_its_point(requirement: &Requirement, points: &[Point]) -> Result<Required> {
     let judged: Vec<(usize, bool, Result<Met>)> = points
         .iter()
         .enumerate()
@@ -167,7 +177,7 @@ fn on_its_point(requirement: &Requirement, points: &[Point]) -> Result<Required>
     }
 }
 
-fn conclude(points: &[Judged], required: &[Required], cut_short: bool) -> Verdict {
+pub(crate) fn conclude(points: &[Judged], required: &[Required], cut_short: bool) -> Verdict {
     let void = |number: usize| points[number].gates.iter().any(|gate| gate.state == State::Void);
     let rests_on: Vec<usize> = match required.is_empty() {
         true => (0..points.len()).collect(),

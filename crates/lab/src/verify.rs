@@ -1,5 +1,6 @@
 //! What was read, held against what must be there; and what is wrong told by kind.
 
+use crate::erased::{Erased, How};
 use crate::generations::{Generations, Lows};
 use crate::payload::{Payload, SECTOR_BYTES, SECTORS, Told};
 use serde::{Deserialize, Serialize};
@@ -46,6 +47,9 @@ pub struct Verification {
     pub right: u64,
     /// Never written by the lab, so that nothing is known of them: a run that reads such is void.
     pub unwritten: u64,
+    /// In ranges that had been trimmed, of which storage may answer anything.
+    #[serde(default)]
+    pub free: u64,
     /// See [`Fault::Lost`].
     pub lost: u64,
     /// See [`Fault::Stale`].
@@ -68,6 +72,7 @@ impl Verification {
     pub fn add(&mut self, other: &Verification) {
         self.right += other.right;
         self.unwritten += other.unwritten;
+        self.free += other.free;
         self.lost += other.lost;
         self.stale += other.stale;
         self.misplaced += other.misplaced;
@@ -97,6 +102,8 @@ pub struct Verifier<'a> {
     pub volume: u16,
     /// Which generation of each, as of now.
     pub generations: &'a Generations,
+    /// Which generations have no content of the lab's.
+    pub erased: &'a Erased,
 }
 
 impl Verifier<'_> {
@@ -119,6 +126,7 @@ impl Verifier<'_> {
         if let (Lows::Same(low), Lows::Same(high)) = (lows, highs)
             && low == high
             && low > 0
+            && self.erased.how(block, low).is_none()
         {
             let mut expected = [0; BLOCK_BYTES];
             let expected = &mut expected[..bytes.len()];
@@ -148,9 +156,19 @@ impl Verifier<'_> {
             return;
         }
         // The newest is the likeliest.
-        if (low..=high).rev().any(|generation| self.payload.holds(block, generation, place, sector)) {
-            seen.right += 1;
-            return;
+        for generation in (low..=high).rev() {
+            let right = match self.erased.how(block, generation) {
+                None => self.payload.holds(block, generation, place, sector),
+                Some(How::Zeroed) => sector.iter().all(|byte| *byte == 0),
+                Some(How::Trimmed) => {
+                    seen.free += 1;
+                    return;
+                }
+            };
+            if right {
+                seen.right += 1;
+                return;
+            }
         }
         let told = self.payload.tell(place, sector);
         seen.count(Finding {
@@ -214,6 +232,7 @@ mod tests {
     struct Volume {
         payload: Payload,
         generations: Generations,
+        erased: Erased,
         medium: Vec<u8>,
     }
 
@@ -224,6 +243,7 @@ mod tests {
             let mut volume = Volume {
                 payload,
                 generations: Generations::new(BLOCKS),
+                erased: Erased::default(),
                 medium: vec![0; BLOCKS as usize * BLOCK_BYTES],
             };
             for block in (0..BLOCKS).chain(0..BLOCKS) {
@@ -236,11 +256,16 @@ mod tests {
         }
 
         fn read(&self) -> Verification {
-            let verifier = Verifier { payload: &self.payload, volume: 1, generations: &self.generations };
+            let verifier = Verifier {
+                payload: &self.payload,
+                volume: 1,
+                generations: &self.generations,
+                erased: &self.erased,
+            };
             let lows: Vec<_> = (0..BLOCKS).map(|block| self.generations.lows(block)).collect();
             let mut seen = Verification::default();
             verifier.check(0, &self.medium, &lows, &mut seen);
-            assert_eq!(seen.right + seen.faults() + seen.unwritten, BLOCKS * SECTORS as u64);
+            assert_eq!(seen.right + seen.faults() + seen.unwritten + seen.free, BLOCKS * SECTORS as u64);
             seen
         }
 
@@ -297,6 +322,31 @@ mod tests {
         payload.fill(stale, 2, 0, volume.block(other));
         let seen = volume.read();
         assert_eq!((seen.stale, seen.misplaced, seen.lost + seen.corrupt), (8, 8, 0));
+    }
+
+    #[test]
+    fn what_was_zeroed_reads_as_zeros_and_what_was_trimmed_as_anything() {
+        let mut volume = Volume::written(Reduction::NONE);
+        let mut erase = |block: u64, to: usize, how| {
+            let generation = volume.generations.begin(block, 0, to);
+            volume.erased.note(block, generation, how, 2);
+            volume.generations.end(block, 0, to, generation, false);
+        };
+        erase(3, SECTORS, How::Zeroed);
+        erase(4, 3, How::Zeroed);
+        erase(5, SECTORS, How::Trimmed);
+        erase(6, SECTORS, How::Zeroed);
+        volume.block(3).fill(0);
+        volume.block(4)[..3 * SECTOR_BYTES].fill(0);
+        let noise = volume.block(9).to_vec();
+        volume.block(5).copy_from_slice(&noise);
+        let seen = volume.read();
+        // Block 6 still holds what it did.
+        assert_eq!((seen.free, seen.stale, seen.faults()), (8, 8, 8));
+        // What is written there afterwards is looked at again.
+        let generation = volume.generations.begin(5, 0, SECTORS);
+        volume.generations.end(5, 0, SECTORS, generation, false);
+        assert_eq!(volume.read().misplaced, 8);
     }
 
     #[test]

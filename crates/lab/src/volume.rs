@@ -1,5 +1,6 @@
 //! A volume while it is loaded: what is written to it, and what must come back.
 
+use crate::erased::{Erased, How};
 use crate::generations::{Generations, Lows};
 use crate::payload::{Payload, SECTOR_BYTES, SECTORS};
 use crate::verify::{Verification, Verifier};
@@ -10,6 +11,7 @@ pub(crate) struct Content {
     pub number: u16,
     pub payload: Payload,
     pub generations: Option<Generations>,
+    erased: Erased,
     /// Generations where none are kept: each write has a new one.
     written: u32,
 }
@@ -24,7 +26,7 @@ struct Piece {
 
 impl Content {
     pub(crate) fn new(number: u16, payload: Payload, generations: Option<Generations>) -> Self {
-        Content { number, payload, generations, written: 0 }
+        Content { number, payload, generations, erased: Erased::default(), written: 0 }
     }
 
     /// Fills `bytes`, which are about to be written to `offset`; `issued` is told the generation of each block.
@@ -44,7 +46,20 @@ impl Content {
         }
     }
 
-    /// A write was answered.
+    /// A range is about to be zeroed or trimmed; `issued` is told the generation of each block.
+    pub(crate) fn erase(&mut self, offset: u64, bytes: usize, is_trim: bool, issued: &mut Vec<u32>) {
+        issued.clear();
+        let Some(generations) = &mut self.generations else { return };
+        let how = if is_trim { How::Trimmed } else { How::Zeroed };
+        for piece in pieces(offset, bytes) {
+            let oldest = generations.lows(piece.block).oldest();
+            let generation = generations.begin(piece.block, piece.from, piece.to);
+            self.erased.note(piece.block, generation, how, oldest);
+            issued.push(generation);
+        }
+    }
+
+    /// A write, a zeroing or a trim was answered.
     pub(crate) fn written(&mut self, offset: u64, bytes: usize, issued: &[u32], failed: bool) {
         let Some(generations) = &mut self.generations else { return };
         for (piece, generation) in pieces(offset, bytes).zip(issued) {
@@ -63,7 +78,8 @@ impl Content {
     /// A read was answered with `bytes`.
     pub(crate) fn check(&self, offset: u64, bytes: &[u8], lows: &[Lows], seen: &mut Verification) {
         if let Some(generations) = &self.generations {
-            let verifier = Verifier { payload: &self.payload, volume: self.number, generations };
+            let verifier =
+                Verifier { payload: &self.payload, volume: self.number, generations, erased: &self.erased };
             verifier.check(offset, bytes, lows, seen);
         }
     }

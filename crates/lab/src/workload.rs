@@ -58,7 +58,7 @@ pub struct Hotspots {
 }
 
 /// When I/Os are issued.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Load {
     /// Closed loop: the next as soon as one of `outstanding` is answered. Finds capacity.
     Closed {
@@ -82,6 +82,11 @@ pub enum Load {
         ios: f64,
         /// … for each so many of that one.
         per: f64,
+    },
+    /// The requests of a trace, each at its moment.
+    Replay {
+        /// Which of those that the rig was given.
+        play: usize,
     },
 }
 

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use stonefold_store::trace::Op;
 use stonefold_store::{Attachment, Extent, Store};
 use stonefold_types::{ExportName, Name, Result, Size};
 
@@ -37,6 +38,8 @@ pub trait Target: Clone + Send + Sync + Unpin + 'static {
     ) -> impl Future<Output = Result<Vec<Extent>>> + Send;
     /// Brings a range into the cache.
     fn prefetch(&self, offset: u64, len: u64) -> impl Future<Output = Result<()>> + Send;
+    /// A client has made this request, which is carried out by one of the calls above or by several. For traces; without them nothing to do.
+    fn note(&self, _op: Op, _offset: u64, _len: u64, _fua: bool) {}
 }
 
 /// Where exports are found by name.
@@ -88,6 +91,10 @@ impl Target for Attachment {
     }
     async fn prefetch(&self, offset: u64, len: u64) -> Result<()> {
         Attachment::prefetch(self, offset, len).await
+    }
+    #[inline]
+    fn note(&self, op: Op, offset: u64, len: u64, fua: bool) {
+        Attachment::note(self, op, offset, len, fua);
     }
 }
 

@@ -136,6 +136,8 @@ mod tests {
             (Method::POST, "/v1/disks/web/flush", Role::Operator),
             (Method::POST, "/v1/disks/web/give-up", Role::Admin),
             (Method::DELETE, "/v1/disks/give-up", Role::Operator),
+            (Method::POST, "/v1/disks/web/trace", Role::Operator),
+            (Method::GET, paths::TRACES, Role::Viewer),
             (Method::PATCH, paths::CACHE, Role::Operator),
             (Method::GET, paths::DOMAINS, Role::Viewer),
             (Method::PATCH, "/v1/domains/bank", Role::Operator),

@@ -4,6 +4,7 @@
 //! that begins after it returned, whatever the connection; a flush covers everything acknowledged before it (P1). Any
 //! alignment is taken. *May be called by*: doors.
 
+use crate::capture;
 use crate::clients::Client;
 use crate::disk::{Disk, View, blocks_of};
 use crate::latency::Histogram;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use stonefold_format::record::{Change, EXTENT_HEADER, Record};
+use stonefold_format::trace::Op;
 use stonefold_types::{BLOCK_BYTES, Durability, Error, ExportName, Kind, Name, Result};
 
 /// Of reads that are answered from memory at once, one in so many is timed and counts for all.
@@ -34,6 +36,8 @@ struct Hold {
     name: ExportName,
     size_bytes: u64,
     client: Arc<Client>,
+    /// Its number among the disk's clients, for traces.
+    queue: u32,
 }
 
 impl Drop for Hold {
@@ -79,7 +83,8 @@ impl Attachment {
         size_bytes: u64,
     ) -> Self {
         let name = client.export.clone();
-        Attachment { hold: Arc::new(Hold { store, disk, view, name, size_bytes, client }) }
+        let queue = disk.tap.next_queue();
+        Attachment { hold: Arc::new(Hold { store, disk, view, name, size_bytes, client, queue }) }
     }
 
     /// The size when attached, in bytes.
@@ -97,6 +102,16 @@ impl Attachment {
         match &self.hold.name {
             ExportName::Disk(name) => format!("disk {name}"),
             ExportName::Snapshot(name) => format!("snapshot {name}, read-only"),
+        }
+    }
+
+    /// A client has made a request. Doors tell each once, when they take it up, however many calls carry it out: so a trace has what was
+    /// asked and not what became of it. Of a snapshot nothing is recorded.
+    #[inline]
+    pub fn note(&self, op: Op, offset: u64, bytes: u64, fua: bool) {
+        let hold = &self.hold;
+        if hold.disk.tap.is_on() && hold.view == View::Now {
+            hold.disk.tap.note(&hold.store.env, capture::request(op, fua, hold.queue, offset, bytes));
         }
     }
 

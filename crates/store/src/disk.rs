@@ -4,6 +4,7 @@
 //! with the layers up to the one that ends with it. The fold keeps this: it moves the oldest layer into the commit under one lock.
 
 use crate::ailing::Ailing;
+use crate::capture::Tap;
 use crate::clients::Clients;
 use crate::latency::Histogram;
 use crate::overlay::{Blocks, Layer, Part, resolve};
@@ -47,6 +48,8 @@ pub(crate) struct Disk {
     pub(crate) refusal: Refusal,
     /// Its way through the scheduler.
     pub(crate) flow: Arc<Flow>,
+    /// Where its requests are recorded, when somebody wants them.
+    pub(crate) tap: Tap,
 }
 
 /// What is known of the stored head.
@@ -163,6 +166,7 @@ impl Disk {
             usage: Mutex::default(),
             refusal: Refusal::default(),
             flow: Flow::new(head.id),
+            tap: Tap::default(),
         })
     }
 

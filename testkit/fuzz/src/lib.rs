@@ -2,15 +2,17 @@
 //!
 //! *Promises*: each [`Target`] is fed what its encoder made, changed by dice ([`mutate`]), and behind a checksum that is right again, because
 //! a parser behind a checksum that is never right is never reached. *Oracle*: an answer or an error; never a panic, never more memory than
-//! a bound that goes with the input, never more than a moment; and what was accepted is written the same way again. *Never*: needs more
-//! than the toolchain that builds the rest. *May be used by*: the test beside it; the NBD door has streams of its own
-//! (`crates/nbd/tests/door/hostile.rs`).
+//! a bound that goes with the input, never more than a moment; what was accepted is written the same way again; and of what is sealed
+//! nothing is accepted that was changed. *Never*: needs more than the toolchain that builds the rest. *May be used by*: the test beside it;
+//! the NBD door has streams of its own (`crates/nbd/tests/door/hostile.rs`).
 
 pub mod claims;
 pub mod documents;
 pub mod mutate;
 pub mod objects;
+pub mod sealed;
 pub mod texts;
+pub mod traces;
 
 /// A reader of bytes.
 pub struct Target {
@@ -26,8 +28,15 @@ pub struct Target {
 
 /// All of them.
 pub fn targets() -> Vec<Target> {
-    [claims::targets(), documents::targets(), objects::targets(), texts::targets()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        claims::targets(),
+        documents::targets(),
+        objects::targets(),
+        sealed::targets(),
+        texts::targets(),
+        traces::targets(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }

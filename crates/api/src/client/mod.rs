@@ -10,10 +10,11 @@ use crate::{
     DirectoryReplace, Disk, DiskCreate, DiskResize, DiskSet, DiskUsage, Domain, DomainCreate, DomainKey,
     DomainSet, DomainShred, ErrorBody, MasterKeyChange, Pool, PoolTime, QosClass, QosCreate, QosSet,
     Reclaimed, Rollback, Server, Snapshot, SnapshotCreate, SnapshotLock, Token, TokenCreate, TokenCreated,
-    paths,
+    Trace, TraceStart, paths,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::io::Read;
 use std::time::Duration;
 use stonefold_types::{Error, ExportName, Kind, Name, Result, SnapshotName};
 use ureq::{Agent, Body, RequestBuilder, http};
@@ -208,6 +209,23 @@ impl Client {
     /// Removes a disk whose head cannot be read, with all it held.
     pub fn give_up_disk(&self, name: &Name) -> Result<()> {
         self.post_empty(&paths::of_disk(paths::DISK_GIVE_UP, name))
+    }
+
+    /// Records what clients ask of a disk: a trace, which comes until somebody stops it.
+    pub fn start_trace(&self, name: &Name, start: &TraceStart) -> Result<Box<dyn Read + Send>> {
+        let path = paths::of_disk(paths::DISK_TRACE, name);
+        let answer = self.check(self.shown(self.agent.post(self.at(&path))).send_json(start))?;
+        Ok(Box::new(answer.into_body().into_reader()))
+    }
+
+    /// Ends the recording of a disk; returns what it came to.
+    pub fn stop_trace(&self, name: &Name) -> Result<Trace> {
+        self.read(self.shown(self.agent.delete(self.at(&paths::of_disk(paths::DISK_TRACE, name)))).call())
+    }
+
+    /// All traces that are being recorded.
+    pub fn traces(&self) -> Result<Vec<Trace>> {
+        self.get(paths::TRACES)
     }
 
     /// All snapshots, or those of one disk, asked for in parts.

@@ -6,6 +6,7 @@ use crate::table::Table;
 use serde_json::json;
 use std::path::Path;
 use std::time::Duration;
+use stonefold_lab::oltp;
 use stonefold_lab::profile::{Profile, shipped};
 use stonefold_types::{Error, Result, Size};
 
@@ -13,6 +14,7 @@ const TARGETS: &str = "\
 Targets:
   file:PATH                            a file, made where there is none, around the page cache
   dev:/dev/NAME                        a block device that nothing uses
+  dir:PATH                             a folder, for databases: the profile oltp
   nbd://HOST[:PORT]/EXPORT             an export of any NBD server
   nbd+unix:///EXPORT?socket=PATH       the same through a socket
   stonefold:DISK                       a disk of the server that --api names
@@ -21,7 +23,8 @@ Targets:
 
 pub(super) fn ls(context: &Context) -> std::result::Result<(), Failure> {
     let profiles: Vec<Profile> = shipped::all().collect();
-    let document: Vec<_> = profiles
+    let database = oltp::Profile::shipped();
+    let mut document: Vec<_> = profiles
         .iter()
         .map(|profile| {
             json!({
@@ -31,6 +34,12 @@ pub(super) fn ls(context: &Context) -> std::result::Result<(), Failure> {
             })
         })
         .collect();
+    let [full, quick] = &database.sizes;
+    document.push(json!({
+        "name": database.name, "title": database.title, "source": database.source,
+        "seconds": full.duration().as_secs(), "quick_seconds": quick.duration().as_secs(),
+        "bytes": full.bytes(), "quick_bytes": quick.bytes(),
+    }));
     context.answer(&document, || {
         let mut table = Table::new(&["PROFILE", "TAKES>", "SIZE>", "QUICK>", "SIZE>", "WHAT"]);
         for profile in &profiles {
@@ -43,27 +52,54 @@ pub(super) fn ls(context: &Context) -> std::result::Result<(), Failure> {
                 profile.title.clone(),
             ]);
         }
+        table.row([
+            database.name.clone(),
+            length(full.duration()),
+            Size(full.bytes()).to_string(),
+            length(quick.duration()),
+            Size(quick.bytes()).to_string(),
+            database.title.clone(),
+        ]);
         format!("{}\n{TARGETS}", table.text())
     })
 }
 
 pub(super) fn show(context: &Context, name: &str) -> std::result::Result<(), Failure> {
-    let (profile, _) = find(name)?;
-    context.answer(&json!({ "name": profile.name, "text": profile.text }), || profile.text.clone())
+    let (name, text) = match find(name)?.0 {
+        Found::Load(profile) => (profile.name, profile.text),
+        Found::Database(profile) => (profile.name, profile.text),
+    };
+    context.answer(&json!({ "name": name, "text": text }), || text.clone())
+}
+
+/// A profile of either kind.
+pub(super) enum Found {
+    /// Volumes and streams.
+    Load(Box<Profile>),
+    /// A database.
+    Database(Box<oltp::Profile>),
 }
 
 /// A profile by its name or in a file; true where it is one of the lab's own.
-pub(super) fn find(name: &str) -> Result<(Profile, bool)> {
+pub(super) fn find(name: &str) -> Result<(Found, bool)> {
+    let database = oltp::Profile::shipped();
+    if name == database.name {
+        return Ok((Found::Database(Box::new(database)), true));
+    }
     if !name.ends_with(".toml") {
-        return shipped::find(name).map(|profile| (profile, true));
+        return shipped::find(name).map(|profile| (Found::Load(Box::new(profile)), true));
     }
     let path = Path::new(name);
     let text = std::fs::read_to_string(path)
         .map_err(|e| Error::io(format!("reading the profile '{name}'"), e).remedy("name a readable file"))?;
     let stem = path.file_stem().map_or_else(|| name.to_owned(), |stem| stem.to_string_lossy().into_owned());
+    if oltp::Profile::is_one(&text) {
+        let locked = stem == database.name && text == database.text;
+        return Ok((Found::Database(Box::new(oltp::Profile::parse(&stem, &text)?)), locked));
+    }
     // A file that is word for word a profile of the lab is that.
     let locked = shipped::find(&stem).is_ok_and(|profile| profile.text == text);
-    Profile::parse(&stem, &text).map(|profile| (profile, locked))
+    Profile::parse(&stem, &text).map(|profile| (Found::Load(Box::new(profile)), locked))
 }
 
 /// `3 min`, `1.5 h`.

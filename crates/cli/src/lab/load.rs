@@ -1,6 +1,6 @@
 //! What every command that measures is given: a profile, its size and payload, threads and seed.
 
-use super::catalogue::find;
+use super::catalogue::{Found, find};
 use crate::context::Context;
 use crate::failure::Failure;
 use clap::Args;
@@ -8,9 +8,11 @@ use std::path::PathBuf;
 use stonefold_env::{Env, SystemWorld};
 use stonefold_lab::bundle::{self, Run as Record};
 use stonefold_lab::measure::Plan;
+use stonefold_lab::oltp;
 use stonefold_lab::payload::Reduction;
 use stonefold_lab::profile::Profile;
 use stonefold_lab::rig::RigOptions;
+use stonefold_lab::worker::WorkerAddress;
 use stonefold_lab::{TargetSpec, machine};
 use stonefold_types::{BLOCK_BYTES, Error, Kind, Size};
 
@@ -26,22 +28,22 @@ pub(super) struct Load {
     pub(super) out: Option<PathBuf>,
     /// The size of each volume, in place of the profile's
     #[arg(long)]
-    size: Option<Size>,
+    pub(super) size: Option<Size>,
     /// How far what is written reduces, in place of what the profile says: DEDUPE:COMPRESSION, as in 1.2:2
     #[arg(long, value_name = "D:C", value_parser = reduction)]
-    payload: Option<Reduction>,
+    pub(super) payload: Option<Reduction>,
     /// Threads of the load [default: half of the processors]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
-    threads: Option<u16>,
+    pub(super) threads: Option<u16>,
     /// Of everything that is drawn [default: drawn, and told]
     #[arg(long)]
-    seed: Option<u64>,
+    pub(super) seed: Option<u64>,
     /// Do not look at what is read: faster, and one warning
     #[arg(long)]
-    no_verify: bool,
+    pub(super) no_verify: bool,
     /// The target may hold data of others: it goes
     #[arg(long)]
-    destroy_data: bool,
+    pub(super) destroy_data: bool,
 }
 
 fn reduction(text: &str) -> Result<Reduction, String> {
@@ -54,7 +56,16 @@ fn reduction(text: &str) -> Result<Reduction, String> {
 impl Load {
     /// The profile as it is to be run, and whether it is one of the lab's own, unchanged. Refuses an `--out` that holds something.
     pub(super) fn profile(&self) -> Result<(Profile, bool), Failure> {
-        let (profile, shipped) = find(&self.profile)?;
+        let (profile, shipped) = match find(&self.profile)? {
+            (Found::Load(profile), shipped) => (*profile, shipped),
+            (Found::Database(profile), _) => {
+                let what =
+                    format!("the profile '{}' runs a database, which this command does not", profile.name);
+                return Err(Failure::Misuse(
+                    Error::new(Kind::Unsupported, what).remedy("run it by 'stonefold lab run'"),
+                ));
+            }
+        };
         let locked = shipped && self.size.is_none() && self.payload.is_none();
         let size = self.size.map(|size| size.0);
         if size.is_some_and(|size| size == 0 || size % BLOCK_BYTES as u64 != 0) {
@@ -69,6 +80,15 @@ impl Load {
             bundle::check_free(dir)?;
         }
         Ok((profile, locked))
+    }
+
+    /// The profile where it is one that runs a database, and whether it is the lab's own. Refuses an `--out` that holds something.
+    pub(super) fn database(&self) -> Result<Option<(oltp::Profile, bool)>, Failure> {
+        let (Found::Database(profile), shipped) = find(&self.profile)? else { return Ok(None) };
+        if let Some(dir) = &self.out {
+            bundle::check_free(dir)?;
+        }
+        Ok(Some((*profile, shipped)))
     }
 
     pub(super) fn options(&self, env: &Env) -> RigOptions {
@@ -104,16 +124,25 @@ pub(super) fn record(plan: &Plan, locked: bool, began: u64) -> Record {
         profile: plan.profile.name.clone(),
         locked,
         quick: plan.quick,
-        targets: plan.targets.iter().map(ToString::to_string).collect(),
+        targets: if plan.fleet.workers.is_empty() {
+            plan.targets.iter().map(ToString::to_string).collect()
+        } else {
+            let on =
+                |worker: &WorkerAddress| format!("{} by worker {worker}", plan.fleet.targets.join(" and "));
+            plan.fleet.workers.iter().map(on).collect()
+        },
         seed: plan.options.seed,
         threads: plan.options.threads,
-        verified: plan.options.verify && !plan.targets.contains(&TargetSpec::Null),
+        verified: plan.options.verify
+            && !plan.targets.contains(&TargetSpec::Null)
+            && !plan.fleet.targets.iter().any(|target| target == "null:"),
         bytes: plan.profile.bytes(plan.quick),
         require: String::new(),
         began,
         reproduce: String::new(),
         machine: machine::describe(),
         cut_short: false,
+        replay: None,
     }
 }
 

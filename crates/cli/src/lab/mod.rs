@@ -6,10 +6,14 @@ mod compare;
 mod import;
 mod lint;
 mod load;
+mod oltp;
 mod picture;
+mod replay;
 mod report;
 mod run;
+mod trace;
 mod trial;
+mod worker;
 
 use crate::context::Context;
 use crate::failure::Failure;
@@ -33,6 +37,10 @@ pub(crate) enum Lab {
     },
     Run(Box<run::Run>),
     Compare(Box<compare::Compare>),
+    Worker(worker::Worker),
+    #[command(subcommand)]
+    Trace(trace::Trace),
+    Replay(Box<replay::Replay>),
     /// Make a report of runs: one HTML file that needs no network, or the figures
     #[command(
         after_help = "Examples:\n  stonefold lab report runs/poltp-1 --html report.html\n  stonefold lab report runs/poltp-1 --json report.json\n\n\
@@ -67,6 +75,9 @@ impl Lab {
             Lab::Show { profile } => catalogue::show(context, &profile).map(|()| ExitCode::SUCCESS),
             Lab::Run(run) => run.run(context),
             Lab::Compare(compare) => compare.run(context),
+            Lab::Worker(worker) => worker.run(context).map(|()| ExitCode::SUCCESS),
+            Lab::Trace(trace) => trace.run(context).map(|()| ExitCode::SUCCESS),
+            Lab::Replay(replay) => replay.run(context),
             Lab::Report { dirs, html } => report::report(context, dirs, html.as_deref()),
             Lab::Verify { dirs } => match &dirs[..] {
                 [dir] if Trial::is_in(dir) => trial::verify(context, dir),

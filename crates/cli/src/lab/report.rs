@@ -8,6 +8,7 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use stonefold_lab::bundle::{self, Bundle, Run};
+use stonefold_lab::oltp::figures::{Step, ramp};
 use stonefold_lab::record::{Direction, Latencies};
 use stonefold_lab::report::Report;
 use stonefold_lab::stats::gates::{Grade, State};
@@ -21,7 +22,22 @@ struct Document<'a> {
     run: &'a Run,
     summary: &'a Summary,
     figures: Vec<Figures>,
+    /// Of a database.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    ramp: Vec<Step>,
     bundle: &'a str,
+}
+
+impl<'a> Document<'a> {
+    fn of(bundle: &'a Bundle, summary: &'a Summary) -> Self {
+        Document {
+            run: &bundle.run,
+            summary,
+            figures: figures(bundle, summary),
+            ramp: ramp(&bundle.points),
+            bundle: &bundle.hash,
+        }
+    }
 }
 
 /// The figures of one stream of one point.
@@ -53,8 +69,7 @@ pub(super) fn answer(
     summary: &Summary,
     kept: Option<&Path>,
 ) -> Result<ExitCode, Failure> {
-    let document =
-        Document { run: &bundle.run, summary, figures: figures(bundle, summary), bundle: &bundle.hash };
+    let document = Document::of(bundle, summary);
     context.answer(&document, || text(&document, kept))?;
     Ok(ExitCode::from(summary.verdict.status()))
 }
@@ -67,12 +82,7 @@ pub(super) fn verify(context: &Context, dirs: &[PathBuf]) -> Result<ExitCode, Fa
         let bundle = bundle::load(dir)?;
         let summary = verdict::summarise(&bundle)?;
         worst = worst.max(summary.verdict.status());
-        let document = Document {
-            run: &bundle.run,
-            figures: figures(&bundle, &summary),
-            summary: &summary,
-            bundle: &bundle.hash,
-        };
+        let document = Document::of(&bundle, &summary);
         texts.push_str(&text(&document, Some(dir)));
         documents.push(serde_json::to_value(&document).map_err(|e| {
             stonefold_types::Error::new(stonefold_types::Kind::Io, format!("writing the answer as JSON: {e}"))
@@ -195,35 +205,13 @@ impl Spectrum {
 fn text(document: &Document<'_>, kept: Option<&Path>) -> String {
     let run = document.run;
     let mut text = String::new();
-    let mut table = Table::new(&[
-        "POINT", "STREAM", "IOPS>", "BYTES/S>", "MEAN>", "P50>", "P99>", "P99.9>", "MAX>", "TRUST",
-    ]);
-    for one in &document.figures {
-        let took = |nanos: u64| time(nanos as f64);
-        table.row([
-            one.point.clone(),
-            one.stream.clone(),
-            format!("{:.0}", one.iops),
-            Size(one.bytes_per_second as u64).to_string(),
-            time(one.response_nanos.mean),
-            took(one.response_nanos.p50),
-            took(one.response_nanos.p99),
-            one.response_nanos.p99_9.map_or_else(|| "-".into(), took),
-            took(one.response_nanos.max),
-            format!("{:?}", one.grade),
-        ]);
+    let grades: Vec<String> =
+        document.summary.points.iter().map(|judged| format!("{:?}", judged.grade)).collect();
+    text.push_str(&super::oltp::tables(&document.ramp, &grades));
+    if document.ramp.is_empty() {
+        text.push_str(&of_streams(&document.figures));
     }
-    text.push_str(&table.or("nothing was measured"));
-    for judged in &document.summary.points {
-        for gate in judged.gates.iter().filter(|gate| gate.state > State::Pass) {
-            let word = match gate.state {
-                State::Void => "void",
-                State::Fail => "against it",
-                _ => "to know",
-            };
-            text.push_str(&format!("{}: {word}: {}: {}\n", judged.name, gate.name, gate.why));
-        }
-    }
+    against(&mut text, document.summary);
     text.push('\n');
     for required in &document.summary.required {
         let met = &required.met;
@@ -236,6 +224,13 @@ fn text(document: &Document<'_>, kept: Option<&Path>) -> String {
             met.headroom.map(|more| format!(", headroom {:+.0}%", more * 100.0)).unwrap_or_default();
         let point = &document.summary.points[required.point].name;
         text.push_str(&format!("{}: {word}: {} in '{point}'{headroom}\n", met.requirement, met.told));
+    }
+    for beside in &document.summary.beside {
+        let word = if beside.met.met == Some(true) { "met" } else { "not met" };
+        text.push_str(&format!(
+            "beside, deciding nothing: {}: {word}: {}\n",
+            beside.met.requirement, beside.met.told
+        ));
     }
     let profile = match (run.locked, run.quick) {
         (true, false) => run.profile.clone(),
@@ -259,6 +254,42 @@ fn text(document: &Document<'_>, kept: Option<&Path>) -> String {
     text
 }
 
+fn of_streams(figures: &[Figures]) -> String {
+    let mut table = Table::new(&[
+        "POINT", "STREAM", "IOPS>", "BYTES/S>", "MEAN>", "P50>", "P99>", "P99.9>", "MAX>", "TRUST",
+    ]);
+    for one in figures {
+        let took = |nanos: u64| time(nanos as f64);
+        table.row([
+            one.point.clone(),
+            one.stream.clone(),
+            format!("{:.0}", one.iops),
+            Size(one.bytes_per_second as u64).to_string(),
+            time(one.response_nanos.mean),
+            took(one.response_nanos.p50),
+            took(one.response_nanos.p99),
+            one.response_nanos.p99_9.map_or_else(|| "-".into(), took),
+            took(one.response_nanos.max),
+            format!("{:?}", one.grade),
+        ]);
+    }
+    table.or("nothing was measured")
+}
+
+/// What speaks against each point, in words.
+fn against(text: &mut String, summary: &Summary) {
+    for judged in &summary.points {
+        for gate in judged.gates.iter().filter(|gate| gate.state > State::Pass) {
+            let word = match gate.state {
+                State::Void => "void",
+                State::Fail => "against it",
+                _ => "to know",
+            };
+            text.push_str(&format!("{}: {word}: {}: {}\n", judged.name, gate.name, gate.why));
+        }
+    }
+}
+
 fn verdict_words(summary: &Summary) -> String {
     use verdict::Verdict;
     match (summary.verdict, summary.required.is_empty()) {
@@ -270,7 +301,7 @@ fn verdict_words(summary: &Summary) -> String {
     }
 }
 
-fn machine_words(machine: &Machine) -> String {
+pub(super) fn machine_words(machine: &Machine) -> String {
     let of = |name: &str| machine.get(name).cloned().unwrap_or_default();
     [of("processor"), of("cores"), of("memory"), of("kernel")]
         .iter()

@@ -15,6 +15,7 @@ use super::member::Member;
 use super::members::Members;
 use super::object::not_found;
 use super::placement::Targets;
+use super::planted;
 use super::view::View;
 use crate::{Key, Listed, Version};
 use bytes::Bytes;
@@ -80,7 +81,10 @@ impl Members {
     ) -> Result<()> {
         loop {
             let view = self.view();
-            let lacking: Vec<usize> = view.targets(key).iter().filter(|seat| !named.contains(seat)).collect();
+            let wanted = if planted::is("one-copy-will-do") { 1 } else { usize::MAX };
+            let targets = view.targets(key);
+            let lacking: Vec<usize> =
+                targets.iter().take(wanted).filter(|seat| !named.contains(seat)).collect();
             if lacking.is_empty() {
                 return Ok(());
             }

@@ -1,7 +1,9 @@
-//! Making names durable.
+//! Making files and names durable: whatever the file engine syncs by itself is synced here.
 
+use super::planted;
+use crate::medium;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::time::Duration;
 
@@ -11,7 +13,36 @@ const OPEN_PAUSE: Duration = Duration::from_millis(50);
 
 /// Makes the names in a folder durable.
 pub(super) fn sync_folder(folder: &Path) -> io::Result<()> {
-    open_patiently(folder)?.sync_all()
+    let folder = open_patiently(folder)?;
+    let syncing = medium::begin(&folder)?;
+    folder.sync_all()?;
+    syncing.end()
+}
+
+/// Makes durable what a file holds.
+pub(super) fn sync_file(file: &File) -> io::Result<()> {
+    let syncing = medium::begin(file)?;
+    file.sync_data()?;
+    syncing.end()
+}
+
+/// Makes the name of a folder durable, and those of the folders above it: they may have been made with it, by us or by a process
+/// that did not live to see to it. Fails where that of the folder itself cannot be.
+pub(super) fn sync_way_to(folder: &Path) -> io::Result<()> {
+    let heights = if planted::is("way-not-synced") { 1 } else { usize::MAX };
+    for (height, above) in folder.ancestors().skip(1).take(heights).enumerate() {
+        match sync_folder(above) {
+            // What belongs to others, or cannot be written, was not made by us.
+            Err(error) if height > 0 && is_of_others(&error) => return Ok(()),
+            other => other?,
+        }
+    }
+    Ok(())
+}
+
+fn is_of_others(error: &io::Error) -> bool {
+    let kinds = [ErrorKind::PermissionDenied, ErrorKind::InvalidInput, ErrorKind::ReadOnlyFilesystem];
+    kinds.contains(&error.kind())
 }
 
 /// Whether the process, or the system, has no descriptor left.

@@ -7,6 +7,7 @@
 use super::layout::Layout;
 use super::member::Member;
 use super::options::Options;
+use super::planted;
 use super::roster::{Entry, Roster, State};
 use super::tombstone;
 use std::path::{Path, PathBuf};
@@ -48,7 +49,12 @@ pub(super) async fn find(env: &Env, options: &Options) -> Result<Vec<(PathBuf, F
 
 /// The newest roster that was found.
 pub(super) fn newest(found: &[(PathBuf, Found)]) -> Option<Roster> {
-    found.iter().filter_map(|(_, found)| found.roster()).max_by_key(|roster| roster.generation).cloned()
+    let rosters = found.iter().filter_map(|(_, found)| found.roster());
+    let newest = match planted::is("stale-roster-wins") {
+        true => rosters.min_by_key(|roster| roster.generation),
+        false => rosters.max_by_key(|roster| roster.generation),
+    };
+    newest.cloned()
 }
 
 /// Looks where the newest roster says that members are which the URL does not name.

@@ -16,6 +16,7 @@
 
 use super::member::{Member, file_error};
 use super::members::Members;
+use super::planted;
 use super::private;
 use super::replica::{FileNumber, JournalFile, recycle};
 use super::spares::Spares;
@@ -61,7 +62,11 @@ pub(super) async fn create(members: Arc<Members>, id: JournalId) -> Result<Arc<d
     let view = members.view();
     for (seat, member) in view.current() {
         let by = member.clone();
-        let synced = member.io.blocking(move || by.sync_folder_now(&by.layout.journals())).await;
+        let synced = member.io.blocking(move || match planted::is("journal-folder-not-synced") {
+            true => Ok(()),
+            false => by.sync_folder_now(&by.layout.journals()),
+        });
+        let synced = synced.await;
         if let Err(error) = synced {
             members.without(seat, error).await?;
         }
@@ -137,7 +142,9 @@ pub(super) async fn remove_from(member: &Arc<Member>, id: JournalId) -> Result<(
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
             other => other.map_err(failed)?,
         }
-        by.sync_folder_now(&by.layout.journals())?;
+        if !planted::is("journal-removal-not-synced") {
+            by.sync_folder_now(&by.layout.journals())?;
+        }
         for entry in fs::read_dir(&gone).map_err(failed)? {
             let entry = entry.map_err(failed)?;
             let bytes = entry.metadata().map_err(failed)?.len();

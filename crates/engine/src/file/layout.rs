@@ -15,6 +15,7 @@
 //! chosen by a hash of REST: a folder of some thousand names is quick to search, list and sync on every file system,
 //! and 128k segments make 64 folders of 2k. A key of one part alone lies in KIND `+`.
 
+use super::durable::{sync_folder, sync_way_to};
 use super::private;
 use crate::{JournalId, Key};
 use std::fs;
@@ -164,16 +165,15 @@ impl Layout {
         for path in [self.objects(), self.journals(), self.spares(), self.temporary()] {
             private::make_folders(&path).map_err(|e| failed(&path, e))?;
         }
-        // The mark comes last and whole, so that a directory without it is still to be made.
+        // The mark comes last and whole, so that a directory without it is still to be made: with it all else is durable, the way
+        // to the directory among it.
         let fresh = self.temporary().join("pool");
         let write = || {
             private::write(&fresh, POOL_MARK.as_ref())?;
+            sync_folder(&self.root)?;
+            sync_way_to(&self.root)?;
             fs::rename(&fresh, self.pool())?;
-            fs::File::open(&self.root)?.sync_all()?;
-            match self.root.parent() {
-                Some(parent) => fs::File::open(parent)?.sync_all(),
-                None => Ok(()),
-            }
+            sync_folder(&self.root)
         };
         write().map_err(|e| failed(&self.root, e))
     }

@@ -3,6 +3,7 @@
 //! The order is what makes a crash harmless: that it has left is recorded on all others; then a [tombstone](super::tombstone) is
 //! laid in it, and from then on nobody takes for a pool's what else is there; then that is removed, and the tombstone stays.
 
+use super::durable::sync_folder;
 use super::layout::Layout;
 use super::lock;
 use super::member::{Member, file_error};
@@ -54,7 +55,7 @@ fn remove_marks(layout: &Layout) -> io::Result<()> {
     let [first, second] = layout.rosters();
     let marks = [layout.pool(), first, second, layout.lock()];
     marks.iter().try_for_each(|file| unless_absent(fs::remove_file(file)))?;
-    fs::File::open(&layout.root)?.sync_all()
+    sync_folder(&layout.root)
 }
 
 /// Removes what a crash has left of an emptying: everything where a tombstone tells that it was this one, elsewhere what is empty.

@@ -4,11 +4,12 @@
 //! that a name never leads to half an object. Whoever reads the key meanwhile waits for the key's lock, so that
 //! nothing is shown that a loss of power could still take back. What keeps the copies together is [`super::copies`].
 
-use super::durable::{rename_new, unsupported};
+use super::durable::{rename_new, sync_file, unsupported};
 use super::handles::Handle;
 use super::header::{Header, SUMMED_BYTES_MAX, front, front_bytes, header_bytes};
 use super::layout::Place;
 use super::member::{Member, SharedFile, Temporary, file_error, occupied_by, opening_error};
+use super::planted;
 use super::private;
 use super::whole::{Whole, length, read_and_mend};
 use crate::Key;
@@ -55,7 +56,7 @@ impl Member {
             temporary.kept = true;
             let after = fs::metadata(&place.file).map_err(failed)?;
             member.count_bytes(before_bytes, occupied_by(&after));
-            member.sync_folder_now(&place.folder)
+            if planted::is("name-not-synced") { Ok(()) } else { member.sync_folder_now(&place.folder) }
         });
         let result = named.await;
         self.handles.forget(key);
@@ -106,7 +107,9 @@ impl Member {
                 .blocking(move || fs::OpenOptions::new().write(true).open(&path)?.write_all_at(&tail, at));
             written.await.map_err(|e| opening_error("writing", &temporary.path, e))?;
         }
-        self.io.datasync(&file).await.map_err(failed)?;
+        if !planted::is("object-not-synced") {
+            self.io.datasync(&file).await.map_err(failed)?;
+        }
         Ok(temporary)
     }
 
@@ -131,6 +134,9 @@ impl Member {
         let (member, kind, folder) = (self.clone(), place.kind.clone(), place.folder.clone());
         let made = self.io.blocking(move || -> Result<()> {
             private::make_folders(&folder).map_err(|e| file_error("making folder", &folder, e))?;
+            if planted::is("bucket-not-synced") {
+                return Ok(());
+            }
             member.sync_folder_now(&kind)?;
             member.sync_folder_now(&member.layout.objects())
         });
@@ -280,7 +286,7 @@ impl Member {
             let to = fs::OpenOptions::new().write(true).open(&file);
             let to = to.map_err(|e| opening_error("mending", &file, e))?;
             let at = front_bytes(length(&file, &to)?) as u64 + offset;
-            to.write_all_at(&bytes, at).and_then(|()| to.sync_data()).map_err(failed)
+            to.write_all_at(&bytes, at).and_then(|()| sync_file(&to)).map_err(failed)
         });
         mended.await.map_err(|e| self.named(e, key))
     }
@@ -300,7 +306,7 @@ impl Member {
                 Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
                 Err(e) => return Err(failed(e)),
             }
-            member.sync_folder_now(&place.folder)
+            if planted::is("deletion-not-synced") { Ok(()) } else { member.sync_folder_now(&place.folder) }
         });
         let result = gone.await;
         self.handles.forget(key);
@@ -327,7 +333,7 @@ fn write_through_cache(temporary: Temporary, header: &Header, payload: &[u8]) ->
     let write = || {
         file.write_all_at(&front, 0)?;
         file.write_all_at(payload, front.len() as u64)?;
-        file.sync_data()
+        if planted::is("object-not-synced") { Ok(()) } else { sync_file(&file) }
     };
     write().map_err(|e| file_error("writing", &temporary.path, e))?;
     Ok(temporary)

@@ -1,15 +1,17 @@
-//! Bugs of the kind that a change of directories invites, for the tests to find; outside of tests only their names are
-//! left.
+//! Bugs of the kinds that a change of directories, and a loss of power, invite, for the tests to find; outside of tests only their
+//! names are left.
 
 #[cfg(test)]
-pub(super) use chosen::{is, plant};
+pub(super) use chosen::is;
+#[cfg(test)]
+pub(crate) use chosen::{plant, planted};
 
 #[cfg(not(test))]
 pub(super) const fn is(_bug: &str) -> bool {
     false
 }
 
-/// Their names, and what is wrong with each.
+/// Those of changes of directories: their names, and what is wrong with each.
 #[cfg(test)]
 pub(super) const BUGS: &[(&str, &str)] = &[
     ("placed-before-recorded", "the new rule holds before anybody has it recorded"),
@@ -22,6 +24,29 @@ pub(super) const BUGS: &[(&str, &str)] = &[
     ("copies-not-filled", "an object counts as moved when one of its copies is"),
 ];
 
+/// Those that a loss of power shows, or a directory that was away.
+#[cfg(test)]
+pub(super) const BUGS_OF_POWER: &[(&str, &str)] = &[
+    ("object-not-synced", "what an object holds is not synced before it gets its name"),
+    ("name-not-synced", "the folder is not synced after an object got its name"),
+    ("deletion-not-synced", "the folder is not synced after an object was deleted"),
+    ("bucket-not-synced", "the folder that a new one is made in is not synced"),
+    ("way-not-synced", "of the folders that a new directory lies in only the last is synced"),
+    ("journal-not-synced", "what a journal's file holds is not synced"),
+    ("journal-file-not-synced", "a journal's folder is not synced when it gets a file"),
+    ("journal-folder-not-synced", "the folder of the journals is not synced when it gets one"),
+    ("journal-removal-not-synced", "the folder of the journals is not synced when one is removed"),
+    ("trim-not-synced", "a journal's folder is not synced before a file that was trimmed is used again"),
+    ("found-not-synced", "names that the last process left are shown before they are synced"),
+    ("replay-not-synced", "what the last process left of a journal is shown before it is synced"),
+    ("roster-not-synced", "the record of who counts is not synced"),
+    ("stale-copy-wins", "of two copies the older one is chosen"),
+    ("stale-roster-wins", "of two records of who counts the older one is believed"),
+    ("one-copy-will-do", "a put is acknowledged when one of its copies is written"),
+    ("one-journal-will-do", "a sync of a journal is answered when one of its copies is durable"),
+    ("not-filled-again", "a directory that was away counts again as it is"),
+];
+
 #[cfg(test)]
 mod chosen {
     use std::cell::Cell;
@@ -31,12 +56,15 @@ mod chosen {
     }
 
     /// Plants a bug for this thread, or none.
-    pub(in crate::file) fn plant(bug: Option<&'static str>) {
-        assert!(
-            bug.is_none_or(|bug| super::BUGS.iter().any(|(name, _)| *name == bug)),
-            "{bug:?} is no bug of ours"
-        );
+    pub(crate) fn plant(bug: Option<&'static str>) {
+        let mut all = super::BUGS.iter().chain(super::BUGS_OF_POWER);
+        assert!(bug.is_none_or(|bug| all.any(|(name, _)| *name == bug)), "{bug:?} is no bug of ours");
         CHOSEN.set(bug);
+    }
+
+    /// The bug that is planted for this thread.
+    pub(crate) fn planted() -> Option<&'static str> {
+        CHOSEN.get()
     }
 
     pub(in crate::file) fn is(bug: &str) -> bool {

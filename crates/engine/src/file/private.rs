@@ -3,6 +3,7 @@
 //! A pool holds what machines hold. A mode that was forgotten at one place would show it to every user of the host, so
 //! what the file engine makes is made here.
 
+use super::durable::sync_file;
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -32,5 +33,5 @@ pub(super) fn options() -> OpenOptions {
 pub(super) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = options().write(true).create(true).truncate(true).open(path)?;
     file.write_all(bytes)?;
-    file.sync_all()
+    sync_file(&file)
 }

@@ -5,6 +5,7 @@
 //! object the newest sound copy goes to every member that shall have it, and what nobody shall have goes away. The
 //! copies of a member that comes back are kept where they are the same put.
 
+use super::durable::sync_file;
 use super::header::SUMMED_BYTES_MAX;
 use super::journal;
 use super::member::{Member, Temporary, file_error};
@@ -191,7 +192,7 @@ async fn copy_journal_file(
         let mut temporary = Temporary { path: by.temporary_path(), kept: false };
         let failed = |e| file_error("copying journal file", &source, e);
         let bytes = fs::copy(&source, &temporary.path).map_err(failed)?;
-        fs::File::open(&temporary.path).and_then(|file| file.sync_all()).map_err(failed)?;
+        fs::File::open(&temporary.path).and_then(|file| sync_file(&file)).map_err(failed)?;
         fs::rename(&temporary.path, folder.join(number.name())).map_err(failed)?;
         temporary.kept = true;
         by.count_bytes(0, bytes);

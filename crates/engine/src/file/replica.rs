@@ -2,6 +2,7 @@
 
 use super::member::{Member, SharedFile, file_error};
 use super::members::Members;
+use super::planted;
 use super::private;
 use super::spares;
 use super::view::View;
@@ -107,7 +108,9 @@ impl JournalFile {
     pub(super) async fn sync(&self, members: &Arc<Members>) -> Result<()> {
         let written = self.written.load(Ordering::Acquire);
         let view = members.view();
-        let results = join_all(self.standing(&view).map(|replica| replica.sync(written))).await;
+        let answering = if planted::is("one-journal-will-do") { 1 } else { usize::MAX };
+        let syncs = self.standing(&view).take(answering).map(|replica| replica.sync(written));
+        let results = join_all(syncs).await;
         let failures: Vec<(usize, Error)> = self
             .standing(&view)
             .zip(results)
@@ -196,7 +199,7 @@ impl Replica {
         let moved = member.io.blocking(move || {
             ensure_folder(&by, id)?;
             fs::rename(&from, &to).map_err(|e| file_error("moving journal file", &from, e))?;
-            by.sync_folder_now(&folder)
+            if planted::is("journal-file-not-synced") { Ok(()) } else { by.sync_folder_now(&folder) }
         });
         moved.await?;
         let (synced, failed) = Default::default();
@@ -221,7 +224,7 @@ impl Replica {
     async fn sync(&self, written: u64) -> Result<()> {
         self.member.check_sound()?;
         let failed = |e| file_error("making journal durable:", &self.path, e).with_kind(Kind::Io);
-        if self.synced.load(Ordering::Acquire) < written {
+        if self.synced.load(Ordering::Acquire) < written && !planted::is("journal-not-synced") {
             if let Err(error) = self.member.io.datasync(&self.file).await {
                 self.failed.store(true, Ordering::Release);
                 return Err(failed(error));
@@ -279,7 +282,9 @@ pub(super) fn recycle(member: &Member, folder: &Path, gone: &[(PathBuf, u64)]) -
         fs::rename(path, &to).map_err(|e| file_error("trimming journal", path, e))?;
         moved.push((to, *bytes));
     }
-    member.sync_folder_now(folder)?;
+    if !planted::is("trim-not-synced") {
+        member.sync_folder_now(folder)?;
+    }
     for (path, bytes) in moved {
         let given = member.spares.give(&path, bytes).map_err(|e| file_error("trimming journal", &path, e))?;
         member.count_bytes(given, 0);

@@ -249,7 +249,8 @@ pub(super) async fn copy(to: &Arc<Member>, key: &Key, header: &Header, payload: 
 /// rule decides all the same, so that everybody who looks decides alike.
 pub(super) fn newest<'a>(looks: impl Iterator<Item = &'a Looked>) -> Option<&'a (Header, Option<Bytes>)> {
     let sound = looks.filter_map(|look| look.as_ref().ok()?.as_ref());
-    sound.max_by_key(|(header, _)| (header.count, header.nonce))
+    let age = |(header, _): &&(Header, Option<Bytes>)| (header.count, header.nonce);
+    if planted::is("stale-copy-wins") { sound.min_by_key(age) } else { sound.max_by_key(age) }
 }
 
 /// Whether a copy is this put.

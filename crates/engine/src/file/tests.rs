@@ -13,6 +13,8 @@ mod changes;
 mod full;
 mod left;
 mod membership;
+mod model;
+mod power;
 mod several;
 mod worlds;
 

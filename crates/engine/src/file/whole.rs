@@ -3,6 +3,7 @@
 //! *Promises*: nothing is written but pages that were found damaged, and only with what was put there; they are durable on return. A
 //! crash in between leaves pages that are mended the next time. *Called* under the key's lock, on a thread that may block.
 
+use super::durable::sync_file;
 use super::header::{Header, front_bytes, header_bytes, payload_len};
 use super::member::{file_error, opening_error};
 use super::parity::{Guarded, PAGE};
@@ -110,7 +111,7 @@ fn write_back<'a>(path: &Path, pages: &[usize], page: impl Fn(usize) -> &'a [u8]
     let file = OpenOptions::new().write(true).open(path).map_err(|e| opening_error("mending", path, e))?;
     let write = || {
         pages.iter().try_for_each(|at| file.write_all_at(page(*at), (at * PAGE) as u64))?;
-        file.sync_data()
+        sync_file(&file)
     };
     write().map_err(|e| file_error("mending", path, e))
 }

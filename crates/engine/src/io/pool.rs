@@ -2,6 +2,7 @@
 //!
 //! They start when they are needed and end when they have been idle for a while, or with the pool.
 
+use crate::medium;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -40,10 +41,10 @@ impl Pool {
     /// Runs `job` on a thread and waits for what it returns. Dropping the future does not stop the job.
     pub(super) async fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> T {
         let (tell, told) = oneshot::channel();
-        self.push(Box::new(move || {
+        self.push(Box::new(medium::carried(move || {
             // The caller may have been dropped meanwhile; then nobody wants the result.
             let _ = tell.send(job());
-        }));
+        })));
         told.await.expect("a job on an I/O thread ran to its end")
     }
 

@@ -73,9 +73,11 @@ fn bundle() -> Bundle {
         verification: Default::default(),
         busy: 0.1,
         machine_cpu: Default::default(),
+        database: None,
         ceiling: 1e6,
         clocks_apart: 0.0,
         cut_short: false,
+        workers: Vec::new(),
     };
     let run = Run {
         format: Run::FORMAT,
@@ -93,6 +95,7 @@ fn bundle() -> Bundle {
         reproduce: "stonefold lab run p".into(),
         machine: [("memory".to_owned(), "8 GiB".to_owned())].into(),
         cut_short: false,
+        replay: None,
     };
     Bundle { run, profile: PROFILE.into(), points: vec![point], hash: "ab".repeat(32) }
 }

@@ -3,13 +3,14 @@
 //! *Promises*: each I/O is counted once, whatever becomes of it; a volume's content belongs to one part for as long as the
 //! run lasts, so that what must come back is known without locks.
 
+use super::script::{Play, Script};
 use super::source::Source;
 use super::{Control, Goal, Phase, Shown};
 use crate::address::{Addresses, Draw};
 use crate::generations::Lows;
 use crate::payload::mix;
 use crate::record::Second;
-use crate::target::{Backend, Buffers, Completion, Op, Request};
+use crate::target::{Abilities, Backend, Buffers, Completion, Op, Request};
 use crate::verify::Verification;
 use crate::volume::Content;
 use crate::workload::{Load, Stream, Workload};
@@ -47,6 +48,8 @@ pub(crate) struct Part {
     seed: u64,
     /// Phases begun.
     phase: u64,
+    /// What streams that replay have to replay.
+    plays: Arc<[Play]>,
 }
 
 /// A volume of a part.
@@ -57,6 +60,8 @@ pub(crate) struct Behind {
     pub target: u32,
     /// Where in the target it begins, in bytes.
     pub base: u64,
+    /// What the target can be asked for.
+    pub abilities: Abilities,
     pub content: Content,
 }
 
@@ -88,6 +93,8 @@ struct Running<'a> {
     second: usize,
     verification: Verification,
     last_completion: u64,
+    /// It counts as no shorter than this, in nanoseconds, whenever the last answer came.
+    shortest: u64,
 }
 
 /// Bytes of each I/O by which volumes are filled and scanned.
@@ -133,7 +140,13 @@ impl Part {
             slots,
             seed,
             phase: 0,
+            plays: Arc::new([]),
         }
+    }
+
+    /// See [`crate::rig::Rig::give`].
+    pub(crate) fn give(&mut self, plays: Arc<[Play]>) {
+        self.plays = plays;
     }
 
     /// Runs a phase from `start` on.
@@ -143,6 +156,7 @@ impl Part {
         let start = start.as_nanos() as u64;
         let end = match phase.goal {
             Goal::For(length) => length.as_nanos() as u64,
+            Goal::Replay(length, overrun) => (length + overrun).as_nanos() as u64,
             Goal::Fill | Goal::Scan => u64::MAX,
         };
         while self.clock() < start {
@@ -156,6 +170,10 @@ impl Part {
             second: 0,
             verification: Verification::default(),
             last_completion: 0,
+            shortest: match phase.goal {
+                Goal::Replay(length, _) => length.as_nanos() as u64,
+                _ => 0,
+            },
         };
         self.drive(&mut running, phase.grace)
             .map_err(|e| Error::io("the target cannot be spoken to any more", e))?;
@@ -165,13 +183,13 @@ impl Part {
     fn begin(&mut self, phase: &Phase) {
         self.phase += 1;
         self.sources = match phase.goal {
-            Goal::For(length) => self.sources_of_streams(phase, length.as_secs_f64()),
+            Goal::For(length) | Goal::Replay(length, _) => self.sources_of_streams(phase, length),
             Goal::Fill => self.sources_of_volumes(0.0),
             Goal::Scan => self.sources_of_volumes(1.0),
         };
     }
 
-    fn sources_of_streams(&self, phase: &Phase, length: f64) -> Vec<Source> {
+    fn sources_of_streams(&self, phase: &Phase, length: Duration) -> Vec<Source> {
         let running: Vec<(usize, Load)> =
             self.streams.iter().filter_map(|number| Some((*number, (*phase.loads.get(*number)?)?))).collect();
         let leader = |stream: usize| running.iter().position(|(number, _)| *number == stream);
@@ -182,7 +200,12 @@ impl Part {
             let placed = Stream { zone, ..stream.clone() };
             let addresses = Addresses::new(&placed, &self.workload.volumes[stream.volume], seed);
             let mut source = Source::new(*number, self.place(stream.volume), addresses, mix(seed));
-            source.begin(*load, length, leader);
+            match load {
+                Load::Replay { play } => {
+                    source.replay(Script::new(&self.plays[*play], length.as_nanos() as u64));
+                }
+                _ => source.begin(*load, length.as_secs_f64(), leader),
+            }
             source
         };
         running.iter().map(source).collect()
@@ -274,25 +297,40 @@ impl Part {
 
     fn issue(&mut self, index: usize, number: u32, draw: Draw, intended: u64, now: u64) {
         let source = &mut self.sources[index];
-        source.in_flight += 1;
+        let behind = &mut self.volumes[source.volume];
+        if source.replays() {
+            source.record.timing.note(intended, now);
+        }
         source.record.late += u64::from(now - intended > LATE_NANOS);
+        if !behind.abilities.has(draw.op) {
+            source.record.skipped += 1;
+            self.free.push(number);
+            return;
+        }
+        source.in_flight += 1;
+        let fua = draw.fua && behind.abilities.fua;
+        source.record.weakened += u64::from(draw.fua && !fua);
         let (volume, bytes) = (source.volume, draw.bytes as usize);
         let slot = &mut self.slots[number as usize];
         (slot.source, slot.draw, slot.intended, slot.issued) = (index, Some(draw), intended, now);
         (slot.volume, slot.phase) = (volume, self.phase);
-        let behind = &mut self.volumes[volume];
         let content = &mut behind.content;
-        let op = if draw.read {
-            content.expect(draw.offset, bytes, &mut slot.lows);
-            Op::Read
-        } else {
-            // SAFETY: the slot was free, so nothing else has its buffer.
-            let buffer = unsafe { self.buffers.slice(number, bytes) };
-            content.write(draw.offset, buffer, &mut slot.generations);
-            Op::Write
-        };
-        let (volume, offset) = (behind.target, behind.base + draw.offset);
-        self.backend.submit(Request { slot: number, volume, op, offset, bytes: draw.bytes as u32 });
+        match draw.op {
+            Op::Read => content.expect(draw.offset, bytes, &mut slot.lows),
+            Op::Write => {
+                // SAFETY: the slot was free, so nothing else has its buffer.
+                let buffer = unsafe { self.buffers.slice(number, bytes) };
+                content.write(draw.offset, buffer, &mut slot.generations);
+            }
+            Op::Trim | Op::Zero => {
+                content.erase(draw.offset, bytes, draw.op == Op::Trim, &mut slot.generations);
+            }
+            Op::Flush => {}
+        }
+        // A flush has no place.
+        let offset = if draw.op == Op::Flush { 0 } else { behind.base + draw.offset };
+        let (volume, op, bytes) = (behind.target, draw.op, draw.bytes as u32);
+        self.backend.submit(Request { slot: number, volume, op, fua, offset, bytes });
     }
 
     fn complete(&mut self, completion: Completion, now: u64, running: &mut Running<'_>) {
@@ -301,12 +339,12 @@ impl Part {
         let content = &mut self.volumes[slot.volume].content;
         let (failed, bytes) = (completion.error != 0, draw.bytes as usize);
         let of_before = slot.phase != self.phase;
-        if draw.read && !failed && !of_before {
+        if draw.op == Op::Read && !failed && !of_before {
             // SAFETY: the request is over, so the backend has let go of the buffer.
             let read = unsafe { self.buffers.slice(completion.slot, bytes) };
             content.check(draw.offset, read, &slot.lows, &mut running.verification);
         }
-        if !draw.read {
+        if !matches!(draw.op, Op::Read | Op::Flush) {
             content.written(draw.offset, bytes, &slot.generations, failed);
         }
         self.free.push(completion.slot);
@@ -321,7 +359,11 @@ impl Part {
             *source.record.errors.entry(completion.error).or_default() += 1;
             return;
         }
-        let direction = if draw.read { &mut source.record.read } else { &mut source.record.write };
+        let direction = match draw.op {
+            Op::Read => &mut source.record.read,
+            Op::Write => &mut source.record.write,
+            Op::Flush | Op::Trim | Op::Zero => &mut source.record.control,
+        };
         let response = now - slot.intended;
         direction.response.record(response);
         direction.service.record(now - slot.issued);
@@ -338,7 +380,7 @@ impl Part {
     }
 
     fn finish(&mut self, mut running: Running<'_>, cpu: Duration) -> Shown {
-        let ended = self.clock() - running.start;
+        let ended = (self.clock() - running.start).max(running.shortest);
         let elapsed = running.end.min(if running.end == u64::MAX { running.last_completion } else { ended });
         running.series.truncate((elapsed / SECOND) as usize);
         // What never came back keeps its slot: the backend may still write to its buffer.
@@ -367,10 +409,11 @@ impl Running<'_> {
     fn count(&mut self, now: u64, draw: &Draw, response: u64) {
         self.turn_to(now);
         let second = &mut self.series[(now / SECOND) as usize];
-        let (ios, bytes) = if draw.read {
-            (&mut second.reads, &mut second.read_bytes)
-        } else {
-            (&mut second.writes, &mut second.write_bytes)
+        let (ios, bytes) = match draw.op {
+            Op::Read => (&mut second.reads, &mut second.read_bytes),
+            Op::Write => (&mut second.writes, &mut second.write_bytes),
+            // Seconds are of I/Os.
+            Op::Flush | Op::Trim | Op::Zero => return,
         };
         *ios += 1;
         *bytes += draw.bytes;

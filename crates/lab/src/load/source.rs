@@ -1,8 +1,10 @@
 //! One stream while it runs: where its next I/O goes and when.
 
+use super::script::Script;
 use crate::address::{Addresses, Draw};
 use crate::chance::Chance;
 use crate::record::StreamRecord;
+use crate::trace::Op;
 use crate::workload::{Arrivals, Load};
 
 /// One stream of a part. Times are nanoseconds since the phase began.
@@ -37,6 +39,11 @@ enum Schedule {
         each: f64,
         credit: f64,
     },
+    Replay {
+        script: Box<Script>,
+        /// Its moment, and what it is.
+        next: Option<(u64, Draw)>,
+    },
 }
 
 impl Source {
@@ -53,6 +60,18 @@ impl Source {
         }
     }
 
+    /// Begins to replay.
+    pub(crate) fn replay(&mut self, mut script: Script) {
+        let next = script.next();
+        self.exhausted = next.is_none();
+        self.schedule = Schedule::Replay { script: Box::new(script), next };
+    }
+
+    /// Whether it replays.
+    pub(crate) fn replays(&self) -> bool {
+        matches!(self.schedule, Schedule::Replay { .. })
+    }
+
     /// Begins a phase of `length` seconds; `leader` tells the number within the part of the stream that is followed, if it runs.
     pub(crate) fn begin(&mut self, load: Load, length: f64, leader: impl Fn(usize) -> Option<usize>) {
         self.schedule = match load {
@@ -63,6 +82,11 @@ impl Source {
                 // Whoever follows nobody has nothing to do.
                 self.exhausted = leader.is_none();
                 Schedule::Follow { leader: leader.unwrap_or(usize::MAX), each: ios / per, credit: 0.0 }
+            }
+            // Given by `replay`, or by nobody.
+            Load::Replay { .. } => {
+                self.exhausted = true;
+                Schedule::Closed { outstanding: 0 }
             }
         };
         if matches!(self.schedule, Schedule::Open { .. }) {
@@ -79,6 +103,7 @@ impl Source {
             Schedule::Closed { outstanding } => (self.in_flight < *outstanding).then_some(now),
             Schedule::Open { next, .. } => (*next <= now as f64).then_some(*next as u64),
             Schedule::Follow { credit, .. } => (*credit >= 1.0).then_some(now),
+            Schedule::Replay { next, .. } => next.map(|(at, _)| at).filter(|at| *at <= now),
         }
     }
 
@@ -86,17 +111,25 @@ impl Source {
     pub(crate) fn next(&self) -> Option<u64> {
         match &self.schedule {
             Schedule::Open { next, .. } if !self.exhausted => Some(*next as u64),
+            Schedule::Replay { next, .. } => next.map(|(at, _)| at),
             _ => None,
         }
     }
 
     /// The I/O that was due. Nothing when the stream has gone once over its zone and was to do no more.
     pub(crate) fn draw(&mut self) -> Option<Draw> {
-        let Some(draw) = self.addresses.draw() else {
+        let drawn = match &self.schedule {
+            Schedule::Replay { next, .. } => next.map(|(_, draw)| draw),
+            _ => self.addresses.draw(),
+        };
+        let Some(draw) = drawn else {
             self.exhausted = true;
             return None;
         };
-        *self.record.sizes.entry(draw.bytes).or_default() += 1;
+        self.record.requests[draw.op as usize] += 1;
+        if matches!(draw.op, Op::Read | Op::Write) {
+            *self.record.sizes.entry(draw.bytes).or_default() += 1;
+        }
         self.record.hot += u64::from(draw.hot);
         self.record.random += u64::from(draw.random);
         self.advance();
@@ -114,7 +147,7 @@ impl Source {
 
     /// Counts what was meant to be issued before `end` and was not.
     pub(crate) fn give_up(&mut self, end: u64) {
-        while matches!(self.schedule, Schedule::Open { next, .. } if next < end as f64) && !self.exhausted {
+        while !self.exhausted && self.next().is_some_and(|next| next < end) {
             self.record.unissued += 1;
             self.advance();
         }
@@ -123,6 +156,10 @@ impl Source {
     fn advance(&mut self) {
         match &mut self.schedule {
             Schedule::Closed { .. } => {}
+            Schedule::Replay { script, next } => {
+                *next = script.next();
+                self.exhausted = next.is_none();
+            }
             Schedule::Follow { credit, .. } => *credit -= 1.0,
             Schedule::Open { arrivals, from, to, length, next } => {
                 // Of so many I/Os that the rate, which changes evenly, brings within the phase, the next one's moment.

@@ -161,6 +161,7 @@ impl ProfileFile {
             times,
             steps,
             text: text.into(),
+            changes: (None, None),
         })
     }
 
@@ -324,7 +325,10 @@ fn times(precondition: &str, sample: &str, point: &str) -> Result<Times> {
 }
 
 /// `90s`, `30m`, `1h`.
-pub(crate) fn time(text: &str) -> Result<Duration> {
+///
+/// # Errors
+/// [`Kind::Invalid`].
+pub fn time(text: &str) -> Result<Duration> {
     let units = [("s", 1.0), ("m", 60.0), ("h", 3600.0)];
     let read = units
         .iter()

@@ -2,6 +2,7 @@
 
 use crate::bundle::Bundle;
 use crate::measure::Point;
+use crate::oltp::figures::{Step, ramp};
 use crate::record::{Direction, Latencies, Second, StreamRecord};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -19,6 +20,8 @@ pub struct Charts {
     pub curve: Vec<CurvePoint>,
     /// Points on parts of the volumes: rate against the part.
     pub cliff: Vec<CliffPoint>,
+    /// Steps of a database's users; times in nanoseconds.
+    pub ramp: Vec<Step>,
 }
 
 /// One measured point.
@@ -133,7 +136,7 @@ pub fn charts(bundle: &Bundle) -> Charts {
         curve: bundle
             .points
             .iter()
-            .filter(|point| !point.label.is_empty() && point.footprint >= 1.0)
+            .filter(|point| !point.label.is_empty() && point.footprint >= 1.0 && point.database.is_none())
             .map(curve_point)
             .collect(),
         cliff: bundle
@@ -148,6 +151,7 @@ pub fn charts(bundle: &Bundle) -> Charts {
                 iops: point.iops(),
             })
             .collect(),
+        ramp: ramp(&bundle.points),
     }
 }
 
@@ -187,7 +191,7 @@ fn all(point: &Point, which: impl Fn(&Direction) -> &Latencies) -> Latencies {
 }
 
 fn figures(stream: &str, record: &StreamRecord, seconds: f64) -> Vec<StreamFigures> {
-    [("reads", &record.read), ("writes", &record.write)]
+    [("reads", &record.read), ("writes", &record.write), ("flushes, trims, zeroings", &record.control)]
         .into_iter()
         .filter(|(_, side)| side.ios > 0)
         .map(|(name, side)| StreamFigures {

@@ -68,7 +68,11 @@ function requirements(run) {
   ]);
   return [element("h2", {}, text("What was required")), table(["requirement", "measured", "headroom>", "", "where"], rows)];
 }
+const isDatabase = (run) => run.charts.ramp.length > 0;
+const what = (run) => (isDatabase(run) ? "transactions" : "I/Os");
+const nanos = (value) => time(value === null ? null : value / 1e6);
 function figures(run) {
+  if (isDatabase(run)) return users(run);
   const rows = run.charts.points.flatMap((point, at) => point.streams.map((one) => [
     point.name, `${one.stream}, ${one.side}`, rate(one.iops), `${size(one.bytes)}/s`,
     time(one.mean), time(one.p50), time(one.p99), time(one.p999), time(one.max),
@@ -77,6 +81,35 @@ function figures(run) {
   return [element("h2", {}, text("Figures")),
     element("p", { class: "soft" }, text("Times are response times: from the moment an I/O was meant to be issued.")),
     table(["point", "stream", "IOPS>", "bytes>", "mean>", "p50>", "p99>", "p99.9>", "max>", "trust"], rows)];
+}
+function users(run) {
+  const steps = run.charts.ramp;
+  const rows = steps.map((step, at) => [`${step.users}${step.plateau ? " (plateau)" : ""}`, rate(step.nopm), rate(step.tpm),
+    ...["p50", "p90", "p99", "max"].map((one) => nanos(step.transactions[0][one])),
+    element("span", { class: `grade ${run.summary.points[at].grade}` }, text(run.summary.points[at].grade))]);
+  const plateau = steps.find((step) => step.plateau) || steps[0];
+  const kinds = plateau.transactions.map((one) => [one.name, rate(one.per_minute),
+    ...["mean", "p50", "p90", "p99", "p99_9", "max"].map((figure) => nanos(one[figure]))]);
+  const marked = [Plot.ruleX(steps.filter((step) => step.plateau), { x: "users", stroke: css("--soft"), strokeDasharray: "3 3" })];
+  const x = { label: "users →", type: "log", ticks: steps.map((step) => step.users), tickFormat: "d" };
+  const throughput = Plot.plot({ ...base(), width: half, height: 260, marginLeft: 60, grid: true, x,
+    y: { label: "↑ NOPM", zero: true, tickFormat: "~s" },
+    marks: [...marked, Plot.line(steps, { x: "users", y: "nopm", stroke: css("--blue") }),
+      Plot.dot(steps, { x: "users", y: "nopm", stroke: css("--blue"), tip: true,
+        title: (d) => `${d.users} users\n${rate(d.nopm)} NOPM, ${rate(d.tpm)} TPM` })] });
+  const waits = steps.flatMap((step) => ["p50", "p90", "p99"].map((of) => ({ users: step.users, of, millis: step.transactions[0][of] / 1e6 })));
+  const latency = Plot.plot({ ...base(), width: half, height: 260, marginLeft: 60, grid: true, x,
+    y: { label: "↑ ms", type: "log", tickFormat: "~r" }, color: { legend: true },
+    marks: [...marked, Plot.line(waits, { x: "users", y: "millis", stroke: "of" }),
+      Plot.dot(waits, { x: "users", y: "millis", stroke: "of", tip: true })] });
+  return [element("h2", {}, text("Users")),
+    element("p", { class: "soft" }, text("NOPM: New-Orders a minute, TPM: all transactions a minute, both of what was committed. Times are those of New-Order, from its first attempt to its commit. This is no TPC-C result.")),
+    table(["users>", "NOPM>", "TPM>", "p50>", "p90>", "p99>", "max>", "trust"], rows),
+    steps.length > 1 ? element("div", { class: "pair" },
+      figure("Orders by users. Dashed: the plateau, the last step that gained more than noise.", throughput),
+      figure("Response time of New-Order by users.", latency)) : null,
+    element("h3", {}, text(`With ${plateau.users} ${plateau.users === 1 ? "user" : "users"}`)),
+    table(["transaction", "a minute>", "mean>", "p50>", "p90>", "p99>", "p99.9>", "max>"], kinds)];
 }
 function curve(run) {
   const data = run.charts.curve;
@@ -101,17 +134,17 @@ function cliff(run) {
     marks: [Plot.line(data, { x: "footprint", y: "iops", stroke: "step" }), Plot.dot(data, { x: "footprint", y: "iops", stroke: "step", tip: true })] });
   return [element("h2", {}, text("Working set")), figure("A fall shows where a cache ends.", plot)];
 }
-function timeline(point) {
+function timeline(point, unit) {
   const warm = point.timeline.filter((one) => one.second < 0);
   const shade = warm.length ? [Plot.rectX([{ from: warm[0].second, to: 0 }], { x1: "from", x2: "to", fill: css("--soft"), fillOpacity: 0.15 })] : [];
   const draw = (what, label, colour, options) => Plot.plot({ ...base(), width: half, height: 200, marginLeft: 60, grid: true,
     x: { label: "seconds →" }, y: { label, zero: true, ...options },
     marks: [...shade, Plot.line(point.timeline, { x: "second", y: what, stroke: css(colour), tip: true })] });
   return element("div", { class: "pair" },
-    figure("I/Os a second; what is shaded went before and is not counted.", draw("iops", "↑ I/Os a second", "--blue", { tickFormat: "~s" })),
+    figure(`${unit} a second; what is shaded went before and is not counted.`, draw("iops", `↑ ${unit} a second`, "--blue", { tickFormat: "~s" })),
     figure("99th percentile of the response time of each second.", draw("p99", "↑ ms", "--orange", {})));
 }
-function spectra(point) {
+function spectra(point, unit) {
   const percentile = (d) => (d === 1 ? "0%" : `${+(100 - 100 / d).toPrecision(8)}%`);
   const spectrum = Plot.plot({ ...base(), width: half, height: 260, marginLeft: 60, grid: true,
     x: { type: "log", label: "percentile →", ticks: d3.range(0, 8).map((at) => 10 ** at).filter((at) => at <= d3.max(point.spectrum, (d) => d.one_in)), tickFormat: percentile },
@@ -119,12 +152,12 @@ function spectra(point) {
     color: { legend: true, domain: ["response", "service"], range: [css("--orange"), css("--blue")] },
     marks: [Plot.line(point.spectrum.filter((d) => d.millis > 0), { x: "one_in", y: "millis", stroke: "of", tip: true })] });
   const cumulative = Plot.plot({ ...base(), width: half, height: 260, marginLeft: 60, grid: true,
-    x: { type: "log", label: "ms →", tickFormat: "~r" }, y: { label: "↑ % of I/Os", percent: true, domain: [0, 100] },
+    x: { type: "log", label: "ms →", tickFormat: "~r" }, y: { label: `↑ % of ${unit}`, percent: true, domain: [0, 100] },
     marks: [Plot.line(point.cumulative, { x: "within", y: "share", stroke: css("--blue"), curve: "step-after" }),
       Plot.ruleX([5, 20].filter((at) => at >= point.cumulative[0].within && at <= point.cumulative.at(-1).within), { stroke: css("--soft"), strokeDasharray: "3 3" })] });
   return element("div", { class: "pair" },
-    figure("How long the slowest took: where response lies above service, I/Os waited before they were issued.", spectrum),
-    figure("Share of I/Os that took no longer. Dashed: 5 and 20 ms.", cumulative));
+    figure(`How long the slowest took: where response lies above service, ${unit} waited before they were begun.`, spectrum),
+    figure(`Share of ${unit} that took no longer. Dashed: 5 and 20 ms.`, cumulative));
 }
 function points(run) {
   return [element("h2", {}, text("Point by point")), run.charts.points.map((point, at) => {
@@ -134,14 +167,16 @@ function points(run) {
       element("span", { class: one.kept ? "pass" : "fail" }, text(one.kept ? "kept" : "not kept"))]);
     return element("section", {},
       element("h3", {}, text(`${point.name} `), element("span", { class: `grade ${judged.grade}` }, text(judged.grade))),
-      element("p", { class: "soft" }, text(`${rate(point.iops)} I/Os and ${size(point.bytes)} a second; the generator used ${(point.busy * 100).toFixed(0)}% of its threads.`)),
-      point.timeline.length > 1 ? timeline(point) : null,
-      point.spectrum.length ? spectra(point) : null,
+      element("p", { class: "soft" }, text(isDatabase(run) ? `${rate(point.iops)} transactions a second.` : `${rate(point.iops)} I/Os and ${size(point.bytes)} a second; the generator used ${(point.busy * 100).toFixed(0)}% of its threads.`)),
+      point.timeline.length > 1 ? timeline(point, what(run)) : null,
+      point.spectrum.length ? spectra(point, what(run)) : null,
       element("details", {}, element("summary", {}, text("What speaks for and against it")),
         table(["rule", "", "why"], gates), kept.length ? table(["property", "asked", "delivered", ""], kept) : null));
   })];
 }
 function heat(run) {
+  // Kinds of transactions are not alike.
+  if (isDatabase(run)) return null;
   const cells = run.charts.points.flatMap((point) => point.streams.map((one) => ({ point: point.name, stream: `${one.stream}, ${one.side}`, p99: one.p99, iops: one.iops })));
   const streams = new Set(cells.map((cell) => cell.stream));
   if (streams.size < 4) return null;
@@ -154,7 +189,7 @@ function configuration(run) {
   const machine = Object.entries(run.run.machine).map(([name, value]) => [name, value]);
   return [element("h2", {}, text("What was run, and on what")),
     table(["", ""], [["profile", `${run.run.profile}${run.run.quick ? ", quick" : ""}${run.run.locked ? "" : ", modified"}`],
-      ["target", run.run.targets.join(", ")], ["volumes", size(run.run.bytes)], ["threads of the load", `${run.run.threads}`],
+      ["target", run.run.targets.join(", ")], [isDatabase(run) ? "database" : "volumes", size(run.run.bytes)], [isDatabase(run) ? "users at most" : "threads of the load", `${run.run.threads}`],
       ["read back and compared", run.run.verified ? "yes" : "no"], ["began", new Date(run.run.began * 1000).toISOString().replace(".000Z", " UTC").replace("T", " ")],
       ["version", run.run.version], ...machine, ["again", element("code", {}, text(run.run.reproduce))],
       ["raw data", element("code", {}, text(run.bundle || "not kept"))]]),

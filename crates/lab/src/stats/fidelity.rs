@@ -121,7 +121,11 @@ mod tests {
             *record.sizes.entry(draw.bytes).or_default() += 1;
             record.random += u64::from(draw.random);
             record.hot += u64::from(draw.hot);
-            *(if draw.read { &mut record.read.ios } else { &mut record.write.ios }) += 1;
+            *(if draw.op == crate::trace::Op::Read {
+                &mut record.read.ios
+            } else {
+                &mut record.write.ios
+            }) += 1;
         }
         record
     }

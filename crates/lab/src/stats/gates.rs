@@ -98,7 +98,7 @@ pub fn judge(evidence: &Evidence<'_>) -> Vec<Gate> {
         little(evidence),
         ceiling(evidence),
         punctual(evidence),
-        clock(evidence),
+        clock(evidence.clocks_apart),
     ]);
     if evidence.cut_short {
         gates.push(gate("whole", State::Void, "it was ended before its time".into()));
@@ -252,8 +252,8 @@ fn punctual(evidence: &Evidence<'_>) -> Gate {
     gate("punctual", if share <= LATE_SHARE_MAX { State::Pass } else { State::Warn }, why)
 }
 
-fn clock(evidence: &Evidence<'_>) -> Gate {
-    let apart = evidence.clocks_apart;
+/// Of wall clock and steady clock, in seconds.
+pub(crate) fn clock(apart: f64) -> Gate {
     let why = format!("wall clock and steady clock were {apart:.3} s apart at the end");
     gate("clock", if apart.abs() < 1.0 { State::Pass } else { State::Fail }, why)
 }

@@ -2,11 +2,12 @@
 //!
 //! | a requirement | |
 //! |---|---|
-//! | what | `iops`, `read.iops`, `write.iops`; `bytes` (a second), `read.bytes`, `write.bytes`; `mean`, `p50`, `p90`, `p95`, `p99`, `p99.9`, `max` of the response time, of all I/Os or after `read.` or `write.`; `errors` |
-//! | of which stream | before it and a colon, as in `db:read.mean`; else of all |
+//! | what | `nopm` (New-Orders a minute), `tpm` (transactions a minute), of a database; `iops`, `read.iops`, `write.iops`; `bytes` (a second), `read.bytes`, `write.bytes`; `mean`, `p50`, `p90`, `p95`, `p99`, `p99.9`, `max` of the response time, of all I/Os or after `read.` or `write.`; `errors` |
+//! | of which stream | before it and a colon, as in `db:read.mean`, or of a transaction a point, as in `new-order.p90`; else of all |
 //! | how | `>=` or `<=` |
 //! | how much | a number; of bytes a size, as in `100M`; of times with `us`, `ms` or `s` |
 
+use crate::oltp::Transaction;
 use crate::record::{Direction, Latencies, StreamRecord};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -37,6 +38,8 @@ enum Side {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Figure {
+    Nopm,
+    Tpm,
     Iops,
     Bytes,
     Mean,
@@ -90,6 +93,11 @@ impl FromStr for Requirement {
             Some(("write", rest)) => (Side::Write, rest),
             _ => (Side::Both, what),
         };
+        // Transactions are streams without sides, and their names have no point.
+        let (stream, what) = match (stream, what.split_once('.')) {
+            (None, Some((name, rest))) if is_transaction(name) => (Some(name.to_owned()), rest),
+            (stream, _) => (stream, what),
+        };
         let figure = figure(what).ok_or_else(|| wrong(&format!("'{what}' is not measured")))?;
         let bound = figure
             .bound(bound.trim())
@@ -98,8 +106,14 @@ impl FromStr for Requirement {
     }
 }
 
+fn is_transaction(name: &str) -> bool {
+    Transaction::MIX.iter().any(|(kind, _)| kind.name() == name)
+}
+
 fn figure(what: &str) -> Option<Figure> {
     Some(match what {
+        "nopm" => Figure::Nopm,
+        "tpm" => Figure::Tpm,
         "iops" => Figure::Iops,
         "bytes" => Figure::Bytes,
         "mean" => Figure::Mean,
@@ -118,7 +132,7 @@ impl Figure {
             text.trim().parse::<f64>().ok().filter(|number| number.is_finite() && *number >= 0.0)
         };
         match self {
-            Figure::Iops | Figure::Errors => number(text),
+            Figure::Nopm | Figure::Tpm | Figure::Iops | Figure::Errors => number(text),
             Figure::Bytes => text.parse::<Size>().ok().map(|size| size.0 as f64),
             Figure::Mean | Figure::Percentile(_) | Figure::Max => {
                 let units = [("us", 1e3), ("µs", 1e3), ("ms", 1e6), ("s", 1e9)];
@@ -131,6 +145,7 @@ impl Figure {
 
     fn told(self, value: f64) -> String {
         match self {
+            Figure::Nopm | Figure::Tpm => format!("{value:.0} a minute"),
             Figure::Iops => format!("{value:.1}/s"),
             Figure::Errors => format!("{value}"),
             Figure::Bytes => format!("{}/s", Size(value as u64)),
@@ -161,7 +176,14 @@ impl Requirement {
     /// # Errors
     /// [`Kind::NotFound`] when no stream has the name that it asks for.
     pub fn judge(&self, streams: &[(&str, &StreamRecord)], seconds: f64) -> Result<Met> {
-        let wanted = |name: &str| self.stream.as_deref().is_none_or(|stream| stream == name);
+        let database = streams.iter().any(|(name, _)| is_transaction(name));
+        if !database && matches!(self.figure, Figure::Nopm | Figure::Tpm) {
+            let what = format!("'{self}' is of a database's transactions, and the profile runs none");
+            return Err(Error::new(Kind::NotFound, what).remedy("ask for iops, or run the profile oltp"));
+        }
+        let of_figure = (self.figure == Figure::Nopm).then(|| Transaction::NewOrder.name());
+        let stream = self.stream.as_deref().or(of_figure);
+        let wanted = |name: &str| stream.is_none_or(|stream| stream == name);
         let chosen: Vec<&StreamRecord> =
             streams.iter().filter(|(name, _)| wanted(name)).map(|(_, record)| *record).collect();
         if chosen.is_empty() {
@@ -195,6 +217,9 @@ impl Requirement {
             })
             .collect();
         match self.figure {
+            Figure::Nopm | Figure::Tpm => {
+                return Some(sides.iter().map(|side| side.ios as f64).sum::<f64>() * 60.0 / seconds);
+            }
             Figure::Iops => return Some(sides.iter().map(|side| side.ios as f64).sum::<f64>() / seconds),
             Figure::Bytes => return Some(sides.iter().map(|side| side.bytes as f64).sum::<f64>() / seconds),
             _ => {}
@@ -208,7 +233,7 @@ impl Requirement {
             Figure::Max => Some(response.max() as f64),
             Figure::Percentile(percent) if count * (1.0 - percent / 100.0) < ABOVE_MIN - 1e-6 => None,
             Figure::Percentile(percent) => Some(response.quantile(percent / 100.0) as f64),
-            Figure::Iops | Figure::Bytes | Figure::Errors => None,
+            Figure::Nopm | Figure::Tpm | Figure::Iops | Figure::Bytes | Figure::Errors => None,
         }
     }
 }
@@ -242,6 +267,21 @@ mod tests {
         assert_eq!(judge("errors<=0").met, Some(true));
         assert_eq!(judge("read.bytes>=1M").met, Some(true));
         assert!(parse("web:iops>=1").unwrap()[0].judge(&streams, 1.0).is_err());
+    }
+
+    #[test]
+    fn a_database_is_asked_for_its_own_words() {
+        let (orders, payments) = (record(1_000, 5_000_000), record(900, 1_000_000));
+        let streams = [("new-order", &orders), ("payment", &payments)];
+        let judge = |text: &str| parse(text).unwrap()[0].judge(&streams, 10.0).unwrap();
+        assert_eq!(judge("nopm>=6000").measured, Some(6_000.0));
+        assert_eq!(judge("tpm>=11401").met, Some(false));
+        assert_eq!(judge("new-order.p90<=4ms").met, Some(false));
+        assert_eq!(judge("payment.mean<=2ms").met, Some(true));
+        assert_eq!(judge("payment:p90<=2ms").met, Some(true));
+        let none = [("db", &orders)];
+        assert!(parse("nopm>=1").unwrap()[0].judge(&none, 1.0).is_err());
+        assert!(parse("db.p90<=1ms").is_err(), "only transactions are named with a point");
     }
 
     #[test]

@@ -42,15 +42,29 @@ impl Files {
         let file = types::Fixed(request.volume);
         let start = self.buffers.start(request.slot);
         let (bytes, offset) = (request.bytes, request.offset);
+        let durable = if request.fua { libc::RWF_DSYNC } else { 0 };
         let entry = match (request.op, self.fixed_buffers) {
             (Op::Read, true) => opcode::ReadFixed::new(file, start, bytes, 0).offset(offset).build(),
             (Op::Read, false) => opcode::Read::new(file, start, bytes).offset(offset).build(),
-            (Op::Write, true) => opcode::WriteFixed::new(file, start, bytes, 0).offset(offset).build(),
-            (Op::Write, false) => opcode::Write::new(file, start, bytes).offset(offset).build(),
+            (Op::Write, true) => {
+                opcode::WriteFixed::new(file, start, bytes, 0).offset(offset).rw_flags(durable).build()
+            }
+            (Op::Write, false) => {
+                opcode::Write::new(file, start, bytes).offset(offset).rw_flags(durable).build()
+            }
+            (Op::Flush, _) => opcode::Fsync::new(file).flags(types::FsyncFlags::DATASYNC).build(),
+            (Op::Trim, _) => fallocate(file, libc::FALLOC_FL_PUNCH_HOLE, offset, bytes),
+            (Op::Zero, _) => fallocate(file, libc::FALLOC_FL_ZERO_RANGE, offset, bytes),
         };
         // The slot, and how many bytes there must be: a short answer is an error to whoever measures.
-        entry.user_data(u64::from(bytes) << 32 | u64::from(request.slot))
+        let expected = if matches!(request.op, Op::Read | Op::Write) { bytes } else { 0 };
+        entry.user_data(u64::from(expected) << 32 | u64::from(request.slot))
     }
+}
+
+fn fallocate(file: types::Fixed, mode: libc::c_int, offset: u64, bytes: u32) -> squeue::Entry {
+    let mode = mode | libc::FALLOC_FL_KEEP_SIZE;
+    opcode::Fallocate::new(file, bytes.into()).offset(offset).mode(mode).build()
 }
 
 impl Backend for Files {

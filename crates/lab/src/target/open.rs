@@ -3,7 +3,7 @@
 //! *Never*: writes to what holds data that is not the lab's own, unless that was asked for; opens what somebody else uses.
 
 use super::nbd::{self, Connection, Nbd};
-use super::{Backend, Buffers, Completion, Files, Null, Op, Request, TargetSpec};
+use super::{Abilities, Backend, Buffers, Completion, Files, Null, Op, Request, TargetSpec};
 use crate::payload::{SECTOR_BYTES, is_ours};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{File, OpenOptions};
@@ -29,7 +29,34 @@ pub(crate) struct Opened {
     /// What I/Os must be multiples of, and the largest, in bytes.
     pub io_bytes_min: u64,
     pub io_bytes_max: u64,
+    pub abilities: Abilities,
     connections: usize,
+}
+
+/// What can be told of a target before it is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Look {
+    /// Nothing where it becomes as large as is asked for.
+    pub bytes: Option<u64>,
+    pub io_bytes_min: u64,
+    pub io_bytes_max: u64,
+}
+
+/// Looks at a target without taking it.
+pub(crate) fn look(spec: &TargetSpec) -> Result<Look> {
+    let bytes = match spec {
+        TargetSpec::Null => None,
+        TargetSpec::File(path) => std::fs::metadata(path).ok().map(|meta| meta.len()).filter(|len| *len > 0),
+        // Opening a folder says why it is none.
+        TargetSpec::Device(_) | TargetSpec::Nbd(_) | TargetSpec::Directory(_) => {
+            let Opened { bytes, io_bytes_min, io_bytes_max, .. } = Opened::new(spec, 0)?;
+            return Ok(Look { bytes: Some(bytes), io_bytes_min, io_bytes_max });
+        }
+        TargetSpec::Stonefold(disk) => {
+            return Err(Error::new(Kind::Invalid, format!("disk '{disk}' was not looked up")));
+        }
+    };
+    Ok(Look { bytes, io_bytes_min: 1, io_bytes_max: u64::MAX })
 }
 
 impl Opened {
@@ -42,11 +69,19 @@ impl Opened {
                 _lock: None,
                 io_bytes_min: 1,
                 io_bytes_max: u64::MAX,
+                abilities: Abilities::ALL,
                 connections: 1,
             },
             TargetSpec::File(path) => file(spec, path, bytes)?,
             TargetSpec::Device(path) => device(spec, path)?,
             TargetSpec::Nbd(_) => export(spec)?,
+            TargetSpec::Directory(_) => {
+                return Err(Error::new(
+                    Kind::Invalid,
+                    format!("{spec} is a folder, which databases alone lie on"),
+                )
+                .remedy("name a file in it as file:PATH, or run the profile oltp"));
+            }
             TargetSpec::Stonefold(disk) => {
                 return Err(Error::new(Kind::Invalid, format!("disk '{disk}' was not looked up")));
             }
@@ -67,10 +102,18 @@ impl Opened {
                 .map(|_| nbd::connect(address.place(), address.export()).map(|(connection, _)| connection))
                 .collect::<Result<_>>()
                 .map(Handle::Nbd),
-            TargetSpec::Stonefold(disk) => {
-                Err(Error::new(Kind::Invalid, format!("disk '{disk}' was not looked up")))
+            TargetSpec::Directory(_) | TargetSpec::Stonefold(_) => {
+                unreachable!("neither is ever opened")
             }
         }
+    }
+
+    /// Its first block.
+    pub(crate) fn beginning(&self) -> Result<Vec<u8>> {
+        let failed = |e| Error::io(format!("looking at {}", self.spec), e);
+        let buffers = Buffers::new(1, LOOK_BYTES).map_err(failed)?;
+        let mut backend = backend(&[self], &buffers)?;
+        read(&mut *backend, &buffers, 0).map(<[u8]>::to_vec).map_err(failed)
     }
 
     /// Fails unless it holds nothing, or what the lab has written; reads through a backend of its own.
@@ -134,7 +177,8 @@ pub(crate) fn backend(targets: &[&Opened], buffers: &Buffers) -> Result<Box<dyn 
 
 /// One block, waited for.
 fn read<'a>(backend: &mut dyn Backend, buffers: &'a Buffers, offset: u64) -> std::io::Result<&'a [u8]> {
-    backend.submit(Request { slot: 0, volume: 0, op: Op::Read, offset, bytes: LOOK_BYTES as u32 });
+    let bytes = LOOK_BYTES as u32;
+    backend.submit(Request { slot: 0, volume: 0, op: Op::Read, fua: false, offset, bytes });
     let mut done: Vec<Completion> = Vec::new();
     while done.is_empty() {
         backend.push()?;
@@ -184,6 +228,7 @@ fn file(spec: &TargetSpec, path: &Path, bytes: u64) -> Result<Opened> {
         _lock: Some(file),
         io_bytes_min: 1,
         io_bytes_max: u64::MAX,
+        abilities: Abilities::ALL,
         connections: 1,
     })
 }
@@ -206,11 +251,24 @@ fn device(spec: &TargetSpec, path: &Path) -> Result<Opened> {
     Ok(Opened {
         spec: spec.clone(),
         bytes,
+        abilities: Abilities { trim: can_discard(&file), ..Abilities::ALL },
         _lock: Some(file),
         io_bytes_min: 1,
         io_bytes_max: u64::MAX,
         connections: 1,
     })
+}
+
+/// Whether the kernel says that a device can be told what is needed no more.
+fn can_discard(device: &File) -> bool {
+    let told = rustix::fs::fstat(device).ok().and_then(|stat| {
+        let (major, minor) = (rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev));
+        // A partition has the queue of its disk, one folder up.
+        let at = format!("/sys/dev/block/{major}:{minor}");
+        let read = |queue: &str| std::fs::read_to_string(format!("{at}/{queue}/discard_max_bytes")).ok();
+        read("queue").or_else(|| read("../queue"))
+    });
+    told.is_some_and(|bytes| bytes.trim() != "0")
 }
 
 fn export(spec: &TargetSpec) -> Result<Opened> {
@@ -227,6 +285,7 @@ fn export(spec: &TargetSpec) -> Result<Opened> {
         _lock: None,
         io_bytes_min: export.io_bytes_min.into(),
         io_bytes_max: export.io_bytes_max.into(),
+        abilities: export.abilities,
         connections: if export.multi_conn { CONNECTIONS_MAX } else { 1 },
     })
 }

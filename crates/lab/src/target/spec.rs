@@ -14,6 +14,8 @@ const NBD_PORT: u16 = 10809;
 pub enum TargetSpec {
     /// `file:PATH`: a file, made where there is none.
     File(PathBuf),
+    /// `dir:PATH`: a folder, for databases; made where there is none.
+    Directory(PathBuf),
     /// `dev:PATH`: a block device.
     Device(PathBuf),
     /// `nbd://HOST[:PORT][/EXPORT]` or `nbd+unix:///[EXPORT]?socket=PATH`.
@@ -47,7 +49,7 @@ impl FromStr for TargetSpec {
     fn from_str(text: &str) -> Result<Self> {
         let wrong = |why: &str| {
             Error::new(Kind::Invalid, format!("'{text}' is no target: {why}")).remedy(
-                "write file:PATH, dev:/dev/NAME, nbd://HOST[:PORT]/EXPORT, nbd+unix:///EXPORT?socket=PATH, stonefold:DISK or null:",
+                "write file:PATH, dev:/dev/NAME, dir:PATH (for databases), nbd://HOST[:PORT]/EXPORT, nbd+unix:///EXPORT?socket=PATH, stonefold:DISK or null:",
             )
         };
         if let Some(rest) = text.strip_prefix("nbd://") {
@@ -61,10 +63,11 @@ impl FromStr for TargetSpec {
         match scheme {
             "null" if rest.is_empty() => Ok(TargetSpec::Null),
             "null" => Err(wrong("null: has no name")),
-            "file" | "dev" | "stonefold" if rest.is_empty() => Err(wrong("it names nothing")),
+            "file" | "dev" | "dir" | "stonefold" if rest.is_empty() => Err(wrong("it names nothing")),
             // file:///srv/x is what a pool's URL would look like; the same is meant.
             "file" => Ok(TargetSpec::File(rest.strip_prefix("//").unwrap_or(rest).into())),
             "dev" => Ok(TargetSpec::Device(rest.into())),
+            "dir" => Ok(TargetSpec::Directory(rest.into())),
             "stonefold" => Ok(TargetSpec::Stonefold(rest.into())),
             _ => Err(wrong(&format!("'{scheme}' is not a kind of target"))),
         }
@@ -120,6 +123,7 @@ impl fmt::Display for TargetSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             TargetSpec::File(path) => write!(f, "file:{}", path.display()),
+            TargetSpec::Directory(path) => write!(f, "dir:{}", path.display()),
             TargetSpec::Device(path) => write!(f, "dev:{}", path.display()),
             TargetSpec::Nbd(NbdAddress { place: Place::Tcp(host, port), export }) => {
                 let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
@@ -145,6 +149,7 @@ mod tests {
             ("file:///srv/x", "file:/srv/x"),
             ("file:x.raw", "file:x.raw"),
             ("dev:/dev/sdb", "dev:/dev/sdb"),
+            ("dir:/srv/db", "dir:/srv/db"),
             ("nbd://host/web", "nbd://host:10809/web"),
             ("nbd://host:99", "nbd://host:99/"),
             ("nbd://[::1]:99/a", "nbd://[::1]:99/a"),
@@ -163,6 +168,7 @@ mod tests {
             "",
             "web",
             "file:",
+            "dir:",
             "ftp:x",
             "null:x",
             "nbd://",

@@ -11,6 +11,7 @@ use crate::target::Target;
 use crate::wire::reply::Answer;
 use crate::wire::request::{Command, Request, StatusPayload, flag, header_bytes};
 use crate::wire::{Errno, Style};
+use stonefold_store::trace::Op;
 
 impl<T: Target> Session<T> {
     #[inline]
@@ -41,6 +42,7 @@ impl<T: Target> Session<T> {
         }
         self.consume_header();
         self.tally.request(request.command);
+        self.note(&request);
         turn.spend(0);
         let (target, fua) = (self.target.clone(), request.has(flag::FUA));
         let Request { offset, length, .. } = request;
@@ -70,6 +72,22 @@ impl<T: Target> Session<T> {
             Command::BlockStatus | Command::Unknown(_) => unreachable!("handled or refused above"),
         }
         Ok(None)
+    }
+
+    /// Tells the target of a request that is taken up. One of no bytes reaches no disk.
+    #[inline]
+    fn note(&self, request: &Request) {
+        let op = match request.command {
+            Command::Flush => return self.target.note(Op::Flush, 0, 0, false),
+            Command::Read => Op::Read,
+            Command::Write => Op::Write,
+            Command::Trim => Op::Trim,
+            Command::WriteZeroes => Op::Zero,
+            Command::Disconnect | Command::Cache | Command::BlockStatus | Command::Unknown(_) => return,
+        };
+        if request.length > 0 {
+            self.target.note(op, request.offset, request.length, request.has(flag::FUA));
+        }
     }
 
     fn consume_header(&mut self) {
@@ -138,6 +156,7 @@ impl<T: Target> Session<T> {
         }
         self.consume_header();
         self.tally.request(Command::Read);
+        self.note(request);
         turn.spend(len);
         None
     }
@@ -158,6 +177,7 @@ impl<T: Target> Session<T> {
         };
         self.tally.request(Command::Write);
         self.tally.written_bytes(len);
+        self.note(request);
         turn.spend(len);
         if len == 0 {
             self.acknowledge(&answer);

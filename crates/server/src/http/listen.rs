@@ -1,7 +1,7 @@
 //! The API's listeners and the thread that serves them.
 
 use super::secret::SecretListener;
-use super::{App, router};
+use super::{App, Life, router};
 use crate::{ApiAddress, Config};
 use rustix::fs::{Mode, fchmod};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
@@ -127,7 +127,14 @@ pub(crate) fn run(
     runtime.block_on(async {
         let mut served = tokio::task::JoinSet::new();
         for listener in listeners {
-            served.spawn(serve_one(listener, router(app.clone()), env.clone(), tls.clone(), stop.clone()));
+            let life = Life { env: env.clone(), stop: stop.clone() };
+            served.spawn(serve_one(
+                listener,
+                router(app.clone(), life),
+                env.clone(),
+                tls.clone(),
+                stop.clone(),
+            ));
         }
         while let Some(one) = served.join_next().await {
             one.unwrap_or_else(|_| Err(Error::new(Kind::Io, "the API ended by a defect of Stonefold")))?;

@@ -12,6 +12,7 @@ mod qos;
 mod secret;
 mod snapshots;
 mod tokens;
+mod traces;
 
 pub(crate) use listen::{ApiListener, run};
 
@@ -24,9 +25,10 @@ use axum::Router;
 use axum::routing::{delete, get, post};
 use std::sync::Arc;
 use stonefold_api::{Server, Time, document, paths};
-use stonefold_env::WallNanos;
+use stonefold_env::{Env, WallNanos};
 use stonefold_nbd::Metrics;
 use stonefold_types::{Durability, Error, ExportName, Kind, Name, Result};
+use tokio::sync::watch;
 
 /// What every handler sees.
 pub(crate) struct App {
@@ -92,8 +94,16 @@ impl App {
 
 type Shared = axum::extract::State<Arc<App>>;
 
+/// What an answer needs that goes on for as long as the server does.
+#[derive(Clone)]
+struct Life {
+    env: Env,
+    /// Turns true when the server stops.
+    stop: watch::Receiver<bool>,
+}
+
 /// All the paths of the API.
-fn router(app: Arc<App>) -> Router {
+fn router(app: Arc<App>, life: Life) -> Router {
     Router::new()
         .route(paths::HEALTH, get(|| async { "ok\n" }))
         .route(paths::METRICS, get(pool::metrics))
@@ -118,6 +128,8 @@ fn router(app: Arc<App>) -> Router {
         .route(paths::DISK_USAGE, post(disks::usage))
         .route(paths::DISK_FLUSH, post(disks::flush))
         .route(paths::DISK_GIVE_UP, post(disks::give_up))
+        .route(paths::DISK_TRACE, post(traces::start).delete(traces::stop))
+        .route(paths::TRACES, get(traces::list))
         .route(paths::SNAPSHOTS, get(snapshots::list).post(snapshots::create))
         .route(paths::SNAPSHOT, get(snapshots::show).delete(snapshots::remove))
         .route(paths::SNAPSHOT_DIFF, get(snapshots::diff))
@@ -134,6 +146,7 @@ fn router(app: Arc<App>) -> Router {
         .route(paths::TOKEN, delete(tokens::remove))
         .route(paths::QOS, get(qos::list).post(qos::create))
         .route(paths::QOS_CLASS, get(qos::show).patch(qos::set).delete(qos::remove))
+        .layer(axum::Extension(life))
         .fallback(no_such_path)
         .method_not_allowed_fallback(no_such_method)
         .layer(axum::middleware::from_fn_with_state(app.clone(), guard::known))

@@ -121,6 +121,11 @@ impl Keyring {
         }
     }
 
+    /// Whether any domain is sealed, its keys at hand or not.
+    pub(crate) fn has_sealed(&self) -> bool {
+        self.domains.read().values().any(|entry| !matches!(entry.state, State::Plain))
+    }
+
     /// Whether the keys are gone for good.
     pub(crate) fn is_shredded(&self, domain: u16) -> bool {
         matches!(self.domains.read().get(&domain), Some(Entry { state: State::Shredded, .. }))

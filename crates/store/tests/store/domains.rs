@@ -9,6 +9,8 @@ mod removal;
 use crate::pool::{self, BLOCK, attach, counter, master, name, options, run, sound};
 use std::sync::Arc;
 use stonefold_engine::{Engine, MemoryEngine};
+use stonefold_format::frame;
+use stonefold_format::seal::TAG_BYTES;
 use stonefold_store::{DomainPolicy, Keys, Options, Store};
 use stonefold_types::{Compression, DiskSettings, Kind, Result};
 
@@ -160,8 +162,8 @@ fn reclaim_seals_what_it_moves_by_the_newest_key() {
 }
 
 /// Goal: whoever changes what is stored, and makes the checksum anew, gets an error read, and no data.
-#[test]
-fn a_changed_frame_is_an_error_also_under_a_sound_checksum() {
+/// The first sealed frame of the pool is changed and placed anew: reading it is an error, and told by a check.
+fn is_refused_when_changed(change: impl Fn(&mut [u8])) {
     run(async {
         let (engine, store) = vault().await;
         attach(&store, "vault").write(0, &pattern(8, 5), false).await.unwrap();
@@ -169,17 +171,15 @@ fn a_changed_frame_is_an_error_also_under_a_sound_checksum() {
         let mut changed = 0;
         for listed in engine.list("segment/", None, 100).await.unwrap() {
             let (object, version) = engine.get(&listed.key).await.unwrap();
-            let id = stonefold_format::entry::SegmentId(
-                u64::from_str_radix(&listed.key.as_str()["segment/".len()..], 16).unwrap(),
-            );
-            let frame = stonefold_format::segment::SEGMENT_HEADER;
-            if !stonefold_format::frame::is_sealed(&object[frame..]) {
+            let id = u64::from_str_radix(&listed.key.as_str()["segment/".len()..], 16).unwrap();
+            let at = stonefold_format::segment::SEGMENT_HEADER;
+            if !frame::is_sealed(&object[at..]) {
                 continue;
             }
             let mut object = object.to_vec();
-            let header = stonefold_format::frame::FrameHeader::peek(&object[frame..]).unwrap();
-            object[frame + 100] ^= 1;
-            stonefold_format::frame::place(&mut object[frame..frame + header.length], id.0 << 20);
+            change(&mut object[at..]);
+            let length = frame::FrameHeader::peek(&object[at..]).unwrap().length;
+            frame::place(&mut object[at..at + length], id << 20);
             engine.put_if(&listed.key, object.into(), &version).await.unwrap();
             changed += 1;
         }
@@ -190,5 +190,23 @@ fn a_changed_frame_is_an_error_also_under_a_sound_checksum() {
         assert_eq!(error.kind(), Kind::Corrupt, "{error}");
         assert!(!store.check().await.unwrap().problems.is_empty());
         store.close().await.unwrap();
+    });
+}
+
+#[test]
+fn a_changed_frame_is_an_error_also_under_a_sound_checksum() {
+    is_refused_when_changed(|frame| frame[100] ^= 1);
+}
+
+/// *Past bug*: a frame that was not sealed was read where a sealed one belongs.
+#[test]
+fn a_frame_without_its_seal_is_an_error_also_under_a_sound_checksum() {
+    is_refused_when_changed(|frame| {
+        let sealed = frame::FrameHeader::peek(frame).unwrap();
+        let whole = frame::FRAME_HEADER + sealed.blocks * BLOCK;
+        assert_eq!(sealed.length, whole + TAG_BYTES, "it is stored as it was written");
+        frame[8..12].copy_from_slice(&(whole as u32).to_le_bytes());
+        frame[12] &= !128;
+        frame[frame::FRAME_HEADER..whole].fill(b'x');
     });
 }

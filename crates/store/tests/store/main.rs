@@ -3,6 +3,7 @@
 //! `pool` opens pools and reads them, `script` says what their engine gets wrong, `beside` lets two calls meet.
 
 mod beside;
+mod captures;
 mod damage;
 mod dedupe;
 mod disks;

@@ -1,5 +1,6 @@
 //! From a fresh connection to an export that takes requests.
 
+use crate::target::Abilities;
 use std::io::{Read, Write};
 use stonefold_types::{Error, Kind, Result};
 
@@ -30,6 +31,7 @@ pub(crate) struct Export {
     pub multi_conn: bool,
     pub io_bytes_min: u32,
     pub io_bytes_max: u32,
+    pub abilities: Abilities,
 }
 
 /// Asks for `name`; from then on the server takes requests.
@@ -70,6 +72,12 @@ pub(super) fn go(stream: &mut (impl Read + Write), name: &str) -> Result<Export>
         multi_conn: flags & 0x100 != 0,
         io_bytes_min: sizes.0,
         io_bytes_max: sizes.1,
+        abilities: Abilities {
+            flush: flags & 4 != 0,
+            fua: flags & 8 != 0,
+            trim: flags & 0x20 != 0,
+            zero: flags & 0x40 != 0,
+        },
     })
 }
 

@@ -1,0 +1,175 @@
+//! A database as a load: transactions of an order-entry business, after those of TPC-C, on a real PostgreSQL whose data and log
+//! lie on the target.
+//!
+//! *Promises*: every step begins with the same bytes, cold; what was acknowledged is looked for when the users have gone; a run that ends
+//! early keeps what it has and says why it ended. *Never*: calls itself TPC-C, which has terminals, think times and an audit;
+//! touches another PostgreSQL of the machine; leaves a server, a mount or a file behind. *Owns*: a PostgreSQL while it runs, and
+//! one folder on the target. *May be used by*: the command line.
+
+mod audit;
+mod consistency;
+pub mod figures;
+mod input;
+mod loading;
+mod place;
+mod populate;
+pub mod profile;
+mod ramp;
+pub mod record;
+mod rules;
+mod schema;
+mod server;
+mod step;
+mod tools;
+mod transactions;
+mod users;
+
+pub(crate) use audit::summarise;
+pub use input::Kind as Transaction;
+pub use profile::Profile;
+pub use ramp::Plateau;
+pub use server::Programs;
+
+use crate::chance::Chance;
+use crate::measure::{Doing, Point, Reins};
+use crate::target::TargetSpec;
+use place::{Place, Private};
+use populate::Population;
+use rules::Uneven;
+use server::Host;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use stonefold_env::Env;
+use stonefold_types::{Error, Kind, Result};
+use tools::User;
+
+/// What PostgreSQL has as `max_wal_size` where nothing else is said.
+const LOG_BYTES: u64 = 1 << 30;
+/// By how much it may pass that, as it says itself; and the log of the loaded database.
+const LOG_MORE: f64 = 1.5;
+/// How much a database may grow in a step, as a share of what was loaded.
+const GROWTH: f64 = 0.3;
+
+/// The fact that says what ended a run before its time, beside somebody who wished so.
+const ENDED_BY: &str = "ended by";
+
+/// What is run, and on what.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// What.
+    pub profile: Profile,
+    /// At its quick size and times.
+    pub quick: bool,
+    /// Where the database lies.
+    pub target: TargetSpec,
+    /// Of everything that is drawn.
+    pub seed: u64,
+    /// Whether data that is not the lab's own may go.
+    pub destroy_data: bool,
+    /// Where PostgreSQL's programs are; without it they are looked for.
+    pub programs: Option<PathBuf>,
+}
+
+/// What a run has shown.
+#[derive(Debug)]
+pub struct Outcome {
+    /// A point for each step of the ramp.
+    pub points: Vec<Point>,
+    /// PostgreSQL, its settings and where it lay, by names.
+    pub facts: BTreeMap<String, String>,
+    /// Bytes of the loaded database.
+    pub bytes: u64,
+    /// What ended it before its time, beside somebody who wished so.
+    pub failure: Option<Error>,
+}
+
+/// Runs all of a plan.
+///
+/// # Errors
+/// When PostgreSQL is missing, the target cannot take the database, or it cannot be loaded. What fails later is in the outcome.
+pub fn run(env: &Env, plan: &Plan, reins: &Reins) -> Result<Outcome> {
+    let programs = Programs::find(plan.programs.as_deref())?;
+    let user = User::of_postgres()?;
+    let private = Private::new(env, user)?;
+    let scale = plan.profile.scale(plan.quick);
+    // The loaded database, its copy, and what a step adds.
+    let bytes = scale.bytes() as f64 * (2.0 + GROWTH)
+        + plan.profile.log_bytes().unwrap_or(LOG_BYTES) as f64 * LOG_MORE;
+    let bytes = bytes as u64 >> 12 << 12;
+    reins.begin(Doing { what: format!("making room on {}", plan.target), ..Doing::default() });
+    let place = Place::new(env, &plan.target, bytes, plan.destroy_data, user, &private.path)?;
+    let host = Host { env, programs, user, folder: private.path.clone() };
+    let outcome = on_place(&host, plan, &place, reins);
+    // What ended the run says more than what follows from it.
+    let closed = place.close(env);
+    let outcome = outcome?;
+    closed.map(|()| outcome)
+}
+
+fn on_place(host: &Host<'_>, plan: &Plan, place: &Place, reins: &Reins) -> Result<Outcome> {
+    let env = host.env;
+    let scale = plan.profile.scale(plan.quick);
+    let (loaded, data) = (place.folder.join("loaded"), place.folder.join("run"));
+    let (of_load, of_run) = Uneven::pair(&mut Chance::new(plan.seed));
+    let began = env.monotonic();
+    reins.begin(Doing { what: "making a PostgreSQL cluster".into(), ..Doing::default() });
+    loading::load(host, &loaded, &Population::new(plan.seed, of_load), scale.warehouses, reins)?;
+    let load_seconds = (env.monotonic() - began).as_secs_f64();
+    let bytes = loading::bytes(&loaded)?;
+    let settings = settings(plan);
+    let mut run = step::Run {
+        host,
+        plan,
+        scale,
+        uneven: of_run,
+        settings: &settings,
+        loaded: &loaded,
+        data: &data,
+        database_bytes: bytes,
+        reins,
+    };
+    let mut outcome = Outcome { points: Vec::new(), facts: BTreeMap::new(), bytes, failure: None };
+    for users in &scale.users {
+        if reins.is_stopped() || Plateau::of(&outcome.points).is_some_and(Plateau::is_over) {
+            break;
+        }
+        match run.step(*users) {
+            Ok((point, failure)) => {
+                outcome.points.extend(point);
+                outcome.failure = failure;
+            }
+            Err(error) if error.kind() == Kind::Closed => {}
+            Err(error) => outcome.failure = Some(error.context(format!("{users} users"))),
+        }
+        if outcome.failure.is_some() {
+            break;
+        }
+    }
+    let told = settings.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>();
+    outcome.facts = [
+        ("postgresql", host.programs.version().to_owned()),
+        ("settings", told.join(" ")),
+        ("database lies on", place.told.clone()),
+        ("loading took", format!("{load_seconds:.1} s, indexes and all")),
+        (
+            "restored by",
+            "copying the files of the stopped cluster, synced and forgotten by the page cache".into(),
+        ),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into();
+    if let Some(failure) = &outcome.failure {
+        outcome.facts.insert(ENDED_BY.into(), failure.what());
+    }
+    Ok(outcome)
+}
+
+/// Everything that PostgreSQL is told, in the order of the names.
+fn settings(plan: &Plan) -> Vec<(String, String)> {
+    let scale = plan.profile.scale(plan.quick);
+    let mut settings = plan.profile.settings.clone();
+    settings.insert("shared_buffers".into(), format!("{}kB", scale.buffer_bytes >> 10));
+    let users = scale.users.last().copied().unwrap_or(1);
+    settings.insert("max_connections".into(), (users + 16).to_string());
+    settings.into_iter().collect()
+}

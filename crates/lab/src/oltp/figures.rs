@@ -1,0 +1,87 @@
+//! The figures of a user ramp, for terminals and pages.
+
+use super::ramp::Plateau;
+use super::record::{nopm, tpm};
+use crate::measure::Point;
+use crate::record::Latencies;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// From so few transactions a p99.9 says nothing.
+const P999_MIN: u64 = 10_000;
+
+/// One step.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[schema(as = UsersStep)]
+pub struct Step {
+    /// How many.
+    pub users: u32,
+    /// New-Orders that committed, a minute.
+    pub nopm: f64,
+    /// Transactions of all kinds that committed, a minute.
+    pub tpm: f64,
+    /// It is the last that gained something: what a run is about.
+    pub plateau: bool,
+    /// Each kind of transaction.
+    pub transactions: Vec<Times>,
+}
+
+/// Response times of one kind, in nanoseconds.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[schema(as = TransactionTimes)]
+pub struct Times {
+    /// The kind.
+    pub name: String,
+    /// How many, a minute.
+    pub per_minute: f64,
+    /// See [`Times`].
+    pub mean: f64,
+    /// See [`Times`].
+    pub p50: u64,
+    /// See [`Times`].
+    pub p90: u64,
+    /// See [`Times`].
+    pub p99: u64,
+    /// Nothing from fewer than 10,000.
+    pub p99_9: Option<u64>,
+    /// See [`Times`].
+    pub max: u64,
+}
+
+/// Of every step that was measured; none where the points are of another load.
+pub fn ramp(points: &[Point]) -> Vec<Step> {
+    let plateau = Plateau::of(points).map(|plateau| plateau.step);
+    let step = |(number, point): (usize, &Point)| {
+        let users = point.database.as_ref()?.users;
+        let transactions = point.loads.iter().zip(&point.streams);
+        let times = transactions.map(|(load, record)| {
+            let mut response = Latencies::new();
+            response.add(&record.read.response);
+            response.add(&record.write.response);
+            Times::of(&load.name, record.ios() as f64 * 60.0 / point.seconds, &response)
+        });
+        Some(Step {
+            users,
+            nopm: nopm(point),
+            tpm: tpm(point),
+            plateau: plateau == Some(number),
+            transactions: times.collect(),
+        })
+    };
+    points.iter().enumerate().filter_map(step).collect()
+}
+
+impl Times {
+    fn of(name: &str, per_minute: f64, response: &Latencies) -> Self {
+        Times {
+            name: name.into(),
+            per_minute,
+            mean: response.mean(),
+            p50: response.quantile(0.5),
+            p90: response.quantile(0.9),
+            p99: response.quantile(0.99),
+            p99_9: (response.count() >= P999_MIN).then(|| response.quantile(0.999)),
+            max: response.max(),
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! A database as a load, on a real PostgreSQL.
+//!
+//! *Promises*: a run loads, restores, measures, audits and checks, and leaves nothing behind; what is not as it must be is told
+//! by name: a database that was changed behind the lab's back, a server that was killed in mid-run, a PostgreSQL that is
+//! missing, a folder of somebody else. *Method*: one or two warehouses on a folder of the machine, a few seconds; who interferes does
+//! so with PostgreSQL's own psql, or a signal. *Past bug*: none yet.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use stonefold_env::{Env, SystemWorld};
+use stonefold_lab::TargetSpec;
+use stonefold_lab::bundle::{Bundle, Run};
+use stonefold_lab::measure::Reins;
+use stonefold_lab::oltp::{self, Outcome, Plan, Profile, Programs};
+use stonefold_lab::stats::gates::State;
+use stonefold_lab::verdict::{Summary, Verdict, summarise};
+use stonefold_needs::{Need, there_is};
+use stonefold_types::{Kind, Result};
+
+/// For a step to begin, on a busy machine.
+const STEP_MAX: Duration = Duration::from_secs(180);
+
+/// The shipped profile, smaller.
+fn profile(users: &str, sample: &str) -> Profile {
+    let text = format!(
+        "title = 't'\nabout = 'a'\n[database]\nwarehouses = 1\nbuffers = '32M'\nusers = {users}\nwarm_up = '1s'\n\
+         sample = '{sample}'\n[settings]\nmax_wal_size = '256MB'\n"
+    );
+    Profile::parse("test", &text).unwrap()
+}
+
+struct World {
+    _runtime: tokio::runtime::Runtime,
+    env: Env,
+    folder: tempfile::TempDir,
+}
+
+impl World {
+    fn new() -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let env = Env::new(SystemWorld::new(runtime.handle().clone(), 1).unwrap());
+        let folder = tempfile::tempdir().unwrap();
+        // PostgreSQL's user has to come through.
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o711)).unwrap();
+        World { _runtime: runtime, env, folder }
+    }
+
+    fn plan(&self, profile: Profile) -> Plan {
+        let target = TargetSpec::Directory(self.folder.path().join("target"));
+        Plan { profile, quick: false, target, seed: 7, destroy_data: false, programs: None }
+    }
+
+    /// Runs it, and lets somebody else act as soon as the step with so many users is measured.
+    fn run(&self, plan: &Plan, users: u32, act: impl FnOnce(&Path) + Send) -> Result<Outcome> {
+        let reins = Reins::new();
+        std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new();
+            let runs = thread.spawn_scoped(scope, || oltp::run(&self.env, plan, &reins)).unwrap();
+            #[expect(clippy::disallowed_methods, reason = "the test watches from outside, by the real clock")]
+            let began = Instant::now();
+            let wanted = format!("{users} user{}", if users == 1 { "" } else { "s" });
+            while !runs.is_finished() && reins.doing().0.what != wanted && began.elapsed() < STEP_MAX {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            if !runs.is_finished() {
+                // Into the sample.
+                std::thread::sleep(Duration::from_millis(2_500));
+                act(&self.folder.path().join("target/stonefold-lab-oltp/run"));
+            }
+            runs.join().unwrap()
+        })
+    }
+
+    fn judged(&self, plan: &Plan, outcome: &Outcome, require: &str) -> Summary {
+        let run = Run {
+            format: Run::FORMAT,
+            version: "0".into(),
+            profile: plan.profile.name.clone(),
+            locked: false,
+            quick: false,
+            targets: vec![plan.target.to_string()],
+            seed: plan.seed,
+            threads: 1,
+            verified: true,
+            bytes: outcome.bytes,
+            require: require.into(),
+            began: 0,
+            reproduce: String::new(),
+            machine: outcome.facts.clone(),
+            cut_short: outcome.failure.is_some(),
+            replay: None,
+        };
+        let kept = self.folder.path().join("bundle");
+        stonefold_lab::bundle::save(&kept, &run, &plan.profile.text, &outcome.points).unwrap();
+        let bundle: Bundle = stonefold_lab::bundle::load(&kept).unwrap();
+        let told = |points| serde_json::to_string(points).unwrap();
+        assert!(told(&bundle.points) == told(&outcome.points), "a bundle keeps all of it");
+        summarise(&bundle).unwrap()
+    }
+
+    /// Neither a file nor a process of the run is left.
+    fn is_clean(&self) {
+        let left: Vec<_> = fs::read_dir(self.folder.path().join("target")).unwrap().collect();
+        assert!(left.is_empty(), "{left:?}");
+        let processes =
+            Command::new("pgrep").args(["-f", &*self.folder.path().to_string_lossy()]).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&processes.stdout), "", "processes are left");
+    }
+}
+
+/// The postmaster's pid and socket, from its own file.
+fn server(data: &Path) -> (String, PathBuf) {
+    let told = fs::read_to_string(data.join("postmaster.pid")).unwrap();
+    let lines: Vec<&str> = told.lines().collect();
+    (lines[0].to_owned(), lines[4].into())
+}
+
+fn against(summary: &Summary) -> Vec<&str> {
+    let gates = summary.points.iter().flat_map(|point| &point.gates);
+    gates.filter(|gate| gate.state == State::Void).map(|gate| gate.name.as_str()).collect()
+}
+
+#[test]
+fn a_ramp_is_measured_audited_and_checked_and_leaves_nothing() {
+    let world = World::new();
+    let plan = world.plan(profile("[1, 4]", "6s"));
+    let outcome = world.run(&plan, 1, |_| {}).unwrap();
+    assert!(outcome.failure.is_none(), "{:?}", outcome.failure);
+    assert_eq!(outcome.points.len(), 2);
+    let summary = world.judged(&plan, &outcome, "nopm>=1,errors<=0");
+    for (point, judged) in outcome.points.iter().zip(&summary.points) {
+        let database = point.database.as_ref().unwrap();
+        assert_eq!(database.checks.len(), 7, "{:?}", database.checks);
+        assert!(point.series.len() == 6 && point.iops() > 1.0);
+        // Whether the machine is steady is not the promise here.
+        let void =
+            judged.gates.iter().filter(|gate| gate.state == State::Void && gate.name != "steady state");
+        assert_eq!(void.collect::<Vec<_>>(), Vec::<&stonefold_lab::stats::gates::Gate>::new());
+        assert!(database.log_bytes > 0 && database.database_bytes > 100 << 20, "{database:?}");
+    }
+    assert_eq!(summary.required.len(), 2);
+    assert!(summary.required.iter().all(|one| one.met.met == Some(true)));
+    world.is_clean();
+}
+
+#[test]
+fn a_database_that_was_changed_behind_its_back_is_found() {
+    let world = World::new();
+    let plan = world.plan(profile("[2]", "6s"));
+    let programs = Programs::find(None).unwrap();
+    let outcome = world
+        .run(&plan, 2, |data| {
+            let (_, socket) = server(data);
+            let done = Command::new(programs.folder().join("psql"))
+                .args(["-h", &*socket.to_string_lossy(), "-U", "postgres", "-qc"])
+                .arg("UPDATE district SET d_ytd = d_ytd + 1 WHERE d_id = 3")
+                .args(["-c", "DELETE FROM order_line WHERE ol_o_id = 17 AND ol_d_id = 4 AND ol_number = 1"])
+                .args(["-c", "DELETE FROM orders WHERE o_id = 2999 AND o_d_id = 5"])
+                .status()
+                .unwrap();
+            assert!(done.success());
+        })
+        .unwrap();
+    let summary = world.judged(&plan, &outcome, "nopm>=1");
+    let void: Vec<&str> = against(&summary).into_iter().filter(|name| *name != "steady state").collect();
+    assert_eq!(void.len(), 3, "{void:?}");
+    assert!(void[0].starts_with("consistency 1") && void[1].starts_with("consistency 4"), "{void:?}");
+    assert_eq!(void[2], "acknowledged orders");
+    assert_eq!(summary.verdict, Verdict::Invalid, "though the requirement is met");
+    world.is_clean();
+}
+
+#[test]
+fn a_server_that_is_killed_ends_the_run_and_is_told() {
+    let world = World::new();
+    let plan = world.plan(profile("[2, 3]", "8s"));
+    let outcome = world
+        .run(&plan, 2, |data| {
+            let killed = Command::new("kill").args(["-9", &server(data).0]).status().unwrap();
+            assert!(killed.success());
+        })
+        .unwrap();
+    let failure = outcome.failure.as_ref().expect("it is told");
+    let words = failure.to_string();
+    assert!(words.contains("2 users") && words.contains("PostgreSQL ended by itself"), "{words}");
+    let summary = world.judged(&plan, &outcome, "nopm>=1");
+    assert_eq!(summary.verdict, Verdict::Invalid, "though the requirement is met");
+    assert!(outcome.points.len() == 1 && outcome.points[0].cut_short, "the second step is not begun");
+    assert!(outcome.points[0].iops() > 0.0, "what was measured until then is kept");
+    let void = against(&summary);
+    assert!(void.contains(&"errors") && void.contains(&"whole"), "{void:?}");
+    world.is_clean();
+}
+
+#[test]
+fn a_file_system_is_made_on_what_is_nobodys_and_taken_down() {
+    if !there_is(Need::Loop, "a database of the lab on a file, by a loop device") {
+        return;
+    }
+    let world = World::new();
+    let file = world.folder.path().join("disk");
+    let mut plan = world.plan(profile("[2]", "5s"));
+    plan.target = TargetSpec::File(file.clone());
+    fs::create_dir(world.folder.path().join("target")).unwrap();
+    fs::write(&file, "of somebody").unwrap();
+    let error = oltp::run(&world.env, &plan, &Reins::new()).unwrap_err();
+    assert!(error.kind() == Kind::AlreadyExists && error.to_string().contains("--destroy-data"), "{error}");
+    fs::write(&file, "").unwrap();
+    let outcome = world.run(&plan, 2, |_| {}).unwrap();
+    assert!(outcome.failure.is_none() && outcome.points.len() == 1, "{:?}", outcome.failure);
+    assert!(outcome.facts["database lies on"].contains("loop device"), "{:?}", outcome.facts);
+    let checks = &outcome.points[0].database.as_ref().unwrap().checks;
+    assert!(checks.iter().all(|check| check.violations == 0), "{checks:?}");
+    let devices = Command::new("losetup").arg("--associated").arg(&file).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&devices.stdout), "", "a device is left");
+    // What the lab has left there is its own: a second run gets as far as making a cluster.
+    let stopped = Reins::new();
+    stopped.stop();
+    assert_eq!(oltp::run(&world.env, &plan, &stopped).unwrap_err().kind(), Kind::Closed);
+    world.is_clean();
+}
+
+#[test]
+fn what_cannot_be_used_is_refused_by_name() {
+    let world = World::new();
+    let mut plan = world.plan(profile("[1]", "5s"));
+    let refused = |plan: &Plan| oltp::run(&world.env, plan, &Reins::new()).unwrap_err();
+    plan.programs = Some("/nowhere".into());
+    let error = refused(&plan);
+    assert_eq!(error.kind(), Kind::NotFound);
+    assert!(
+        error.to_string().contains("/nowhere")
+            && error.to_string().contains("install the package postgresql")
+    );
+    plan.programs = None;
+    let theirs = world.folder.path().join("target/stonefold-lab-oltp");
+    fs::create_dir_all(&theirs).unwrap();
+    fs::write(theirs.join("letters"), "of somebody").unwrap();
+    let error = refused(&plan);
+    assert!(error.kind() == Kind::AlreadyExists && error.to_string().contains("--destroy-data"), "{error}");
+    assert_eq!(fs::read_to_string(theirs.join("letters")).unwrap(), "of somebody");
+    fs::remove_dir_all(&theirs).unwrap();
+    plan.target = TargetSpec::Null;
+    assert_eq!(refused(&plan).kind(), Kind::Invalid);
+    plan.target = TargetSpec::Directory(world.folder.path().join("target"));
+    plan.profile = plan.profile.clone().with_warehouses(Some(100_000));
+    let error = refused(&plan);
+    assert!(error.kind() == Kind::NoSpace && error.to_string().contains("fewer warehouses"), "{error}");
+    world.is_clean();
+}

@@ -1,0 +1,138 @@
+//! Several load generators, each with a socket of its own, led as one.
+//!
+//! Goal: what comes of them together is the sum of what each did, to the last I/O; nobody is led who does not know the token; one that
+//! is lost ends the run.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use stonefold_env::{Env, SystemWorld};
+use stonefold_lab::measure::{FleetPlan, Measured, Plan, Reins, run};
+use stonefold_lab::profile::Profile;
+use stonefold_lab::rig::RigOptions;
+use stonefold_lab::worker::{Token, serve};
+
+const TOKEN: &str = "a token for this test alone";
+const PROFILE: &str = r#"
+title = "two volumes"
+about = "for this test"
+[payload]
+dedupe = 1.2
+[[volume]]
+name = "v"
+count = 2
+size = "8M"
+quick = "8M"
+[[stream]]
+name = "s"
+volume = "v"
+read = 50
+random = 100
+sizes = { "4K" = 100 }
+outstanding = 2
+[time]
+quick_precondition = "1s"
+quick_sample = "6s"
+"#;
+
+fn env() -> (tokio::runtime::Runtime, Env) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let env = Env::new(SystemWorld::new(runtime.handle().clone(), 1).unwrap());
+    (runtime, env)
+}
+
+/// A worker on a thread that lives as long as the test's process.
+fn worker() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let serving = move || {
+        let (_runtime, env) = env();
+        serve(&env, &listener, &Token::new(TOKEN).unwrap(), |_| {}).unwrap();
+    };
+    std::thread::Builder::new().name("worker".into()).spawn(serving).unwrap();
+    address
+}
+
+fn plan(dir: &Path, workers: &[String], token: &str) -> Plan {
+    Plan {
+        profile: Profile::parse("p", PROFILE).unwrap(),
+        quick: true,
+        targets: Vec::new(),
+        options: RigOptions { threads: 1, verify: true, seed: 7, destroy_data: false },
+        fleet: FleetPlan {
+            workers: workers.iter().map(|worker| worker.parse().unwrap()).collect(),
+            token: Some(Token::new(token).unwrap()),
+            targets: vec![format!("file:{}/vm-{{n}}", dir.display())],
+        },
+    }
+}
+
+#[test]
+fn what_comes_of_all_is_the_sum_of_each() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let plan = plan(dir.path(), &[worker(), worker()], TOKEN);
+    let (_runtime, env) = env();
+    let Measured { points, machines } = run(&env, &plan, &Reins::new()).unwrap();
+    assert_eq!((points.len(), machines.len()), (1, 2));
+    let point = &points[0];
+    assert_eq!((point.streams.len(), point.workers.len()), (2, 2));
+    for number in 0..2 {
+        let each: Vec<u64> = point.workers.iter().map(|(_, streams)| streams[number].ios()).collect();
+        assert!(each.iter().all(|ios| *ios > 100), "{each:?}");
+        assert_eq!(point.streams[number].ios(), each.iter().sum::<u64>());
+        let response = &point.streams[number].read.response;
+        assert_eq!(
+            response.count(),
+            point.workers.iter().map(|(_, streams)| streams[number].read.response.count()).sum::<u64>()
+        );
+    }
+    assert!(point.series.len() >= 5 && point.ceiling > point.iops());
+    assert!(point.verification.right > 0 && point.verification.faults() == 0, "{:?}", point.verification);
+    // Each has volumes of its own, and nothing in common with the other's.
+    let blocks = |name: &str| -> std::collections::HashSet<[u8; 32]> {
+        let bytes = std::fs::read(dir.path().join(name)).unwrap();
+        assert_eq!(bytes.len(), 16 << 20);
+        bytes.chunks(4096).map(|block| *blake3::hash(block).as_bytes()).collect()
+    };
+    assert!(blocks("vm-1").is_disjoint(&blocks("vm-2")));
+}
+
+#[test]
+fn a_stranger_is_not_followed() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let address = worker();
+    let (_runtime, env) = env();
+    let error =
+        run(&env, &plan(dir.path(), std::slice::from_ref(&address), "another token of them"), &Reins::new())
+            .unwrap_err();
+    assert!(error.to_string().contains(&address), "{error}");
+    assert!(!dir.path().join("vm-1").exists(), "nothing was touched");
+    // And whoever comes next with the right one is.
+    let reins = Arc::new(Reins::new());
+    let stop = reins.clone();
+    let stopper = std::thread::Builder::new().spawn(move || {
+        std::thread::sleep(Duration::from_secs(2));
+        stop.stop();
+    });
+    let measured = run(&env, &plan(dir.path(), &[address], TOKEN), &reins).unwrap();
+    assert!(measured.points.iter().all(|point| point.cut_short));
+    stopper.unwrap().join().unwrap();
+}
+
+#[test]
+fn what_one_cannot_do_is_told_with_its_name_and_ends_all() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let workers = [worker(), worker()];
+    // The second one's target is no file.
+    std::fs::create_dir(dir.path().join("vm-2")).unwrap();
+    let (_runtime, env) = env();
+    let error = run(&env, &plan(dir.path(), &workers, TOKEN), &Reins::new()).unwrap_err().to_string();
+    assert!(error.contains(&workers[1]) && error.contains("vm-2"), "{error}");
+    // One that is not there at all.
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let error = run(&env, &plan(dir.path(), std::slice::from_ref(&nobody), TOKEN), &Reins::new())
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains(&nobody), "{error}");
+}
