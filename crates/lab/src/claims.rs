@@ -5,6 +5,7 @@
 //! says, and not what was measured; a text without findings may still be wrong. When in doubt it is silent. *May be used by*:
 //! the command line.
 
+mod blanks;
 mod capacity;
 mod disclosure;
 mod loads;

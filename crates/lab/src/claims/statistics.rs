@@ -27,6 +27,66 @@ const COUNTED: &[&str] = &[
     "iops",
 ];
 
+/// That something costs nothing.
+const CLAIMS: &[&str] = &[
+    "no impact",
+    "zero impact",
+    "without impact",
+    "without any impact",
+    "no performance impact",
+    "no measurable impact",
+    "no noticeable impact",
+    "no discernible impact",
+    "without affecting",
+    "does not affect",
+    "no performance penalty",
+    "no penalty",
+    "no overhead",
+    "zero overhead",
+    "negligible overhead",
+    "negligible impact",
+    "no performance cost",
+    "little or no impact",
+    "minimal impact",
+];
+/// What it may cost.
+const ABOUT: &[&str] = &[
+    "performance",
+    "latency",
+    "iops",
+    "throughput",
+    "speed",
+    "overhead",
+    "load",
+    "applications",
+    "response",
+    "workload",
+    "workloads",
+    "penalty",
+    "dedupe",
+    "deduplication",
+    "compression",
+    "snapshots",
+];
+/// What tells of a run in which it was off.
+const OFF_RUN: &[&str] = &[
+    "off",
+    "disabled",
+    "switched off",
+    "turned off",
+    "with and without",
+    "without it",
+    "the same without",
+    "baseline",
+    "before and after",
+    "on and off",
+    "against the same",
+    "a b",
+    "abba",
+    "with it on",
+    "pairs",
+];
+
 pub(super) fn look(claims: &mut Claims<'_>) {
     let mut found = Vec::new();
     let mut sections = BTreeSet::new();
@@ -152,62 +212,6 @@ fn has_count(around: &str) -> bool {
 
 /// That something costs nothing, where no run is told in which it was off.
 fn no_impact(claims: &Claims<'_>, section: usize, sentence: &Piece) -> Option<(Range<usize>, String)> {
-    const CLAIMS: &[&str] = &[
-        "no impact",
-        "zero impact",
-        "without impact",
-        "without any impact",
-        "no performance impact",
-        "no measurable impact",
-        "no noticeable impact",
-        "no discernible impact",
-        "without affecting",
-        "does not affect",
-        "no performance penalty",
-        "no penalty",
-        "no overhead",
-        "zero overhead",
-        "negligible overhead",
-        "negligible impact",
-        "no performance cost",
-        "little or no impact",
-        "minimal impact",
-    ];
-    const ABOUT: &[&str] = &[
-        "performance",
-        "latency",
-        "iops",
-        "throughput",
-        "speed",
-        "overhead",
-        "load",
-        "applications",
-        "response",
-        "workload",
-        "workloads",
-        "penalty",
-        "dedupe",
-        "deduplication",
-        "compression",
-        "snapshots",
-    ];
-    const OFF_RUN: &[&str] = &[
-        "off",
-        "disabled",
-        "switched off",
-        "turned off",
-        "with and without",
-        "without it",
-        "the same without",
-        "baseline",
-        "before and after",
-        "on and off",
-        "against the same",
-        "a b",
-        "abba",
-        "with it on",
-        "pairs",
-    ];
     let phrase = CLAIMS.iter().find(|phrase| has(&sentence.plain, &[phrase]))?;
     if !has(&sentence.plain, ABOUT) || has(&claims.text.around(section), OFF_RUN) {
         return None;

@@ -5,6 +5,7 @@
 
 mod defined;
 mod runs;
+mod turns;
 mod values;
 mod words;
 

@@ -66,20 +66,40 @@ pub(super) fn add(
                         per: round(parts[0].share * 100.0),
                     },
                 };
-                let mut stream = StreamDraft::new(name.clone(), volume.clone());
-                (stream.read, stream.random) = (round(part.read), round(part.random));
-                stream.sizes = part.sizes.iter().map(|(bytes, share)| (*bytes, round(*share))).collect();
-                (stream.align, stream.load) = (if part.random > 0.0 { work.align } else { 0 }, load);
-                stream.zone = within(zone, part.zone);
-                if let (Spread::Spots(spots), true) = (&work.spread, part.random > 0.0) {
-                    stream.hotspots = Some(*spots);
-                }
+                let stream = part.stream(&name, volume, work, zone, load);
                 draft.streams.push(stream);
                 names.push(name);
             }
         }
     }
     names
+}
+
+impl Part {
+    fn stream(
+        &self,
+        name: &str,
+        volume: &str,
+        work: &Work,
+        zone: (f64, f64),
+        load: LoadDraft,
+    ) -> StreamDraft {
+        let random = self.random > 0.0;
+        let hotspots = match &work.spread {
+            Spread::Spots(spots) if random => Some(*spots),
+            _ => None,
+        };
+        StreamDraft {
+            read: round(self.read),
+            random: round(self.random),
+            sizes: self.sizes.iter().map(|(bytes, share)| (*bytes, round(*share))).collect(),
+            align: if random { work.align } else { 0 },
+            zone: within(zone, self.zone),
+            hotspots,
+            load,
+            ..StreamDraft::new(name.to_owned(), volume.to_owned())
+        }
+    }
 }
 
 /// Reads and writes apart, where one stream cannot be both: of other sizes, or each after the one before of its kind.

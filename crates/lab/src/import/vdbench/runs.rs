@@ -2,8 +2,9 @@
 
 use super::super::draft::{Draft, LoadDraft, StepDraft, StepDraftKind, StreamDraft, VolumeDraft, plain};
 use super::super::{Mapped, Notes, Place, wrong};
-use super::defined::{Definitions, Storage, Work, Zone, random_of, sizes_of};
-use super::values::{is_meant, number, numbers, seconds};
+use super::defined::{Definitions, Storage, Work, Zone};
+use super::turns::{Turn, turns};
+use super::values::{is_meant, numbers, seconds};
 use super::words::Line;
 use stonefold_types::Result;
 
@@ -11,24 +12,12 @@ use stonefold_types::Result;
 pub(super) const ELAPSED_SECONDS: f64 = 30.0;
 /// Percent of the most at which `iorate=curve` runs.
 const CURVE: [f64; 6] = [10.0, 50.0, 70.0, 80.0, 90.0, 100.0];
-/// Turns of all loops of one run definition.
-const TURNS_MAX: usize = 64;
 
 /// How fast.
 enum Rate {
     Most,
     Curve(Vec<f64>),
     Each(Vec<f64>),
-}
-
-/// One turn of the loops.
-#[derive(Clone, Default)]
-struct Turn {
-    told: Vec<String>,
-    threads: Option<u32>,
-    sizes: Option<Vec<(u64, f64)>>,
-    read: Option<f64>,
-    random: Option<f64>,
 }
 
 /// What a run definition says, for all its turns.
@@ -131,49 +120,6 @@ fn rate(line: &mut Line, notes: &mut Notes) -> Result<Rate> {
     })
 }
 
-/// Every turn of the loops; the first one that is written is the outermost.
-fn turns(line: &mut Line, notes: &mut Notes) -> Result<Vec<Turn>> {
-    let place = line.place.clone();
-    let mut turns = vec![Turn::default()];
-    if let Some(threads) = line.take_one("threads") {
-        turns[0].threads = Some(number(&threads, "threads", &place)? as u32);
-    }
-    let loops: Vec<String> = line.options.iter().map(|(name, _)| name.clone()).collect();
-    for name in loops {
-        let known = ["forthreads", "forxfersize", "forrdpct", "forseekpct"].contains(&name.as_str());
-        let Some(values) = known.then(|| line.take(&name)).flatten() else { continue };
-        let mut all = Vec::new();
-        for turn in &turns {
-            for value in expanded(&name, &values, &place)? {
-                let mut turn = turn.clone();
-                turn.told.push(format!("{} {value}", name.trim_start_matches("for")));
-                match name.as_str() {
-                    "forthreads" => turn.threads = Some(number(&value, "threads", &place)? as u32),
-                    "forxfersize" => turn.sizes = Some(sizes_of(&[value], &place, notes)?),
-                    "forrdpct" => turn.read = Some(number(&value, "rdpct", &place)?),
-                    _ => turn.random = Some(random_of(&value, &place, notes)?),
-                }
-                all.push(turn);
-            }
-        }
-        if all.len() > TURNS_MAX {
-            return Err(wrong(
-                &place,
-                format!("its loops have more than {TURNS_MAX} turns; write several run definitions"),
-            ));
-        }
-        turns = all;
-    }
-    Ok(turns)
-}
-
-fn expanded(name: &str, values: &[String], place: &Place) -> Result<Vec<String>> {
-    match name != "forxfersize" && values.iter().any(|value| value.contains('-')) {
-        true => Ok(numbers(values, name, place)?.iter().map(ToString::to_string).collect()),
-        false => Ok(values.to_vec()),
-    }
-}
-
 impl Run {
     fn turn(&self, turn: &Turn, defined: &Definitions, draft: &mut Draft, notes: &mut Notes) -> Result<()> {
         let named = |more: &[String]| {
@@ -226,42 +172,30 @@ impl Run {
         draft: &mut Draft,
         notes: &mut Notes,
     ) -> Result<Vec<String>> {
-        let shares = self.shares();
         let mut names = Vec::new();
         for sd in &defined.storage {
-            let mut here: Vec<(&Work, f64)> = Vec::new();
-            for (work, share) in self.works.iter().zip(&shares) {
-                let many = defined.of(work).count();
-                if defined.of(work).any(|other| other.name == sd.name) {
-                    here.push((work, share / many as f64));
-                }
-            }
-            here.sort_by(|a, b| b.1.total_cmp(&a.1));
-            let Some((first, most)) = here.first().copied() else { continue };
-            volume(draft, sd, defined.payload);
-            if here.len() > 1 && rate.is_none() {
-                let why = format!(
-                    "threads are those of '{}' on '{}'; the others keep their shares beside it",
-                    first.name, sd.name
-                );
-                notes.tell(&self.place, format!("rd={}", self.name), Mapped::Nearly, why);
-            }
-            let mut leader = String::new();
-            for (work, share) in here {
-                let load = match (work.rate, rate) {
-                    (Some(own), _) => {
+            let here = self.on(sd, defined);
+            // Who is first of those without a rate of their own, and with which share.
+            let mut leader: Option<(String, f64)> = None;
+            for (work, share) in &here {
+                let load = match (work.rate, rate, &leader) {
+                    (Some(own), ..) => {
                         LoadDraft::Rate { iops: own / defined.of(work).count() as f64, even: self.even }
                     }
-                    (None, Some(rate)) => LoadDraft::Rate { iops: rate * share / 100.0, even: self.even },
-                    (None, None) if leader.is_empty() => LoadDraft::Outstanding(
+                    (None, Some(rate), _) => LoadDraft::Rate { iops: rate * share / 100.0, even: self.even },
+                    (None, None, None) => LoadDraft::Outstanding(
                         turn.threads.or(work.threads).unwrap_or(sd.threads).clamp(1, 4096),
                     ),
-                    (None, None) => LoadDraft::Follows { stream: leader.clone(), ios: share, per: most },
+                    (None, None, Some((stream, per))) => {
+                        self.tell_leader(stream, sd, notes);
+                        LoadDraft::Follows { stream: stream.clone(), ios: *share, per: *per }
+                    }
                 };
+                volume(draft, sd, defined.payload);
                 let leads = matches!(load, LoadDraft::Outstanding(_));
                 let name = stream(draft, work, sd, turn, load, notes);
                 if leads {
-                    leader.clone_from(&name);
+                    leader = Some((name.clone(), *share));
                 }
                 names.push(name);
             }
@@ -273,6 +207,27 @@ impl Run {
             )),
             false => Ok(names),
         }
+    }
+
+    fn tell_leader(&self, leader: &str, sd: &Storage, notes: &mut Notes) {
+        let why = format!(
+            "threads are those of '{leader}' on '{}'; the others keep their shares beside it",
+            sd.name
+        );
+        notes.tell(&self.place, format!("rd={}", self.name), Mapped::Nearly, why);
+    }
+
+    /// The workloads on a volume that have any I/Os, with their percent of all; the one with most comes first.
+    fn on<'a>(&'a self, sd: &Storage, defined: &Definitions) -> Vec<(&'a Work, f64)> {
+        let mut here: Vec<(&Work, f64)> = Vec::new();
+        for (work, share) in self.works.iter().zip(self.shares()) {
+            let is_here = defined.of(work).any(|other| other.name == sd.name);
+            if is_here && (share > 0.0 || work.rate.is_some()) {
+                here.push((work, share / defined.of(work).count() as f64));
+            }
+        }
+        here.sort_by(|a, b| b.1.total_cmp(&a.1));
+        here
     }
 
     /// Percent of the I/Os that each workload has: its skew, or an even part of what those leave.

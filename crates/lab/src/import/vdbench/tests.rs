@@ -58,6 +58,12 @@ fn skew_is_kept_by_rates_and_without() {
     let rated = of("1000").profile.full;
     let open = |iops: f64| Load::Open { from: iops, to: iops, arrivals: Arrivals::Constant };
     assert_eq!([rated.streams[0].load, rated.streams[1].load], [open(750.0), open(250.0)]);
+    let none_left = imported(&format!(
+        "{STORAGE}wd=wd1,sd=sd1,iorate=50\nwd=wd2,sd=sd1,skew=100\nwd=wd3,sd=sd1\nrd=rd1,wd=wd*,iorate=max,elapsed=9\n"
+    ));
+    let loads: Vec<Load> = none_left.profile.full.streams.iter().map(|stream| stream.load).collect();
+    assert_eq!(loads.len(), 2, "the third has no share: {loads:?}");
+    assert!(loads.contains(&Load::Closed { outstanding: 16 }));
     let most = of("max").profile.full;
     assert_eq!(most.streams[0].load, Load::Closed { outstanding: 16 });
     assert_eq!(most.streams[1].load, Load::Follow { stream: 0, ios: 25.0, per: 75.0 });
