@@ -12,6 +12,7 @@ pub use layout::{Layout, StreamPlan};
 pub use rules::{DRIFT_MAX, OVERRUN, TILE_RULES, judge, requirements, summarise};
 
 use crate::load::{Control, Goal, Outcome, Phase};
+use crate::machine::CpuWatch;
 use crate::measure::{Doing, Point, PointLoad, Reins};
 use crate::record::StreamRecord;
 use crate::rig::{Rig, RigOptions};
@@ -107,8 +108,11 @@ pub fn run(env: &Env, plan: &Plan, layout: &Layout, reins: &Reins) -> Result<Vec
     let clocks = |env: &Env| env.wall() as f64 / 1e9 - env.monotonic().as_secs_f64();
     let before = clocks(env);
     let doing = Doing { what, length: Some(length), since: env.monotonic(), ..Doing::default() };
+    let watch = CpuWatch::start();
     let outcome = rig.run(&phase, &reins.begin(doing))?;
-    Ok(vec![point(&layout.workload, outcome, ceiling, clocks(env) - before, reins.is_stopped())])
+    let machine_cpu = watch.and_then(CpuWatch::end);
+    let (clocks_apart, cut_short) = (clocks(env) - before, reins.is_stopped());
+    Ok(vec![Point { ceiling, clocks_apart, cut_short, machine_cpu, ..point(&layout.workload, outcome) }])
 }
 
 /// What was replayed, in words.
@@ -140,7 +144,8 @@ fn ceiling(env: &Env, workload: &Workload, options: &RigOptions) -> Result<f64> 
     Ok(ios as f64 / outcome.elapsed.as_secs_f64())
 }
 
-fn point(workload: &Workload, outcome: Outcome, ceiling: f64, clocks_apart: f64, cut_short: bool) -> Point {
+/// But for what the run itself does not know.
+fn point(workload: &Workload, outcome: Outcome) -> Point {
     let seconds = outcome.elapsed.as_secs_f64();
     let mut streams = outcome.streams;
     streams.resize_with(workload.streams.len(), StreamRecord::default);
@@ -161,8 +166,9 @@ fn point(workload: &Workload, outcome: Outcome, ceiling: f64, clocks_apart: f64,
         before: Vec::new(),
         verification: outcome.verification,
         busy: outcome.cpu.as_secs_f64() / (seconds * outcome.threads as f64).max(1e-9),
-        ceiling,
-        clocks_apart,
-        cut_short,
+        ceiling: 0.0,
+        clocks_apart: 0.0,
+        cut_short: false,
+        machine_cpu: None,
     }
 }
