@@ -87,7 +87,7 @@ pub fn judge(point: &Point, replayed: &Replayed, verified: bool) -> Judged {
         clocks_apart: point.clocks_apart,
         cut_short: point.cut_short,
     });
-    gates.retain(|gate| gate.name != "steady state" && gate.name != "Little's law");
+    gates.retain(|gate| gate.name != gates::STEADY && gate.name != "Little's law");
     gates.extend([drift(point), end(point, replayed), whole(replayed), asked(point, replayed)]);
     let grade: Grade = gates::grade(&gates);
     Judged {

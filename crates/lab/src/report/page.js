@@ -61,8 +61,9 @@ function verdict(run) {
 }
 function requirements(run) {
   if (!run.summary.required.length) return null;
-  const rows = run.summary.required.map(({ point, met }) => [
-    met.requirement, met.told, met.headroom === null ? "–" : `${(met.headroom * 100).toFixed(0)}%`,
+  const beside = (run.summary.beside ?? []).map((one) => ({ ...one, beside: true }));
+  const rows = [...run.summary.required, ...beside].map(({ point, met, beside }) => [
+    beside ? `beside, deciding nothing: ${met.requirement}` : met.requirement, met.told, met.headroom === null ? "–" : `${(met.headroom * 100).toFixed(0)}%`,
     element("span", { class: met.met ? "met" : "missed" }, text(met.met === null ? "cannot be said" : met.met ? "met" : "not met")),
     run.summary.points[point].name,
   ]);
