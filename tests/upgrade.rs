@@ -38,7 +38,7 @@ const DISK_BYTES: u64 = 64 << 20;
 /// The promise.
 const WAIT_PROMISED: Duration = Duration::from_secs(2);
 /// The server's part of it: for so long it may be away, not counting what it waited for a processor, so that QEMU, which tries again after a
-/// second, finds it. At 50 upgrades on two cores with a load of 7 to 13 the rest was 0.43 s at most.
+/// second, finds it. At 30 upgrades on two cores with a load of 7 to 13 the rest was 0.43 s at most.
 const AWAY_MAX: Duration = Duration::from_millis(900);
 /// QEMU's part: it tries again so long after the connection was lost (at once, then after one second, two, four and so on).
 const TRIES_AFTER_SECONDS: [u64; 5] = [0, 1, 3, 7, 15];
