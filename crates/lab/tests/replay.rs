@@ -99,8 +99,9 @@ fn record(layout: &Layout) -> Run {
 /// The gates that say something against it, but for what a busy machine does to any load.
 fn against(summary: &Summary) -> Vec<String> {
     let gates = summary.points[0].gates.iter();
-    let told = gates
-        .filter(|gate| gate.state > State::Pass && !["punctual", "generator", "timing drift"].contains(&gate.name.as_str()));
+    let told = gates.filter(|gate| {
+        gate.state > State::Pass && !["punctual", "generator", "timing drift"].contains(&gate.name.as_str())
+    });
     told.map(|gate| format!("{}: {}", gate.name, gate.why)).collect()
 }
 
