@@ -199,7 +199,7 @@ pub(crate) mod tests {
     #[test]
     fn a_trace_cut_short_is_refused_or_ended_as_asked() {
         // Places that do not compress to nothing: the cut is in the second block.
-        let place = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 50 << 12;
+        let place = |number: u64| crate::payload::mix(number) >> 50 << 12;
         let whole = trace((0..9_000u64).map(|number| (number * 10, Op::Read, place(number), 4096)), 90_000);
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("web.sftrace");
