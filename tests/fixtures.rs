@@ -1,8 +1,8 @@
 //! A whole pool as version 1 left it, opened by today's server.
 //!
 //! Goal: old pools open for ever (P9): every disk, snapshot and clone of a pool that an older version wrote, and left by a crash, is there
-//! byte for byte, can be written, checked and reclaimed, and opens again. *Method*: `fixtures/pool-N.tar.gz` holds the pool's directory;
-//! what must be found in it is told by the same steps that once made it, played on arrays. `STONEFOLD_UPDATE=1` makes one that is
+//! byte for byte, can be written, checked and reclaimed, and opens again. *Method*: `fixtures/pool-N.tar.gz` holds the pool's directory,
+//! `fixtures/pool-N-copies.tar.gz` the two of one with two copies; what must be found in it is told by the same steps that once made it, played on arrays. `STONEFOLD_UPDATE=1` makes one that is
 //! missing; one of a released version stays as it is for good.
 
 use std::collections::BTreeMap;
@@ -10,12 +10,47 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use stonefold_dice::Dice;
-use stonefold_e2e::gateway::{Gateway, Place, in_a_place};
+use stonefold_e2e::gateway::{Gateway, Place};
 use stonefold_e2e::tools::run;
 
 /// The version whose pools today's server makes.
 const NEWEST: u32 = 1;
 const KIB: usize = 1024;
+
+/// What the directories of a kept pool are.
+struct Shape {
+    /// Behind the version in the archive's name.
+    suffix: &'static str,
+    folders: &'static [&'static str],
+}
+
+const SHAPES: [Shape; 2] =
+    [Shape { suffix: "", folders: &["pool"] }, Shape { suffix: "-copies", folders: &["one", "two"] }];
+
+impl Shape {
+    fn archive(&self, version: u32) -> PathBuf {
+        let name = format!("fixtures/pool-{version}{}.tar.gz", self.suffix);
+        Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
+    }
+
+    fn place(&self) -> Result<Place> {
+        let place = Place::new()?;
+        let [one, two] = self.folders else { return Ok(place) };
+        let url = format!("{}?also={}&copies=2", place.text(one), place.text(two));
+        Ok(place.with_pool(Path::new(&url)))
+    }
+
+    /// What tar is told so that it takes, or gives, what is in the folders: one alone lies at the archive's root.
+    fn tar(&self, place: &Place, action: &str, version: u32, more: &[&str]) -> Result<()> {
+        let (at, what) = match self.folders {
+            [_] => (place.text("pool"), vec!["."]),
+            several => (place.text("."), several.to_vec()),
+        };
+        let archive = self.archive(version).to_string_lossy().into_owned();
+        let names: &[&str] = if action == "-czf" { &what } else { &[] };
+        run("tar", &[&["-C", &at], more, &[action, &archive], names].concat()).map(drop)
+    }
+}
 
 /// What was done to the pool.
 enum Step {
@@ -115,10 +150,6 @@ fn at_of<'a>(all: &'a mut Contents, disk: &str, at: usize, len: usize) -> &'a mu
     &mut all.get_mut(disk).expect("it was made")[at * KIB..(at + len) * KIB]
 }
 
-fn archive(version: u32) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("fixtures/pool-{version}.tar.gz"))
-}
-
 fn start(place: &Place) -> Result<Gateway> {
     let key = place.path("master.key");
     std::fs::write(&key, "5a".repeat(32))?;
@@ -126,25 +157,21 @@ fn start(place: &Place) -> Result<Gateway> {
 }
 
 /// Makes the pool that is kept, with today's server.
-fn make(version: u32) {
-    in_a_place(|place| {
-        std::fs::create_dir_all(archive(version).parent().context("it has a folder")?)?;
-        let mut gateway = start(place)?;
-        for step in STEPS {
-            match step {
-                Restart => {
-                    gateway.stop()?;
-                    gateway = start(place)?;
-                }
-                step => play(place, step)?,
+fn make(shape: &Shape, version: u32) -> Result<()> {
+    let place = shape.place()?;
+    let mut gateway = start(&place)?;
+    for step in STEPS {
+        match step {
+            Restart => {
+                gateway.stop()?;
+                gateway = start(&place)?;
             }
+            step => play(&place, step)?,
         }
-        gateway.kill();
-        // What a server makes anew when it is not there is left out; it is nearly all of the size.
-        let (folder, to) = (place.text("pool"), archive(version).to_string_lossy().into_owned());
-        run("tar", &["-C", &folder, "--exclude=./spares/*", "--exclude=./lock", "-czf", &to, "."])?;
-        Ok(())
-    });
+    }
+    gateway.kill();
+    // What a server makes anew when it is not there is left out; it is nearly all of the size.
+    shape.tar(&place, "-czf", version, &["--exclude=*/spares/*", "--exclude=*/lock"])
 }
 
 fn play(place: &Place, step: &Step) -> Result<()> {
@@ -179,37 +206,45 @@ fn verify(place: &Place, all: &Contents) -> Result<()> {
     Ok(())
 }
 
+/// Opens a kept pool, and goes on with it: it is no museum.
+fn open_again(shape: &Shape, version: u32) -> Result<()> {
+    let mut all = expected();
+    let place = shape.place()?;
+    for folder in shape.folders {
+        std::fs::create_dir_all(place.path(folder))?;
+    }
+    shape.tar(&place, "-xzf", version, &[])?;
+    let gateway = start(&place)?;
+    let exports = place.json("disk ls")?.as_array().context("a list")?.len();
+    ensure!(exports == all.keys().filter(|name| !name.contains('@')).count(), "{exports} disks");
+    verify(&place, &all)?;
+    let locked = place.fails("snapshot rm web@tuesday", 1)?;
+    ensure!(locked.contains("2090"), "the lock: {locked}");
+
+    all.get_mut("web").context("it is there")?[4 * KIB..8 * KIB].fill(0x5a);
+    let mut web = place.connect("web")?;
+    web.write(4 * KIB as u64, &[0x5a; 4 * KIB])?;
+    web.flush()?;
+    place.ok("pool reclaim")?;
+    place.ok("pool check")?;
+    gateway.stop()?;
+    let gateway = start(&place)?;
+    verify(&place, &all)?;
+    place.ok("pool check")?;
+    gateway.stop()
+}
+
 #[test]
 fn a_pool_of_every_version_opens_and_is_whole() {
-    let mut all = expected();
-    for version in 1..=NEWEST {
-        let archive = archive(version);
-        if std::env::var_os("STONEFOLD_UPDATE").is_some() && version == NEWEST && !archive.exists() {
-            make(version);
+    for shape in &SHAPES {
+        for version in 1..=NEWEST {
+            let update = std::env::var_os("STONEFOLD_UPDATE").is_some() && version == NEWEST;
+            if update && !shape.archive(version).exists() {
+                make(shape, version).expect("a pool to keep");
+            }
+            if let Err(error) = open_again(shape, version) {
+                panic!("pool {version}{}: {error:#}", shape.suffix);
+            }
         }
-        in_a_place(|place| {
-            std::fs::create_dir(place.pool())?;
-            run("tar", &["-C", &place.text("pool"), "-xzf", &archive.to_string_lossy()])?;
-            let gateway = start(place)?;
-            let exports = place.json("disk ls")?.as_array().context("a list")?.len();
-            ensure!(exports == all.keys().filter(|name| !name.contains('@')).count(), "{exports} disks");
-            verify(place, &all)?;
-            let locked = place.fails("snapshot rm web@tuesday", 1)?;
-            ensure!(locked.contains("2090"), "the lock: {locked}");
-
-            // It is no museum: it takes writes, gives back, and opens again.
-            all.get_mut("web").context("it is there")?[4 * KIB..8 * KIB].fill(0x5a);
-            let mut web = place.connect("web")?;
-            web.write(4 * KIB as u64, &[0x5a; 4 * KIB])?;
-            web.flush()?;
-            place.ok("pool reclaim")?;
-            place.ok("pool check")?;
-            gateway.stop()?;
-            let gateway = start(place)?;
-            verify(place, &all)?;
-            place.ok("pool check")?;
-            gateway.stop()
-        });
-        all = expected();
     }
 }

@@ -68,7 +68,9 @@ fn a_damaged_segment_is_an_error_with_a_name_and_never_other_data() {
             data.len() / BLOCK
         );
         let (block, refused) = &damaged[0];
-        for word in ["web", "frame", &(block * BLOCK).to_string()] {
+        for word in
+            ["web", "frame", &(block * BLOCK).to_string(), "; ask 'stonefold pool check'", "--salvage"]
+        {
             ensure!(refused.message.contains(word), "no {word:?} in {:?}", refused.message);
         }
         ensure!(names_one_of(&refused.message, &segments), "no segment is named in {:?}", refused.message);

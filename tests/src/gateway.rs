@@ -85,7 +85,8 @@ impl Place {
         format!("nbd+unix:///{export}?socket={}", self.text("nbd.sock"))
     }
 
-    fn api(&self) -> String {
+    /// The API's address.
+    pub fn api(&self) -> String {
         format!("unix://{}", self.text("api.sock"))
     }
 

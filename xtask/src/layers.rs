@@ -24,6 +24,14 @@ const FLOORS: &[&[&str]] = &[
 /// Rooms that may not know each other although one stands lower: (who, must not use, why).
 const FORBIDDEN: &[(&str, &str, &str)] = &[
     ("stonefold-nbd", "stonefold-engine", "doors know the store's façade, never an engine"),
+    (
+        "stonefold-lab",
+        "stonefold-engine",
+        "the lab measures any storage, and knows nothing of what is below a target",
+    ),
+    ("stonefold-lab", "stonefold-tls", "as above"),
+    ("stonefold-cli", "stonefold-store", "commands ask the server, or start one"),
+    ("stonefold-cli", "stonefold-engine", "as above"),
     ("stonefold-api", "stonefold-store", "the API's types are shared with clients that have no store"),
 ];
 
@@ -76,6 +84,8 @@ mod tests {
         assert!(breach("stonefold-engine", "stonefold-store").unwrap().is_some());
         assert!(breach("stonefold-env", "stonefold-format").unwrap().is_some());
         assert!(breach("stonefold-nbd", "stonefold-engine").unwrap().is_some());
+        assert!(breach("stonefold-lab", "stonefold-engine").unwrap().is_some());
+        assert!(breach("stonefold-cli", "stonefold-engine").unwrap().is_some());
         assert!(breach("stonefold-new", "stonefold-types").is_err());
     }
 }

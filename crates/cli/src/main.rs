@@ -2,8 +2,8 @@
 //!
 //! *Promises*: what it prints to stdout is the answer and nothing else, and with `--json` exactly one JSON
 //! document, which of a command that failed before it had an answer is the error; errors go to stderr as text (what
-//! failed, on what, what to do); exit status 0 done, 1 failed, 2 misuse. *Never*: touches a pool itself: it asks a server through the API, except for
-//! `serve`, which is the server. *Owns*: words, tables, progress bars. *May be used by*: people and scripts.
+//! failed, on what, what to do); exit status 0 done, 1 failed, 2 misuse. *Never*: touches a pool itself: it asks a server through the API, which
+//! for `serve`, and for a command with `--pool`, runs in this process. *Owns*: words, tables, progress bars. *May be used by*: people and scripts.
 
 mod cache;
 mod clone;

@@ -19,9 +19,10 @@ impl Table {
         }
     }
 
-    pub(crate) fn row<const N: usize>(&mut self, cells: [String; N]) {
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        let cells: Vec<String> = cells.into_iter().collect();
         assert_eq!(cells.len(), self.numbers.len(), "a row has a cell for each column");
-        self.rows.push(cells.into());
+        self.rows.push(cells);
     }
 
     /// The table, or `otherwise` when it has no rows.

@@ -80,6 +80,10 @@ impl Top {
     }
 }
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "what is drawn for people has the real clock, and no simulation"
+)]
 fn monotonic() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec as u32)

@@ -118,6 +118,7 @@ fn payload(len: usize, seed: u64) -> Bytes {
     buf.freeze()
 }
 
+#[expect(clippy::disallowed_methods, reason = "a bench measures processor time")]
 fn cpu() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)

@@ -62,6 +62,15 @@ pub struct Run {
     /// Of a replay: what was replayed; its `profile.toml` is a remark.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replay: Option<crate::replay::Replayed>,
+    /// What was done to the targets in mid-run, and what they promise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outages: Option<crate::chaos::Outages>,
+    /// How many times the profile's sizes the volumes had, where they took the target's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scale: Option<f64>,
+    /// Of tiles: what was replayed at each number of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tiles: Option<crate::tiles::Tiled>,
 }
 
 impl Run {
@@ -223,6 +232,9 @@ pub(crate) mod tests {
             machine: BTreeMap::new(),
             cut_short: false,
             replay: None,
+            outages: None,
+            scale: None,
+            tiles: None,
         }
     }
 

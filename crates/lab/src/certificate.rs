@@ -130,7 +130,12 @@ impl Certificate {
         let run = &bundle.run;
         let results = results::of(bundle, summary);
         let headline = results::headline(summary, &results);
-        let price = statement.price.as_deref().map(|text| Price::parse(text, headline)).transpose()?;
+        let vms = crate::tiles::vms_of(bundle)?;
+        let price = statement.price.as_deref().map(|text| match vms {
+            Some(vms) => Price::of_vms(text, vms),
+            None => Price::parse(text, headline),
+        });
+        let price = price.transpose()?;
         let identifier = statement.identifier.clone().unwrap_or_else(|| {
             format!(
                 "SF-{}-{}",

@@ -170,6 +170,18 @@ impl Generations {
             _ => Lows::Each(self.open[&block].sectors.map(|sector| sector.high)),
         }
     }
+
+    /// What was acknowledged may be gone: a read of each sector may return these generations from now on.
+    pub(crate) fn lower(&mut self, block: u64, lows: Lows) {
+        let open = self.open(block);
+        for (place, sector) in open.sectors.iter_mut().enumerate() {
+            sector.low = sector.low.min(lows.of(place));
+        }
+        if open.writes == 0 {
+            self.settle(block);
+        }
+    }
+
     fn open(&mut self, block: u64) -> &mut Open {
         let word = &mut self.blocks[block as usize];
         let number = *word & !STATE;

@@ -4,6 +4,7 @@
 //! so that a stall is seen by every I/O that it kept waiting. *Never*: lets one slow volume hold up another's stream.
 //! *Owns*: the threads while a phase runs.
 
+mod control;
 mod part;
 mod script;
 mod source;
@@ -11,20 +12,19 @@ mod source;
 use crate::record::{Second, StreamRecord, add_series};
 use crate::verify::Verification;
 use crate::workload::Load;
-use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use stonefold_env::Env;
 use stonefold_types::{Error, Kind, Result};
 
+pub use control::{Control, Live};
 pub use script::Play;
 pub(crate) use script::Script;
 
 pub(crate) use part::{Behind, FILL_BYTES, FILL_OUTSTANDING, Part, slots_for};
 
 /// What a phase does.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Goal {
     /// The streams go on for so long.
     For(Duration),
@@ -34,6 +34,47 @@ pub enum Goal {
     Fill,
     /// Every volume is read once, in order and whole.
     Scan,
+    /// Every volume is flushed once.
+    Flush,
+    /// Something that is timed as a whole.
+    Task(Task),
+}
+
+/// What is done once, in order, and timed as a whole. Volumes by their numbers; `share` is how much of each, from 0 to 1.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Task {
+    /// They are written.
+    Fill {
+        /// Which.
+        volumes: Vec<usize>,
+        /// How much.
+        share: f64,
+    },
+    /// One is read, and what was read is written to the other.
+    Copy {
+        /// The one.
+        from: usize,
+        /// The other.
+        to: usize,
+        /// How much.
+        share: f64,
+    },
+    /// They are read, and what was read is looked at.
+    Check {
+        /// Which.
+        volumes: Vec<usize>,
+        /// How much.
+        share: f64,
+    },
+}
+
+/// A time without any answer, from the last before it to the first after: since the phase began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gap {
+    /// The last answer before.
+    pub from: Duration,
+    /// The first after.
+    pub to: Duration,
 }
 
 /// One phase.
@@ -66,6 +107,10 @@ pub struct Outcome {
     pub threads: usize,
     /// With several generators what each did: its name, and its records as in `streams`.
     pub workers: Vec<(String, Vec<StreamRecord>)>,
+    /// Silences of more than 250 ms, each thread's for itself; only of phases in which targets are struck.
+    pub gaps: Vec<Gap>,
+    /// How often connections broke that were made again.
+    pub breaks: u64,
 }
 
 impl Outcome {
@@ -79,6 +124,8 @@ impl Outcome {
         self.verification.add(&other.verification);
         self.elapsed = self.elapsed.max(other.elapsed);
         self.cpu += other.cpu;
+        self.gaps.extend(&other.gaps);
+        self.breaks += other.breaks;
     }
 
     fn add_stream(&mut self, number: usize, record: &StreamRecord) {
@@ -86,71 +133,6 @@ impl Outcome {
             self.streams.resize_with(number + 1, StreamRecord::default);
         }
         self.streams[number].add(record);
-    }
-}
-
-/// What of a phase is seen from outside while it runs.
-pub struct Control {
-    stopped: AtomicBool,
-    live: Mutex<Live>,
-}
-
-/// The last whole second, added up over the threads that have reported it.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Live {
-    /// Which second of the phase.
-    pub second: usize,
-    /// All streams.
-    pub last: Second,
-    /// I/Os since the phase began.
-    pub ios: u64,
-    /// Bytes since then.
-    pub bytes: u64,
-}
-
-impl Control {
-    /// For one phase.
-    pub fn new() -> Self {
-        Control { stopped: AtomicBool::new(false), live: Mutex::default() }
-    }
-
-    /// Ends the phase early; what it has shown until then is kept.
-    pub fn stop(&self) {
-        self.stopped.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether somebody asked for the end.
-    pub fn is_stopped(&self) -> bool {
-        self.stopped.load(Ordering::Relaxed)
-    }
-
-    /// What is going on.
-    pub fn live(&self) -> Live {
-        self.live.lock().clone()
-    }
-
-    /// What goes on elsewhere, in place of what was known.
-    pub(crate) fn show(&self, live: Live) {
-        *self.live.lock() = live;
-    }
-
-    pub(crate) fn report(&self, number: usize, second: &Second) {
-        let mut live = self.live.lock();
-        live.ios += second.ios();
-        live.bytes += second.read_bytes + second.write_bytes;
-        if number > live.second {
-            live.second = number;
-            live.last = Second::new();
-        }
-        if number == live.second {
-            live.last.add(second);
-        }
-    }
-}
-
-impl Default for Control {
-    fn default() -> Self {
-        Self::new()
     }
 }
 
@@ -162,6 +144,8 @@ pub(crate) struct Shown {
     pub verification: Verification,
     pub elapsed: Duration,
     pub cpu: Duration,
+    pub gaps: Vec<Gap>,
+    pub breaks: u64,
 }
 
 /// Runs a phase on all parts, each on a thread of its own, from one moment on.
@@ -171,6 +155,7 @@ pub(crate) struct Shown {
 pub(crate) fn run(parts: &mut [Part], phase: &Phase, env: &Env, control: &Control) -> Result<Outcome> {
     // Soon enough for nobody to notice, late enough for every thread to be there.
     let start = env.monotonic() + Duration::from_millis(20);
+    control.begin(start);
     let shown: Vec<Result<Shown>> = std::thread::scope(|scope| {
         let threads: Vec<_> = parts
             .iter_mut()
@@ -198,6 +183,7 @@ pub(crate) fn run(parts: &mut [Part], phase: &Phase, env: &Env, control: &Contro
             })
             .collect()
     });
+    control.end();
     merge(shown)
 }
 
@@ -212,6 +198,8 @@ fn merge(shown: Vec<Result<Shown>>) -> Result<Outcome> {
         outcome.verification.add(&part.verification);
         outcome.elapsed = outcome.elapsed.max(part.elapsed);
         outcome.cpu += part.cpu;
+        outcome.gaps.extend(part.gaps);
+        outcome.breaks += part.breaks;
     }
     if outcome.threads == 0 {
         return Err(Error::new(Kind::Invalid, "a load without streams"));

@@ -53,6 +53,7 @@ fn parsed(stat: &str) -> Processors {
 }
 
 /// Processor time of all threads of this process.
+#[expect(clippy::disallowed_methods, reason = "processor time is measured, not waited for")]
 pub fn own_processor_time() -> std::time::Duration {
     let used = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     std::time::Duration::new(used.tv_sec.unsigned_abs(), used.tv_nsec as u32)

@@ -3,8 +3,19 @@
 //! *Promises*: what is not measured is not told; a run that is ended early is marked and keeps what it has. *Never*: counts
 //! what was issued before the load had gone on for its precondition.
 
+mod fit;
+mod outages;
+mod point;
+mod tasks;
+mod tune;
+
+pub use fit::fit;
+pub use tasks::{TaskKind, TaskRecord};
+pub use tune::Probe;
+
+use crate::chaos::{OutageRecord, Outages};
 use crate::load::{Control, Goal, Outcome, Phase};
-use crate::machine::{Busy, CpuWatch};
+use crate::machine::Busy;
 use crate::oltp::record::DatabaseRecord;
 use crate::profile::{Profile, Step, StepKind, Times};
 use crate::record::{Second, StreamRecord};
@@ -39,6 +50,8 @@ pub struct Plan {
     pub options: RigOptions,
     /// Who loads; nobody where this process does it itself.
     pub fleet: FleetPlan,
+    /// What is done to the targets in mid-run.
+    pub outages: Option<Outages>,
 }
 
 /// Other machines that load.
@@ -90,6 +103,15 @@ pub struct Point {
     /// How busy the machine was that the load ran on, whoever used it; nothing where that cannot be told.
     #[serde(default)]
     pub machine_cpu: Option<Busy>,
+    /// Of a load in which the target was struck.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outage: Option<OutageRecord>,
+    /// Of what was timed as a whole; streams are its volumes then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<TaskRecord>,
+    /// Of a step of a search for the best I/Os in flight.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probe: Option<Probe>,
 }
 
 /// The load of one stream in one point.
@@ -109,6 +131,16 @@ impl Point {
     /// Step and label.
     pub fn name(&self) -> String {
         if self.label.is_empty() { self.step.clone() } else { format!("{}, {}", self.step, self.label) }
+    }
+
+    /// Whether streams ran, and nobody struck.
+    pub fn is_load(&self) -> bool {
+        self.task.is_none() && self.outage.is_none()
+    }
+
+    /// Whether a requirement may be about it: a search tries what does not keep one.
+    pub fn is_judged(&self) -> bool {
+        self.task.is_none() && self.probe.is_none()
     }
 
     /// I/Os a second.
@@ -198,14 +230,19 @@ pub struct Measured {
 /// # Errors
 /// What is wrong with a target; what has been measured until then is lost.
 pub fn run(env: &Env, plan: &Plan, reins: &Reins) -> Result<Measured> {
+    outages::check(plan)?;
     let workload = plan.profile.workload(plan.quick);
     let depths = depths(workload, &plan.profile.steps);
     let generator = Generator::open(env, plan, &depths)?;
-    let mut run = Run { env, plan, workload, generator, reins, points: Vec::new() };
-    run.fill()?;
+    let tuned = vec![None; workload.streams.len()];
+    let mut run =
+        Run { env, plan, workload, generator, reins, points: Vec::new(), tuned, target_is_gone: false };
+    if !plan.profile.fills_itself() {
+        run.fill()?;
+    }
     for step in &plan.profile.steps {
         run.step(step)?;
-        if reins.is_stopped() {
+        if reins.is_stopped() || run.target_is_gone {
             break;
         }
     }
@@ -229,7 +266,10 @@ pub(crate) fn depths(workload: &Workload, steps: &[Step]) -> Vec<Vec<Load>> {
                         .extend(points.iter().map(|outstanding| Load::Closed { outstanding: *outstanding }));
                 }
                 StepKind::Loads(_) => depths[*number].push(open(1.0)),
-                StepKind::Hold | StepKind::Footprints(_) => {}
+                StepKind::Tune(tune) if tune.streams.contains(number) => {
+                    depths[*number].push(Load::Closed { outstanding: tune.most });
+                }
+                _ => {}
             }
         }
     }
@@ -301,6 +341,10 @@ struct Run<'a> {
     generator: Generator,
     reins: &'a Reins,
     points: Vec<Point>,
+    /// The load of each stream that a step has found to be the best.
+    tuned: Vec<Option<Load>>,
+    /// It did not come back: nothing more can be measured.
+    target_is_gone: bool,
 }
 
 impl Run<'_> {
@@ -313,7 +357,8 @@ impl Run<'_> {
 
     fn step(&mut self, step: &Step) -> Result<()> {
         let Times { precondition, sample, point } = self.plan.profile.times(self.plan.quick);
-        let own = |number: &usize| (*number, self.workload.streams[*number].load);
+        let own =
+            |number: &usize| (*number, self.tuned[*number].unwrap_or(self.workload.streams[*number].load));
         let as_they_are: Vec<(usize, Load)> = step.streams.iter().map(own).collect();
         match &step.kind {
             StepKind::Hold => self.point(step, "", as_they_are, 1.0, precondition, sample),
@@ -332,6 +377,11 @@ impl Run<'_> {
                 let label = format!("{:.0}% of each volume", part * 100.0);
                 self.point(step, &label, as_they_are.clone(), *part, point / 4, point)
             }),
+            StepKind::Fill(volumes, share) => self.fill_step(step, volumes, *share),
+            StepKind::Copy(from, to, share) => self.copy_step(step, *from, to, *share),
+            StepKind::Check(volumes, share) => self.check_step(step, volumes, *share),
+            StepKind::Tune(tune) => self.tune(step, tune, &as_they_are),
+            StepKind::Outages => self.outages(step, &as_they_are),
         }
     }
 
@@ -348,6 +398,7 @@ impl Run<'_> {
     fn capacity(&self, streams: &[(usize, Load)], number: usize) -> f64 {
         let same = |point: &&Point| {
             point.footprint == 1.0
+                && point.is_load()
                 && point.loads.iter().map(|load| load.stream).eq(streams.iter().map(|(number, _)| *number))
         };
         let closed = |point: &&Point| point.loads.iter().any(|load| load.outstanding.is_some());
@@ -360,77 +411,9 @@ impl Run<'_> {
         })
     }
 
-    fn point(
-        &mut self,
-        step: &Step,
-        label: &str,
-        loads: Vec<(usize, Load)>,
-        footprint: f64,
-        before: Duration,
-        sample: Duration,
-    ) -> Result<()> {
-        if self.reins.is_stopped() {
-            return Ok(());
-        }
-        let name = if label.is_empty() { step.name.clone() } else { format!("{}, {label}", step.name) };
-        let mut all = vec![None; self.workload.streams.len()];
-        loads.iter().for_each(|(number, load)| all[*number] = Some(*load));
-        let ceiling = self.generator.ceiling(self.env, self.plan, &all, footprint)?;
-        let phase = |length| Phase { goal: Goal::For(length), loads: all.clone(), footprint, grace: GRACE };
-        let doing = |what: String, length| Doing { what, length: Some(length), ..Doing::default() };
-        let settling = self.phase(doing(format!("{name}: settling, not counted"), before), phase(before))?;
-        if self.reins.is_stopped() {
-            return Ok(());
-        }
-        let clocks = self.clocks();
-        let watch = CpuWatch::start();
-        let outcome = self.phase(doing(name, sample), phase(sample))?;
-        let machine_cpu = watch.and_then(CpuWatch::end);
-        let clocks_apart = self.clocks() - clocks;
-        let mut verification = settling.verification;
-        verification.add(&outcome.verification);
-        let seconds = outcome.elapsed.as_secs_f64();
-        let records = |streams: &[StreamRecord]| -> Vec<StreamRecord> {
-            loads.iter().map(|(number, _)| streams.get(*number).cloned().unwrap_or_default()).collect()
-        };
-        self.points.push(Point {
-            step: step.name.clone(),
-            label: label.into(),
-            streams: records(&outcome.streams),
-            workers: outcome.workers.iter().map(|(name, streams)| (name.clone(), records(streams))).collect(),
-            loads: loads.iter().map(|(number, load)| self.told(*number, *load)).collect(),
-            footprint,
-            seconds,
-            series: outcome.series,
-            before: settling.series,
-            verification,
-            busy: outcome.cpu.as_secs_f64() / (seconds * outcome.threads as f64).max(1e-9),
-            ceiling,
-            clocks_apart,
-            cut_short: self.reins.is_stopped(),
-            database: None,
-            machine_cpu,
-        });
-        Ok(())
-    }
-
-    fn told(&self, stream: usize, load: Load) -> PointLoad {
-        let (outstanding, rate) = match load {
-            Load::Closed { outstanding } => (Some(outstanding), None),
-            Load::Open { from, to, .. } => (None, Some((from + to) / 2.0)),
-            Load::Follow { .. } | Load::Replay { .. } => (None, None),
-        };
-        PointLoad { stream, name: self.workload.streams[stream].name.clone(), outstanding, rate }
-    }
-
     fn phase(&mut self, doing: Doing, phase: Phase) -> Result<Outcome> {
         let control = self.reins.begin(Doing { since: self.env.monotonic(), ..doing });
         self.generator.run(&phase, &control)
-    }
-
-    /// Wall clock less steady clock, in seconds.
-    fn clocks(&self) -> f64 {
-        self.env.wall() as f64 / 1e9 - self.env.monotonic().as_secs_f64()
     }
 }
 
@@ -476,6 +459,9 @@ pub(crate) mod tests {
             machine_cpu: None,
             database: None,
             workers: Vec::new(),
+            outage: None,
+            task: None,
+            probe: None,
         }
     }
 }

@@ -58,6 +58,8 @@ pub const DEDUPE_MAX: f64 = 100.0;
 pub struct Payload {
     seed: u64,
     volume: u16,
+    /// The volume of whose contents the first generation is a copy.
+    original: Option<u16>,
     /// Of 2^32: how many blocks take their content from the pool.
     shared: u64,
     /// Contents in the pool, at least 1.
@@ -99,11 +101,35 @@ impl Payload {
         check("dedupe", reduction.dedupe, DEDUPE_MAX)?;
         check("compression", reduction.compression, COMPRESSION_MAX)?;
         let (shared, pool) = sharing(reduction.dedupe, blocks.max(1));
-        let mut payload = Payload { seed, volume, shared, pool, dense: [SECTOR_BYTES as u16; SECTORS] };
+        let dense = [SECTOR_BYTES as u16; SECTORS];
+        let mut payload = Payload { seed, volume, original: None, shared, pool, dense };
         if reduction.compression > 1.0 {
             payload.calibrate(reduction.compression);
         }
         Ok(payload)
+    }
+
+    /// The same where each block's first generation is, byte for byte, that of another volume of the same size and
+    /// reduction: what was copied is a duplicate of its original.
+    #[must_use]
+    pub fn copy_of(mut self, original: u16) -> Self {
+        self.original = Some(original);
+        self
+    }
+
+    /// Whether this generation is a copy of another volume's.
+    pub fn is_copied(&self, generation: u32) -> bool {
+        self.original.is_some() && generation == 1
+    }
+
+    /// Whether content of `volume` in this generation is what a block of this volume holds, or held.
+    pub(crate) fn is_own(&self, volume: u16, generation: u32) -> bool {
+        volume == self.holder(generation)
+    }
+
+    /// The volume whose content a generation is.
+    fn holder(&self, generation: u32) -> u16 {
+        self.original.filter(|_| generation == 1).unwrap_or(self.volume)
     }
 
     /// Writes sectors `from..from + into.len() / 512` of what `block` holds in `generation`.
@@ -125,13 +151,19 @@ impl Payload {
     /// What a sector says it is, if it is ours, whole and lies in its place of a block; else nothing.
     pub fn tell(&self, place: usize, sector: &[u8]) -> Option<Told> {
         let told = names(self.seed, place, sector)?;
-        let key = match told {
-            Told::Own { volume, block, generation } => self.key(volume, block, generation),
-            Told::Shared(number) => self.pool_key(number),
+        let is = |key: u64| {
+            let mut expected = [0; SECTOR_BYTES];
+            self.sector(Content { told, key }, place, &mut expected);
+            sector == expected
         };
-        let mut expected = [0; SECTOR_BYTES];
-        self.sector(Content { told, key }, place, &mut expected);
-        (sector == expected).then_some(told)
+        let whole = match told {
+            Told::Own { volume, block, generation } => is(self.key(volume, block, generation)),
+            Told::Shared(number) => {
+                let holders = std::iter::once(self.volume).chain(self.original);
+                holders.into_iter().any(|holder| is(self.pool_key(holder, number)))
+            }
+        };
+        whole.then_some(told)
     }
 
     /// The number in the pool of what `block` holds in `generation`, if that is where it is from.
@@ -148,13 +180,14 @@ impl Payload {
     }
 
     fn content(&self, block: u64, generation: u32) -> Content {
-        let key = self.key(self.volume, block, generation);
+        let volume = self.holder(generation);
+        let key = self.key(volume, block, generation);
         if (key >> 32) < self.shared {
             // The upper half chose the pool; the lower one, mixed anew, chooses within.
             let number = ((u128::from(mix(key)) * u128::from(self.pool)) >> 64) as u64;
-            return Content { told: Told::Shared(number), key: self.pool_key(number) };
+            return Content { told: Told::Shared(number), key: self.pool_key(volume, number) };
         }
-        Content { told: Told::Own { volume: self.volume, block, generation }, key }
+        Content { told: Told::Own { volume, block, generation }, key }
     }
 
     fn key(&self, volume: u16, block: u64, generation: u32) -> u64 {
@@ -163,8 +196,8 @@ impl Payload {
     }
 
     /// Volumes of one seed have no content in common, so that each has the declared ratio by itself.
-    fn pool_key(&self, number: u64) -> u64 {
-        mix(mix(self.seed ^ u64::from(self.volume) << 48 ^ 0x5045_4f4f_4c00_0000).wrapping_add(number))
+    fn pool_key(&self, volume: u16, number: u64) -> u64 {
+        mix(mix(self.seed ^ u64::from(volume) << 48 ^ 0x5045_4f4f_4c00_0000).wrapping_add(number))
     }
 
     fn sector(&self, content: Content, place: usize, into: &mut [u8]) {

@@ -6,16 +6,18 @@
 
 mod file;
 pub mod shipped;
+mod steps;
 
 pub use file::time as read_time;
 
 use crate::payload::Reduction;
+use crate::stats::require::Requirement;
 use crate::workload::Workload;
 pub(crate) use file::time;
 
 use file::ProfileFile;
 use std::time::Duration;
-use stonefold_types::{Error, Kind, Result};
+use stonefold_types::{BLOCK_BYTES, Error, Kind, Result};
 
 /// A profile, checked.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,10 +38,16 @@ pub struct Profile {
     pub times: [Times; 2],
     /// What is measured, in order.
     pub steps: Vec<Step>,
+    /// What is needed where nothing else is asked for; empty: nothing.
+    pub require: String,
+    /// Its volumes take the size of the target, in proportion.
+    pub scales: bool,
     /// The text it was read from.
     pub text: String,
     /// What was changed since: the size of each volume, and how far its content reduces.
     pub changes: (Option<u64>, Option<Reduction>),
+    /// Where it was scaled: how many times its file's sizes the volumes have.
+    pub scale: Option<f64>,
 }
 
 /// How long things take.
@@ -77,6 +85,29 @@ pub enum StepKind {
     /// As the streams say, on these shares (from 0 to 1) of each volume: a working set that fits a cache, and others that
     /// do not.
     Footprints(Vec<f64>),
+    /// These volumes are written, in order, so much of each (from 0 to 1); timed as a whole.
+    Fill(Vec<usize>, f64),
+    /// One is copied to others, one after the other, so much of it; each copy is timed as a whole.
+    Copy(usize, Vec<usize>, f64),
+    /// These are read, in order, so much of each, and every block is looked at; timed as a whole.
+    Check(Vec<usize>, f64),
+    /// Looks for the I/Os in flight with which most is done while a requirement is kept; later steps run with these.
+    Tune(Tune),
+    /// As the streams say, while the target is struck, once for each outage that the user names; then every block is read.
+    Outages,
+}
+
+/// What is looked for, and between what.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tune {
+    /// The streams whose I/Os in flight are varied, and counted; among those of the step.
+    pub streams: Vec<usize>,
+    /// I/Os in flight of each, at least.
+    pub least: u32,
+    /// And at most.
+    pub most: u32,
+    /// What must be kept.
+    pub within: Requirement,
 }
 
 impl Profile {
@@ -112,6 +143,11 @@ impl Profile {
             StepKind::Loads(points) | StepKind::Footprints(points) => {
                 times.point * points.len() as u32 * 5 / 4
             }
+            // As many as doubling and halving need.
+            StepKind::Tune(tune) => times.point * (2 * (tune.most / tune.least).max(2).ilog2() + 1) * 5 / 4,
+            StepKind::Outages => times.precondition + times.sample,
+            // As long as it takes.
+            StepKind::Fill(..) | StepKind::Copy(..) | StepKind::Check(..) => Duration::ZERO,
         };
         self.steps.iter().map(of).sum()
     }
@@ -132,5 +168,33 @@ impl Profile {
         }
         self.changes = (size, reduction);
         Ok(self)
+    }
+
+    /// With each volume so many times its size, in whole blocks.
+    ///
+    /// # Errors
+    /// [`Kind::Invalid`] where a volume becomes too small for its I/Os.
+    pub fn scaled(mut self, scale: f64) -> Result<Self> {
+        for workload in [&mut self.full, &mut self.quick] {
+            for volume in &mut workload.volumes {
+                let blocks = (volume.bytes as f64 * scale) as u64 / BLOCK_BYTES as u64;
+                volume.bytes = blocks.max(1) * BLOCK_BYTES as u64;
+            }
+            workload
+                .check()
+                .map_err(|e| e.context("scaled to the target's size").remedy("name a larger target"))?;
+        }
+        self.scale = Some(scale);
+        Ok(self)
+    }
+
+    /// Whether its own steps write its volumes, so that nothing is written before them.
+    pub fn fills_itself(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step.kind, StepKind::Fill(..)))
+    }
+
+    /// Whether it strikes the target.
+    pub fn has_outages(&self) -> bool {
+        self.steps.iter().any(|step| step.kind == StepKind::Outages)
     }
 }

@@ -8,8 +8,10 @@
 mod layout;
 mod rules;
 
+pub(crate) use layout::Lot;
 pub use layout::{Layout, StreamPlan};
 pub use rules::{DRIFT_MAX, OVERRUN, TILE_RULES, judge, requirements, summarise};
+pub(crate) use rules::{END, STRICT};
 
 use crate::load::{Goal, Outcome, Phase};
 use crate::machine::CpuWatch;
@@ -158,5 +160,8 @@ fn point(workload: &Workload, outcome: Outcome, ceiling: f64, clocks_apart: f64,
         machine_cpu: None,
         database: None,
         workers: Vec::new(),
+        outage: None,
+        task: None,
+        probe: None,
     }
 }

@@ -5,9 +5,11 @@
 
 mod data;
 mod document;
+mod phases;
 
 pub use data::{Charts, charts};
 pub use document::{Report, RunReport, TrialReport, TrialRun, schema};
+pub use phases::{OutageFigures, OutageFound, TaskFigures, outages, tasks};
 
 use crate::bundle::Bundle;
 use crate::trial::{Findings, Trial};

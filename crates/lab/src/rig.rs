@@ -6,7 +6,7 @@ use crate::generations::Generations;
 use crate::load::Behind;
 use crate::load::{self, Control, FILL_BYTES, FILL_OUTSTANDING, Outcome, Part, Phase, Play, slots_for};
 use crate::payload::Payload;
-use crate::target::{Buffers, Opened, TargetSpec, backend};
+use crate::target::{Buffers, Opened, TargetSpec, backend, lasting};
 use crate::volume::Content;
 use crate::workload::{Load, Workload};
 use std::sync::Arc;
@@ -24,6 +24,8 @@ pub struct RigOptions {
     pub seed: u64,
     /// Whether data that is not the lab's own may be overwritten.
     pub destroy_data: bool,
+    /// Targets come and go: what hangs up while somebody strikes it is waited for.
+    pub lasting: bool,
 }
 
 /// See the module.
@@ -31,7 +33,7 @@ pub struct Rig {
     env: Env,
     parts: Vec<Part>,
     /// Held, and locked, as long as the rig.
-    _targets: Vec<Opened>,
+    targets: Vec<Opened>,
 }
 
 /// A volume's place: number of its target, and where in it the volume begins.
@@ -94,7 +96,7 @@ impl Rig {
                 part(env, &workload, streams, &seats, &targets, depths, options, options.verify && !null)
             })
             .collect::<Result<_>>()?;
-        Ok(Rig { env: env.clone(), parts, _targets: targets })
+        Ok(Rig { env: env.clone(), parts, targets })
     }
 
     /// Threads of the load.
@@ -106,6 +108,16 @@ impl Rig {
     pub fn give(&mut self, plays: &[Play]) {
         let plays: Arc<[Play]> = plays.into();
         self.parts.iter_mut().for_each(|part| part.give(plays.clone()));
+    }
+
+    /// From here on it is known what was flushed, of all that is acknowledged from now on; or nobody asks any more.
+    pub(crate) fn keep_durability(&mut self, keep: bool) {
+        self.parts.iter_mut().for_each(|part| part.keep_durability(keep));
+    }
+
+    /// Whether every target can be asked for a flush.
+    pub(crate) fn can_flush(&self) -> bool {
+        self.targets.iter().all(|target| target.abilities.flush)
     }
 
     /// Runs a phase.
@@ -182,6 +194,10 @@ fn part(
         let of = &workload.volumes[*volume];
         let payload =
             Payload::new(options.seed, *volume as u16, of.bytes / BLOCK_BYTES as u64, of.reduction)?;
+        let payload = match of.original {
+            Some(original) if original.equal => payload.copy_of(original.volume as u16),
+            _ => payload,
+        };
         let generations = verify.then(|| Generations::new(of.bytes / BLOCK_BYTES as u64));
         Ok(Behind {
             volume: *volume,
@@ -193,7 +209,7 @@ fn part(
     };
     let volumes = volumes.iter().map(behind).collect::<Result<_>>()?;
     let used: Vec<&Opened> = used.iter().map(|number| &targets[*number]).collect();
-    let backend = backend(&used, &buffers)?;
+    let backend = if options.lasting { lasting(&used, &buffers) } else { backend(&used, &buffers) }?;
     Ok(Part::new(env, workload.clone(), streams, volumes, backend, buffers, options.seed))
 }
 

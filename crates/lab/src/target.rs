@@ -13,7 +13,7 @@ mod spec;
 pub(crate) use buffers::Buffers;
 pub(crate) use file::Files;
 pub(crate) use null::Null;
-pub(crate) use open::{Look, Opened, backend, look};
+pub(crate) use open::{Look, Opened, backend, lasting, look};
 pub use spec::TargetSpec;
 
 /// What to do: reads go into the slot's buffer, writes come from it, all else leaves it alone.
@@ -89,4 +89,10 @@ pub(crate) trait Backend {
     /// # Errors
     /// When the target can no longer be spoken to at all.
     fn wait(&mut self, at_most: Duration) -> io::Result<()>;
+
+    /// Volumes that hung up since this was last asked, with what was seen of it. What they had been asked is asked again
+    /// when they are back. Only of backends that wait for that; others fail.
+    fn broken_off(&mut self) -> Vec<(u32, io::Error)> {
+        Vec::new()
+    }
 }

@@ -6,12 +6,13 @@
 
 pub mod fit;
 pub mod import;
+pub mod shipped;
 mod summary;
 
 pub use stonefold_format::trace::{
     End, Header, Op, PLACE_MAX, RECORDS_MAX, Reason, Record, TIME_MAX, Totals,
 };
-pub use summary::{Spot, Summary};
+pub use summary::{PIECE_BYTES, Spot, Summary};
 
 use std::io::Write;
 use std::path::Path;

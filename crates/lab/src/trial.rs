@@ -81,6 +81,7 @@ impl TrialPlan {
             targets: self.arms[turn.arm].targets.clone(),
             options: RigOptions { seed: turn.seed, ..self.options.clone() },
             fleet: FleetPlan::default(),
+            outages: None,
         }
     }
 }

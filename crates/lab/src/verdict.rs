@@ -1,6 +1,7 @@
 //! What a run says, from what it recorded: the gates of each point, the requirements, one verdict.
 
 use crate::bundle::Bundle;
+use crate::chaos;
 use crate::measure::Point;
 use crate::oltp;
 use crate::profile::Profile;
@@ -87,6 +88,9 @@ pub fn summarise(bundle: &Bundle) -> Result<Summary> {
     if oltp::Profile::is_one(&bundle.profile) {
         return oltp::summarise(bundle);
     }
+    if let Some(tiled) = &bundle.run.tiles {
+        return crate::tiles::summarise(bundle, tiled);
+    }
     if let Some(replayed) = &bundle.run.replay {
         return crate::replay::summarise(bundle, replayed);
     }
@@ -101,28 +105,46 @@ pub fn summarise_with(bundle: &Bundle, profile: &Profile) -> Result<Summary> {
     let workload = profile.workload(bundle.run.quick);
     let points: Vec<Judged> =
         bundle.points.iter().map(|point| judge(point, workload, bundle.run.verified)).collect();
-    let required = require::parse(&bundle.run.require)?
-        .iter()
-        .map(|requirement| on_its_point(requirement, &bundle.points))
-        .collect::<Result<Vec<_>>>()?;
-    let verdict = conclude(&points, &required, bundle.run.cut_short);
-    Ok(Summary { verdict, points, required, beside: Vec::new() })
+    let (mut required, beside) = chaos::required(&bundle.points);
+    let asked = require::parse(&bundle.run.require)?;
+    // Of a run that was ended before anything was measured nothing can be asked.
+    let nothing = bundle.run.cut_short && !bundle.points.iter().any(Point::is_judged);
+    required.extend(
+        asked
+            .iter()
+            .filter(|_| !nothing)
+            .map(|requirement| on_its_point(requirement, &bundle.points))
+            .collect::<Result<Vec<_>>>()?,
+    );
+    let mut verdict = conclude(&points, &required, bundle.run.cut_short);
+    // What was copied or read wrong is wrong whatever was required of a load.
+    let void = |judged: &Judged| judged.gates.iter().any(|gate| gate.state == State::Void);
+    let tasks = bundle.points.iter().zip(&points).filter(|(point, _)| point.task.is_some());
+    if tasks.into_iter().any(|(_, judged)| void(judged)) {
+        verdict = Verdict::Invalid;
+    }
+    Ok(Summary { verdict, points, required, beside })
 }
 
+/// The rules that hold of something that is timed as a whole: it has no rate to be steady, and nothing was asked of it but
+/// that it be right.
+const OF_TASKS: [&str; 5] = ["verification", "written before read", "errors", "clock", "whole"];
+
 fn judge(point: &Point, workload: &Workload, verified: bool) -> Judged {
-    let steadiness = Steadiness::of(&point.series);
+    let steadiness = Steadiness::of(&point.series).filter(|_| point.is_load());
     let loads: Vec<Load> = point.loads.iter().map(|load| load_of(load, workload)).collect();
     let fidelity: Vec<Fidelity> = point
         .loads
         .iter()
         .zip(&loads)
         .zip(&point.streams)
+        .filter(|_| point.task.is_none())
         .flat_map(|((told, load), record)| {
             fidelity::of(&workload.streams[told.stream], *load, record, point.seconds)
         })
         .collect();
     let streams = point.loads.iter().zip(&loads).zip(&point.streams);
-    let gates = gates::judge(&Evidence {
+    let mut gates = gates::judge(&Evidence {
         streams: streams.map(|((told, load), record)| (told.name.as_str(), *load, record)).collect(),
         seconds: point.seconds,
         steadiness: steadiness.as_ref(),
@@ -134,6 +156,12 @@ fn judge(point: &Point, workload: &Workload, verified: bool) -> Judged {
         clocks_apart: point.clocks_apart,
         cut_short: point.cut_short,
     });
+    if point.task.is_some() {
+        gates.retain(|gate| OF_TASKS.contains(&gate.name.as_str()));
+    }
+    if let Some(outage) = &point.outage {
+        chaos::judge(&mut gates, outage);
+    }
     let name = point.name();
     Judged { name, iops: point.iops(), steadiness, fidelity, grade: gates::grade(&gates), gates }
 }
@@ -151,6 +179,7 @@ pub(crate) fn on_its_point(requirement: &Requirement, points: &[Point]) -> Resul
     let judged: Vec<(usize, bool, Result<Met>)> = points
         .iter()
         .enumerate()
+        .filter(|(_, point)| point.is_judged())
         .map(|(number, point)| {
             let streams: Vec<_> =
                 point.loads.iter().map(|load| load.name.as_str()).zip(&point.streams).collect();

@@ -1,5 +1,6 @@
 //! What was read, held against what must be there; and what is wrong told by kind.
 
+use crate::durability::Durability;
 use crate::erased::{Erased, How};
 use crate::generations::{Generations, Lows};
 use crate::payload::{Payload, SECTOR_BYTES, SECTORS, Told};
@@ -58,6 +59,16 @@ pub struct Verification {
     pub misplaced: u64,
     /// See [`Fault::Corrupt`].
     pub corrupt: u64,
+    /// Older than what had been acknowledged, be that excused or not: among [`Verification::right`] where the target died
+    /// and had not promised it.
+    #[serde(default)]
+    pub gone_acknowledged: u64,
+    /// Of these, older than what had been flushed.
+    #[serde(default)]
+    pub gone_flushed: u64,
+    /// Blocks of 4 KiB of which each sector may be what it is, and which no one write has left: old and new in one block.
+    #[serde(default)]
+    pub torn: u64,
     /// The first of them, with their places.
     pub findings: Vec<Finding>,
 }
@@ -66,6 +77,11 @@ impl Verification {
     /// Sectors that were not what they had to be.
     pub fn faults(&self) -> u64 {
         self.lost + self.stale + self.misplaced + self.corrupt
+    }
+
+    /// Sectors that were read.
+    pub fn checked(&self) -> u64 {
+        self.right + self.faults() + self.unwritten + self.free
     }
 
     /// Adds what another thread or host has seen.
@@ -77,6 +93,9 @@ impl Verification {
         self.stale += other.stale;
         self.misplaced += other.misplaced;
         self.corrupt += other.corrupt;
+        self.gone_acknowledged += other.gone_acknowledged;
+        self.gone_flushed += other.gone_flushed;
+        self.torn += other.torn;
         let room = FAULTS_KEPT_MAX.saturating_sub(self.findings.len());
         self.findings.extend(other.findings.iter().take(room).cloned());
     }
@@ -104,6 +123,8 @@ pub struct Verifier<'a> {
     pub generations: &'a Generations,
     /// Which generations have no content of the lab's.
     pub erased: &'a Erased,
+    /// What was acknowledged and what flushed, where that is kept.
+    pub durability: Option<&'a Durability>,
 }
 
 impl Verifier<'_> {
@@ -136,11 +157,18 @@ impl Verifier<'_> {
                 return;
             }
         }
+        let (mut first, mut torn) = (None, false);
         for (place, sector) in (from..).zip(bytes.chunks_exact(SECTOR_BYTES)) {
-            self.check_sector(block, place, sector, lows.of(place), highs.of(place), seen);
+            let found = self.check_sector(block, place, sector, lows.of(place), highs.of(place), seen);
+            torn |= found.is_some() && first.is_some() && found != first;
+            first = first.or(found);
         }
+        // Sectors that were written each for itself differ by right.
+        let uniform = |lows: Lows| (1..SECTORS).all(|place| lows.of(place) == lows.of(0));
+        seen.torn += u64::from(torn && uniform(lows) && uniform(highs));
     }
 
+    /// The generation that it holds, where that is right.
     fn check_sector(
         &self,
         block: u64,
@@ -149,11 +177,11 @@ impl Verifier<'_> {
         low: u32,
         high: u32,
         seen: &mut Verification,
-    ) {
+    ) -> Option<u32> {
         if low == 0 {
             // Also while its first write is in flight: what is there otherwise is not ours to judge.
             seen.unwritten += 1;
-            return;
+            return None;
         }
         // The newest is the likeliest.
         for generation in (low..=high).rev() {
@@ -162,47 +190,70 @@ impl Verifier<'_> {
                 Some(How::Zeroed) => sector.iter().all(|byte| *byte == 0),
                 Some(How::Trimmed) => {
                     seen.free += 1;
-                    return;
+                    return None;
                 }
             };
             if right {
                 seen.right += 1;
-                return;
+                self.hold_against_lines(block, place, generation, low, seen);
+                return Some(generation);
             }
         }
         let told = self.payload.tell(place, sector);
+        let (fault, held) = self.fault(block, place, sector, low, told);
+        if let Some(held) = held {
+            self.hold_against_lines(block, place, held, low, seen);
+        }
         seen.count(Finding {
-            fault: self.fault(block, place, sector, low, told),
+            fault,
             volume: self.volume,
             offset: block * BLOCK_BYTES as u64 + (place * SECTOR_BYTES) as u64,
             expected: low,
             found: words(told, sector),
         });
+        None
     }
 
-    fn fault(&self, block: u64, place: usize, sector: &[u8], low: u32, told: Option<Told>) -> Fault {
+    /// Counts what is older than what was acknowledged, and than what was flushed.
+    fn hold_against_lines(&self, block: u64, place: usize, held: u32, low: u32, seen: &mut Verification) {
+        let lines = |durability: &Durability| durability.lines(block, place, low);
+        let (acknowledged, flushed) = self.durability.map_or((low, low), lines);
+        seen.gone_acknowledged += u64::from(held < acknowledged);
+        seen.gone_flushed += u64::from(held < flushed);
+    }
+
+    /// What is wrong, and with what is old its generation.
+    fn fault(
+        &self,
+        block: u64,
+        place: usize,
+        sector: &[u8],
+        low: u32,
+        told: Option<Told>,
+    ) -> (Fault, Option<u32>) {
         match told {
             Some(Told::Own { volume, block: other, generation }) => {
-                if (volume, other) == (self.volume, block) && generation < low {
-                    Fault::Stale
+                if other == block && self.payload.is_own(volume, generation) && generation < low {
+                    (Fault::Stale, Some(generation))
                 } else {
-                    Fault::Misplaced
+                    (Fault::Misplaced, None)
                 }
             }
             Some(Told::Shared(number)) => {
                 let oldest = low.saturating_sub(GENERATIONS_BACK_MAX).max(1);
-                let was =
-                    (oldest..low).any(|generation| self.payload.shared(block, generation) == Some(number));
-                if was { Fault::Stale } else { Fault::Misplaced }
+                let was = (oldest..low)
+                    .rev()
+                    .find(|generation| self.payload.shared(block, *generation) == Some(number));
+                (if was.is_some() { Fault::Stale } else { Fault::Misplaced }, was)
             }
             // A sector that is whole but for its place within the block.
             None if (0..SECTORS)
                 .any(|other| other != place && self.payload.tell(other, sector).is_some()) =>
             {
-                Fault::Misplaced
+                (Fault::Misplaced, None)
             }
-            None if sector.iter().all(|byte| *byte == 0) => Fault::Lost,
-            None => Fault::Corrupt,
+            None if sector.iter().all(|byte| *byte == 0) => (Fault::Lost, Some(0)),
+            None => (Fault::Corrupt, None),
         }
     }
 }
@@ -261,6 +312,7 @@ mod tests {
                 volume: 1,
                 generations: &self.generations,
                 erased: &self.erased,
+                durability: None,
             };
             let lows: Vec<_> = (0..BLOCKS).map(|block| self.generations.lows(block)).collect();
             let mut seen = Verification::default();
@@ -347,6 +399,42 @@ mod tests {
         let generation = volume.generations.begin(5, 0, SECTORS);
         volume.generations.end(5, 0, SECTORS, generation, false);
         assert_eq!(volume.read().misplaced, 8);
+    }
+
+    /// A target that promises on a flush died: of what it had only acknowledged each sector may be old or new, and is told.
+    #[test]
+    fn what_was_lost_is_held_against_both_lines() {
+        let mut volume = Volume::written(Reduction::NONE);
+        let mut durability = Durability::default();
+        let write = |volume: &mut Volume, durability: &mut Durability, block: u64| {
+            let before = volume.generations.lows(block);
+            let generation = volume.generations.begin(block, 0, SECTORS);
+            volume.generations.end(block, 0, SECTORS, generation, false);
+            durability.acknowledged(block, 0, SECTORS, before, volume.generations.lows(block));
+        };
+        // Flushed: generation 3 of blocks 3 to 5. Acknowledged: generation 4 of the same.
+        (3..6).for_each(|block| write(&mut volume, &mut durability, block));
+        let number = durability.begin_flush();
+        durability.flushed(number);
+        (3..6).for_each(|block| write(&mut volume, &mut durability, block));
+        durability.crash(&mut volume.generations, crate::chaos::Promise::Flush);
+        let payload = volume.payload.clone();
+        payload.fill(3, 3, 0, volume.block(3));
+        payload.fill(4, 4, 0, volume.block(4));
+        payload.fill(4, 3, 6, &mut volume.block(4)[6 * SECTOR_BYTES..]);
+        payload.fill(5, 2, 0, volume.block(5));
+        let verifier = Verifier {
+            payload: &volume.payload,
+            volume: 1,
+            generations: &volume.generations,
+            erased: &volume.erased,
+            durability: Some(&durability),
+        };
+        let lows: Vec<_> = (0..BLOCKS).map(|block| volume.generations.lows(block)).collect();
+        let mut seen = Verification::default();
+        verifier.check(0, &volume.medium, &lows, &mut seen);
+        assert_eq!((seen.stale, seen.faults(), seen.torn), (8, 8, 1), "{:?}", seen.findings);
+        assert_eq!((seen.gone_acknowledged, seen.gone_flushed), (8 + 2 + 8, 8));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! A volume while it is loaded: what is written to it, and what must come back.
 
+use crate::chaos::Promise;
+use crate::durability::Durability;
 use crate::erased::{Erased, How};
 use crate::generations::{Generations, Lows};
 use crate::payload::{Payload, SECTOR_BYTES, SECTORS};
@@ -12,6 +14,8 @@ pub(crate) struct Content {
     pub payload: Payload,
     pub generations: Option<Generations>,
     erased: Erased,
+    /// What was flushed, where that is kept.
+    durability: Option<Durability>,
     /// Generations where none are kept: each write has a new one.
     written: u32,
 }
@@ -26,7 +30,38 @@ struct Piece {
 
 impl Content {
     pub(crate) fn new(number: u16, payload: Payload, generations: Option<Generations>) -> Self {
-        Content { number, payload, generations, erased: Erased::default(), written: 0 }
+        let erased = Erased::default();
+        Content { number, payload, generations, erased, durability: None, written: 0 }
+    }
+
+    /// From here on it is known what was flushed; all that was acknowledged until now was.
+    pub(crate) fn keep_durability(&mut self) {
+        self.durability = self.generations.is_some().then(Durability::default);
+    }
+
+    /// Nobody asks any more what was flushed.
+    pub(crate) fn forget_durability(&mut self) {
+        self.durability = None;
+    }
+
+    /// A flush is about to be issued; `issued` is told its number, where that is kept.
+    pub(crate) fn begin_flush(&mut self, issued: &mut Vec<u32>) {
+        issued.clear();
+        issued.extend(self.durability.as_mut().map(Durability::begin_flush));
+    }
+
+    /// A flush was answered.
+    pub(crate) fn flushed(&mut self, issued: &[u32]) {
+        if let (Some(durability), [number]) = (&mut self.durability, issued) {
+            durability.flushed(*number);
+        }
+    }
+
+    /// The target has died: what it has not promised may be gone.
+    pub(crate) fn crash(&mut self, promise: Promise) {
+        if let (Some(durability), Some(generations)) = (&mut self.durability, &mut self.generations) {
+            durability.crash(generations, promise);
+        }
     }
 
     /// Fills `bytes`, which are about to be written to `offset`; `issued` is told the generation of each block.
@@ -46,13 +81,38 @@ impl Content {
         }
     }
 
+    /// `bytes`, which were read from this place of another volume, are about to be written here. Where this volume is no
+    /// equal copy, or has been written before, they become content of its own.
+    pub(crate) fn copy(&mut self, offset: u64, bytes: &mut [u8], issued: &mut Vec<u32>) {
+        issued.clear();
+        self.written = self.written.wrapping_add(1).max(1);
+        let mut rest = bytes;
+        for piece in pieces(offset, rest.len()) {
+            let (part, left) = rest.split_at_mut((piece.to - piece.from) * SECTOR_BYTES);
+            rest = left;
+            let (generation, copied) = match &mut self.generations {
+                Some(generations) => {
+                    let generation = generations.begin(piece.block, piece.from, piece.to);
+                    (generation, self.payload.is_copied(generation))
+                }
+                None => (self.written, self.payload.is_copied(1)),
+            };
+            if !copied {
+                self.payload.fill(piece.block, generation, piece.from, part);
+            }
+            issued.push(generation);
+        }
+    }
+
     /// A range is about to be zeroed or trimmed; `issued` is told the generation of each block.
     pub(crate) fn erase(&mut self, offset: u64, bytes: usize, is_trim: bool, issued: &mut Vec<u32>) {
         issued.clear();
         let Some(generations) = &mut self.generations else { return };
         let how = if is_trim { How::Trimmed } else { How::Zeroed };
         for piece in pieces(offset, bytes) {
-            let oldest = generations.lows(piece.block).oldest();
+            let lows = generations.lows(piece.block).oldest();
+            let behind = self.durability.as_ref().and_then(|durability| durability.oldest(piece.block));
+            let oldest = behind.map_or(lows, |behind| behind.min(lows));
             let generation = generations.begin(piece.block, piece.from, piece.to);
             self.erased.note(piece.block, generation, how, oldest);
             issued.push(generation);
@@ -63,7 +123,12 @@ impl Content {
     pub(crate) fn written(&mut self, offset: u64, bytes: usize, issued: &[u32], failed: bool) {
         let Some(generations) = &mut self.generations else { return };
         for (piece, generation) in pieces(offset, bytes).zip(issued) {
+            let before = generations.lows(piece.block);
             generations.end(piece.block, piece.from, piece.to, *generation, failed);
+            if let Some(durability) = self.durability.as_mut().filter(|_| !failed) {
+                let since = generations.lows(piece.block);
+                durability.acknowledged(piece.block, piece.from, piece.to, before, since);
+            }
         }
     }
 
@@ -78,8 +143,13 @@ impl Content {
     /// A read was answered with `bytes`.
     pub(crate) fn check(&self, offset: u64, bytes: &[u8], lows: &[Lows], seen: &mut Verification) {
         if let Some(generations) = &self.generations {
-            let verifier =
-                Verifier { payload: &self.payload, volume: self.number, generations, erased: &self.erased };
+            let verifier = Verifier {
+                payload: &self.payload,
+                volume: self.number,
+                generations,
+                erased: &self.erased,
+                durability: self.durability.as_ref(),
+            };
             verifier.check(offset, bytes, lows, seen);
         }
     }

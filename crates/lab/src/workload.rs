@@ -21,6 +21,17 @@ pub struct Volume {
     pub bytes: u64,
     /// How far what is written to it reduces.
     pub reduction: Reduction,
+    /// It begins as a copy of another.
+    pub original: Option<Original>,
+}
+
+/// What a volume is a copy of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Original {
+    /// The other's number.
+    pub volume: usize,
+    /// Byte for byte, so that storage may keep both once; else with contents of its own.
+    pub equal: bool,
 }
 
 /// A stream of I/Os to one volume.
@@ -42,6 +53,8 @@ pub struct Stream {
     pub zone: (f64, f64),
     /// Places that get more than their share.
     pub hotspots: Option<Hotspots>,
+    /// A flush after each so many of its writes; 0: none.
+    pub flush: u32,
     /// When I/Os are issued.
     pub load: Load,
 }
@@ -146,8 +159,8 @@ impl Workload {
         Ok(())
     }
 
-    /// Streams, and with them volumes, that must run on one thread: who shares a volume or follows one another. Each
-    /// part lists streams.
+    /// Streams, and with them volumes, that must run on one thread: who shares a volume, follows one another, or is a copy
+    /// of another. Each part lists streams.
     pub fn parts(&self) -> Vec<Vec<usize>> {
         let mut part: Vec<usize> = (0..self.streams.len()).collect();
         let join = |part: &mut Vec<usize>, a: usize, b: usize| {
@@ -160,6 +173,12 @@ impl Workload {
             }
             let first = self.streams.iter().position(|other| other.volume == stream.volume);
             join(&mut part, index, first.expect("it is itself among them"));
+            let original = self.volumes[stream.volume].original;
+            let source = original
+                .and_then(|original| self.streams.iter().position(|other| other.volume == original.volume));
+            if let Some(source) = source {
+                join(&mut part, index, source);
+            }
         }
         let mut parts: Vec<Vec<usize>> = Vec::new();
         for number in 0..self.streams.len() {
@@ -185,6 +204,7 @@ impl Stream {
             align: 0,
             zone: (0.0, 1.0),
             hotspots: None,
+            flush: 0,
             load,
         }
     }
@@ -278,7 +298,7 @@ pub(crate) mod tests {
     /// One stream of 4K random reads.
     pub(crate) fn reads(bytes: u64) -> Workload {
         Workload {
-            volumes: vec![Volume { name: "v".into(), bytes, reduction: Reduction::NONE }],
+            volumes: vec![Volume { name: "v".into(), bytes, reduction: Reduction::NONE, original: None }],
             streams: vec![Stream {
                 name: "s".into(),
                 volume: 0,
@@ -288,6 +308,7 @@ pub(crate) mod tests {
                 align: 0,
                 zone: (0.0, 1.0),
                 hotspots: None,
+                flush: 0,
                 load: Load::Closed { outstanding: 1 },
             }],
         }

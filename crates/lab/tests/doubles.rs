@@ -2,8 +2,10 @@
 //!
 //! Goal: what the lab says of a target is what was done to it.
 
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+mod nbdkit;
+
+use nbdkit::Nbdkit;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 use stonefold_env::{Env, SystemWorld};
 use stonefold_lab::load::{Control, Goal, Outcome, Phase};
@@ -14,49 +16,13 @@ use stonefold_needs::{Need, there_is};
 
 const VOLUME_BYTES: u64 = 64 << 20;
 
-/// An nbdkit of the test's own; ends with it.
-struct Nbdkit {
-    child: Child,
-    socket: PathBuf,
-    _dir: tempfile::TempDir,
+fn nbdkit(arguments: &[&str]) -> Nbdkit {
+    Nbdkit::start(tempfile::tempdir().unwrap(), arguments)
 }
 
-impl Nbdkit {
-    fn start(arguments: &[&str]) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let socket = dir.path().join("nbd.sock");
-        let child = Command::new("nbdkit")
-            .args(["--foreground", "--exit-with-parent", "--unix"])
-            .arg(&socket)
-            .args(arguments)
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let nbdkit = Nbdkit { child, socket, _dir: dir };
-        for _ in 0..200 {
-            if nbdkit.socket.exists() {
-                return nbdkit;
-            }
-            std::thread::sleep(Duration::from_millis(25));
-        }
-        panic!("nbdkit {arguments:?} does not listen");
-    }
-
-    fn target(&self) -> String {
-        format!("nbd+unix:///?socket={}", self.socket.display())
-    }
-
-    fn signal(&self, signal: rustix::process::Signal) {
-        let pid = rustix::process::Pid::from_raw(self.child.id() as i32).unwrap();
-        rustix::process::kill_process(pid, signal).unwrap();
-    }
-}
-
-impl Drop for Nbdkit {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+fn signal(nbdkit: &Nbdkit, signal: rustix::process::Signal) {
+    let pid = rustix::process::Pid::from_raw(nbdkit.served.0.id() as i32).unwrap();
+    rustix::process::kill_process(pid, signal).unwrap();
 }
 
 /// One stream of 4K I/Os at random over one volume.
@@ -66,6 +32,7 @@ fn workload(read: f64, load: Load) -> Workload {
             name: "v".into(),
             bytes: VOLUME_BYTES,
             reduction: Reduction { dedupe: 1.2, compression: 2.0 },
+            original: None,
         }],
         streams: vec![Stream {
             name: "s".into(),
@@ -76,6 +43,7 @@ fn workload(read: f64, load: Load) -> Workload {
             align: 0,
             zone: (0.0, 1.0),
             hotspots: None,
+            flush: 0,
             load,
         }],
     }
@@ -93,7 +61,7 @@ impl Bench {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let env = Env::new(SystemWorld::new(runtime.handle().clone(), 1).unwrap());
         let workload = workload(read, load);
-        let options = RigOptions { threads: 1, verify, seed: 5, destroy_data: false };
+        let options = RigOptions { threads: 1, verify, seed: 5, destroy_data: false, lasting: false };
         let rig = Rig::open(&env, &workload, &[target.parse().unwrap()], &[vec![load]], &options).unwrap();
         Bench { _runtime: runtime, rig, load }
     }
@@ -119,15 +87,15 @@ const ONE: Load = Load::Closed { outstanding: 1 };
 /// The lab's acceptance. A closed loop, as fio's, would show one slow I/O; here each of a thousand has waited.
 #[test]
 fn a_stall_is_seen_by_everybody_whom_it_kept_waiting() {
-    let nbdkit = Nbdkit::start(&["memory", "64M"]);
+    let nbdkit = nbdkit(&["memory", "64M"]);
     let mut bench = Bench::new(&nbdkit.target(), 1.0, STEADY, true);
     bench.fill();
     let outcome = std::thread::scope(|scope| {
         scope.spawn(|| {
             std::thread::sleep(Duration::from_secs(2));
-            nbdkit.signal(rustix::process::Signal::STOP);
+            signal(&nbdkit, rustix::process::Signal::STOP);
             std::thread::sleep(Duration::from_secs(1));
-            nbdkit.signal(rustix::process::Signal::CONT);
+            signal(&nbdkit, rustix::process::Signal::CONT);
         });
         bench.run(5.0)
     });
@@ -141,7 +109,7 @@ fn a_stall_is_seen_by_everybody_whom_it_kept_waiting() {
 
 #[test]
 fn a_delay_is_measured_as_what_it_is() {
-    let nbdkit = Nbdkit::start(&["--filter=delay", "memory", "64M", "rdelay=5ms", "wdelay=9ms"]);
+    let nbdkit = nbdkit(&["--filter=delay", "memory", "64M", "rdelay=5ms", "wdelay=9ms"]);
     let mut bench = Bench::new(&nbdkit.target(), 0.5, ONE, false);
     let outcome = bench.run(3.0);
     let record = &outcome.streams[0];
@@ -157,8 +125,7 @@ fn errors_are_counted_and_void_the_number() {
     // Errors come only while this file is there.
     let trigger = dir.path().join("fail");
     let file = format!("error-file={}", trigger.display());
-    let nbdkit =
-        Nbdkit::start(&["--filter=error", "memory", "64M", "error-pread-rate=10%", "error=EIO", &file]);
+    let nbdkit = nbdkit(&["--filter=error", "memory", "64M", "error-pread-rate=10%", "error=EIO", &file]);
     let mut bench = Bench::new(&nbdkit.target(), 1.0, Load::Closed { outstanding: 4 }, false);
     std::fs::write(&trigger, "").unwrap();
     let outcome = bench.run(1.0);
@@ -171,7 +138,7 @@ fn errors_are_counted_and_void_the_number() {
 /// What nbdkit loses between two runs of one load is told by its kind.
 #[test]
 fn what_a_target_forgets_is_found() {
-    let nbdkit = Nbdkit::start(&["memory", "64M"]);
+    let nbdkit = nbdkit(&["memory", "64M"]);
     let mut bench = Bench::new(&nbdkit.target(), 0.5, Load::Closed { outstanding: 8 }, true);
     bench.fill();
     let before = bench.run(1.0);
@@ -203,7 +170,7 @@ fn data_of_others_is_left_alone() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let env = Env::new(SystemWorld::new(runtime.handle().clone(), 1).unwrap());
     let workload = workload(1.0, ONE);
-    let options = RigOptions { threads: 1, verify: true, seed: 5, destroy_data: false };
+    let options = RigOptions { threads: 1, verify: true, seed: 5, destroy_data: false, lasting: false };
     let specs = [format!("file:{}", path.display()).parse().unwrap()];
     let error = Rig::open(&env, &workload, &specs, &[vec![ONE]], &options).err().expect("it is refused");
     assert!(error.to_string().contains("has not written"), "{error}");
@@ -222,7 +189,7 @@ fn data_of_others_is_left_alone() {
 /// this machine slows neither down much; the best of a few pairs is judged for what it does all the same.
 #[test]
 fn a_closed_loop_finds_what_fio_finds() {
-    let nbdkit = Nbdkit::start(&["--filter=delay", "memory", "64M", "rdelay=10ms"]);
+    let nbdkit = nbdkit(&["--filter=delay", "memory", "64M", "rdelay=10ms"]);
     let pairs: Vec<f64> = (0..3)
         .map(|_| {
             let mut bench = Bench::new(&nbdkit.target(), 1.0, Load::Closed { outstanding: 16 }, false);
@@ -272,7 +239,7 @@ fn a_device_in_use_is_left_alone() {
     shell(&format!("mkfs.ext4 -q {device} && mount {device} '{0}' && echo mine > '{0}/file'", at.display()));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let env = Env::new(SystemWorld::new(runtime.handle().clone(), 1).unwrap());
-    let options = RigOptions { threads: 1, verify: true, seed: 5, destroy_data: true };
+    let options = RigOptions { threads: 1, verify: true, seed: 5, destroy_data: true, lasting: false };
     let specs = [format!("dev:{device}").parse().unwrap()];
     let opened = Rig::open(&env, &workload(1.0, ONE), &specs, &[vec![ONE]], &options);
     let why = opened.err().map(|error| error.to_string());

@@ -2,8 +2,10 @@
 //!
 //! Goal: a target is asked for what was captured, where and when it was captured, at any speed, on any number of tiles.
 
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+mod nbdkit;
+
+use nbdkit::Nbdkit;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use stonefold_env::{Env, SystemWorld};
@@ -58,7 +60,7 @@ fn plan(trace: Arc<Trace>, target: &str) -> Plan {
         size: None,
         mode: Mode::Scale,
         targets: vec![target.parse().unwrap()],
-        options: RigOptions { threads: 1, verify: true, seed: 5, destroy_data: false },
+        options: RigOptions { threads: 1, verify: true, seed: 5, destroy_data: false, lasting: false },
     }
 }
 
@@ -93,6 +95,9 @@ fn record(layout: &Layout) -> Run {
         machine: std::collections::BTreeMap::new(),
         cut_short: false,
         replay: Some(layout.replayed.clone()),
+        outages: None,
+        scale: None,
+        tiles: None,
     }
 }
 
@@ -164,82 +169,46 @@ fn a_file_is_asked_for_all_of_it_and_holds_what_it_must() {
 }
 
 /// An nbdkit that writes down what it is asked.
-struct Nbdkit {
-    child: Child,
-    socket: PathBuf,
-    dir: tempfile::TempDir,
+fn nbdkit(arguments: &[&str]) -> Nbdkit {
+    let dir = tempfile::tempdir().unwrap();
+    let log = format!("logfile={}", dir.path().join("log").display());
+    Nbdkit::start(dir, &[&["--filter=log"], arguments, &[&log]].concat())
 }
 
-impl Nbdkit {
-    fn start(arguments: &[&str]) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let socket = dir.path().join("nbd.sock");
-        let log = format!("logfile={}", dir.path().join("log").display());
-        let child = Command::new("nbdkit")
-            .args(["--foreground", "--exit-with-parent", "--filter=log", "--unix"])
-            .arg(&socket)
-            .args(arguments)
-            .arg(log)
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let nbdkit = Nbdkit { child, socket, dir };
-        for _ in 0..400 {
-            if nbdkit.socket.exists() {
-                return nbdkit;
-            }
-            std::thread::sleep(Duration::from_millis(25));
-        }
-        panic!("nbdkit {arguments:?} does not listen");
-    }
-
-    fn target(&self) -> String {
-        format!("nbd+unix:///?socket={}", self.socket.display())
-    }
-
-    /// What it was asked since there were so many lines, one line each: kind, offset, count, FUA.
-    fn asked(&self, since: usize) -> Vec<(String, u64, u64, bool)> {
-        let parse = |line: &str| {
-            // `… connection=1 Write id=5 offset=0x1000 count=0x200 fua=0 …`; its answer begins with `...`.
-            let words: Vec<&str> = line.split_whitespace().collect();
-            let value = |name: &str| words.iter().find_map(|word| word.strip_prefix(name)).map(str::to_owned);
-            let hex = |name: &str| {
-                let value = value(name)?;
-                u64::from_str_radix(value.trim_start_matches("0x"), 16).ok()
-            };
-            let kind = words.iter().find(|word| ["Read", "Write", "Flush", "Trim", "Zero"].contains(word))?;
-            value("id=")?;
-            let (offset, count) = (hex("offset=").unwrap_or(0), hex("count=").unwrap_or(0));
-            Some(((*kind).to_owned(), offset, count, value("fua=").as_deref() == Some("1")))
+/// What it was asked since there were so many lines, one line each: kind, offset, count, FUA.
+fn asked(nbdkit: &Nbdkit, since: usize) -> Vec<(String, u64, u64, bool)> {
+    let parse = |line: &str| {
+        // `… connection=1 Write id=5 offset=0x1000 count=0x200 fua=0 …`; its answer begins with `...`.
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let value = |name: &str| words.iter().find_map(|word| word.strip_prefix(name)).map(str::to_owned);
+        let hex = |name: &str| {
+            let value = value(name)?;
+            u64::from_str_radix(value.trim_start_matches("0x"), 16).ok()
         };
-        lines(self.dir.path()).iter().skip(since).filter_map(|line| parse(line)).collect()
-    }
+        let kind = words.iter().find(|word| ["Read", "Write", "Flush", "Trim", "Zero"].contains(word))?;
+        value("id=")?;
+        let (offset, count) = (hex("offset=").unwrap_or(0), hex("count=").unwrap_or(0));
+        Some(((*kind).to_owned(), offset, count, value("fua=").as_deref() == Some("1")))
+    };
+    lines(nbdkit.dir.path()).iter().skip(since).filter_map(|line| parse(line)).collect()
 }
 
 fn lines(dir: &Path) -> Vec<String> {
     std::fs::read_to_string(dir.join("log")).unwrap().lines().map(str::to_owned).collect()
 }
 
-impl Drop for Nbdkit {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 #[test]
 fn the_target_itself_counts_what_the_trace_has() {
-    let nbdkit = Nbdkit::start(&["memory", "64M"]);
+    let nbdkit = nbdkit(&["memory", "64M"]);
     let trace = trace(3.0, 300);
     let (point, summary, _) = run(&plan(trace.clone(), &nbdkit.target()));
     assert_eq!(point.verification.faults(), 0, "{:?}", point.verification.findings);
     assert_eq!(against(&summary), Vec::<String>::new());
     // It was filled by 512 writes of 128 KiB, and 64 places were looked at before.
     let fill: usize =
-        nbdkit.asked(0).iter().filter(|(kind, _, bytes, _)| kind == "Write" && *bytes == 128 << 10).count();
+        asked(&nbdkit, 0).iter().filter(|(kind, _, bytes, _)| kind == "Write" && *bytes == 128 << 10).count();
     assert_eq!(fill, 512);
-    let mut asked: Vec<_> = nbdkit
-        .asked(0)
+    let mut asked: Vec<_> = asked(&nbdkit, 0)
         .into_iter()
         .filter(|(kind, _, bytes, _)| !(kind == "Write" && *bytes == 128 << 10))
         .collect();
@@ -264,12 +233,12 @@ fn the_target_itself_counts_what_the_trace_has() {
 
 #[test]
 fn a_target_that_is_slow_fails_by_the_rules_and_one_that_is_small_is_told_of() {
-    let slow = Nbdkit::start(&["--filter=delay", "memory", "64M", "rdelay=25ms", "wdelay=25ms"]);
+    let slow = nbdkit(&["--filter=delay", "memory", "64M", "rdelay=25ms", "wdelay=25ms"]);
     let (_, summary, _) =
         run(&Plan { length: Some(Duration::from_secs(2)), ..plan(trace(1.0, 100), &slow.target()) });
     assert_eq!(summary.verdict, Verdict::Fail);
     assert!(summary.required.iter().all(|one| one.met.met == Some(false)), "{:?}", summary.required);
-    let small = Nbdkit::start(&["memory", "16M"]);
+    let small = nbdkit(&["memory", "16M"]);
     for mode in [Mode::Scale, Mode::Wrap] {
         let (point, summary, layout) = run(&Plan { mode, ..plan(trace(1.0, 200), &small.target()) });
         assert_eq!(layout.workload.volumes[0].bytes, 16 << 20);
@@ -285,10 +254,10 @@ fn a_target_that_is_slow_fails_by_the_rules_and_one_that_is_small_is_told_of() {
 /// A target that takes no zeroings is not asked for them, and that is told.
 #[test]
 fn what_a_target_cannot_be_asked_for_is_counted() {
-    let nbdkit = Nbdkit::start(&["--filter=nozero", "memory", "64M", "zeromode=none"]);
+    let nbdkit = nbdkit(&["--filter=nozero", "memory", "64M", "zeromode=none"]);
     let (point, summary, _) = run(&plan(trace(1.0, 200), &nbdkit.target()));
     assert_eq!(point.streams[0].skipped, 10);
     assert_eq!(point.verification.faults(), 0, "{:?}", point.verification.findings);
     assert!(against(&summary)[0].contains("10 requests were passed over"), "{:?}", against(&summary));
-    assert!(!nbdkit.asked(0).iter().any(|(kind, ..)| kind == "Zero"));
+    assert!(!asked(&nbdkit, 0).iter().any(|(kind, ..)| kind == "Zero"));
 }

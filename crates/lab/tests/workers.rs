@@ -59,12 +59,13 @@ fn plan(dir: &Path, workers: &[String], token: &str) -> Plan {
         profile: Profile::parse("p", PROFILE).unwrap(),
         quick: true,
         targets: Vec::new(),
-        options: RigOptions { threads: 1, verify: true, seed: 7, destroy_data: false },
+        options: RigOptions { threads: 1, verify: true, seed: 7, destroy_data: false, lasting: false },
         fleet: FleetPlan {
             workers: workers.iter().map(|worker| worker.parse().unwrap()).collect(),
             token: Some(Token::new(token).unwrap()),
             targets: vec![format!("file:{}/vm-{{n}}", dir.display())],
         },
+        outages: None,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::access::Access;
 use crate::doors::{Door, Doors};
-use crate::{ApiAddress, Config, descriptors, durability, engines};
+use crate::{ApiAddress, Config, descriptors, durability, engines, memory};
 use futures::future::select;
 use std::sync::Arc;
 use std::time::Duration;
@@ -107,6 +107,7 @@ async fn open(config: &Config) -> Result<(Doors, Server<Arc<Store>>, Opened)> {
     let engine = engines::open(&config.pool, config.degraded, config.own, &env).await?;
     tracing::info!("the pool is {}", engine.describe());
     let store = Store::open(env.clone(), engine, options(config, keys)).await?;
+    memory::watch(&env, &store, config.journal_bytes_max);
     let access = match access(config, &store).await {
         Ok(access) => access,
         Err(error) => {

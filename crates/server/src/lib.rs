@@ -23,6 +23,7 @@ mod histograms;
 mod http;
 mod keys;
 mod log;
+mod memory;
 mod metrics;
 mod notify;
 mod ready;

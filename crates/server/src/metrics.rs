@@ -84,6 +84,11 @@ fn of_pool(pool: PoolStatus) -> Vec<Metric> {
         ),
         gauge("cache_bytes", "Bytes in the cache", pool.cache_bytes),
         gauge("cache_max_bytes", "Bytes that the cache may grow to", pool.cache_bytes_max),
+        gauge(
+            "cache_withheld_bytes",
+            "Bytes of that which the cache leaves to the rest of the process",
+            pool.cache_withheld_bytes,
+        ),
     ];
     metrics.extend(of_directories(&pool.directories));
     metrics.extend(pool.counters.into_iter().map(|(name, help, value)| counter(name, help, value)));

@@ -244,6 +244,30 @@ fn pool_cache_health_and_metrics_answer() {
     running.stop().unwrap();
 }
 
+/// Goal (P8): a process that takes more than it was given has its caches smaller soon, and says by how much.
+#[test]
+fn what_the_process_takes_too_much_comes_from_the_caches() {
+    let settings = Settings {
+        pool: Some("memory:".to_owned()),
+        nbd: vec!["tcp://127.0.0.1:0".parse().unwrap()],
+        api: vec!["127.0.0.1:0".parse().unwrap()],
+        cache: Some(Size(64 << 20)),
+        journal: Some(Size(16 << 20)),
+        ..Settings::default()
+    };
+    let running = start(settings.resolve().unwrap()).unwrap();
+    // This test lives in the same process, and is what takes too much.
+    let taken = std::hint::black_box(vec![1u8; 256 << 20]);
+    let half = "stonefold_cache_withheld_bytes 33554432\n";
+    let told = || raw(&running, "GET /metrics HTTP/1.1\r\nHost: HOST\r\nConnection: close\r\n\r\n");
+    let gave = (0..400).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(25));
+        told().contains(half)
+    });
+    assert!(gave, "{} bytes are taken, and yet: {}", taken.len(), told());
+    running.stop().unwrap();
+}
+
 #[test]
 fn the_api_is_served_on_a_unix_socket_that_only_its_maker_can_open() {
     use std::os::unix::fs::PermissionsExt;

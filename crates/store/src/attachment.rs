@@ -155,10 +155,22 @@ impl Attachment {
         let _place = hold.store.qos.enter(&hold.disk.flow, Lane::Reads, buf.len() as u64).await;
         read::read(&hold.store.segments, &hold.disk, hold.view, offset, buf)
             .await
-            .map_err(|e| e.context(format!("reading {} bytes at {offset} of '{}'", buf.len(), hold.name)))?;
+            .map_err(|e| self.unread(e, offset, buf.len()))?;
         self.count_read(buf.len());
         self.note_latency(&hold.disk.counters.read_latency, since, 1);
         Ok(())
+    }
+
+    /// Says of what could not be read where it is, and what is to be done about damage.
+    fn unread(&self, error: Error, offset: u64, bytes: usize) -> Error {
+        let damaged = error.kind() == Kind::Corrupt && error.remedy_text().is_none();
+        let error = error.context(format!("reading {bytes} bytes at {offset} of '{}'", self.hold.name));
+        if !damaged {
+            return error;
+        }
+        error.remedy(
+            "ask 'stonefold pool check' what is affected; 'stonefold disk export --salvage' saves the rest",
+        )
     }
 
     /// As [`read`](Self::read) when everything is in memory and the disk has no limit; `None` when it would have to wait, and

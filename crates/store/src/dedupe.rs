@@ -401,6 +401,15 @@ mod tests {
         let before = rooms();
         store.segments.set_aside(5 << 20);
         assert_eq!((told().await, rooms()), ((5 << 20, 64 << 20), before - (5 << 20)));
+        store.withhold_cache(3 << 20);
+        assert_eq!(
+            (told().await, rooms()),
+            ((8 << 20, 64 << 20), before - (8 << 20)),
+            "what the process takes, too"
+        );
+        store.withhold_cache(1 << 40);
+        assert_eq!(rooms(), (64 << 20) / 8 * 7 / 2, "caches keep half");
+        store.withhold_cache(0);
         store.resize_cache(32 << 20);
         assert_eq!((told().await, rooms()), ((5 << 20, 32 << 20), (32 << 20) / 8 * 7 - (5 << 20)));
         assert_eq!(store.dedupe.cache_bytes().1, 4 << 20);

@@ -230,6 +230,13 @@ impl Store {
         Ok(self.describe(&disk))
     }
 
+    /// Fails with `Busy` while a client is attached to the disk itself, and names it.
+    pub fn check_no_client(&self, name: &Name) -> Result<()> {
+        let disk = self.find(name)?;
+        let state = disk.state.lock();
+        state.clients.check_none(&format!("disk '{name}'"), |export| matches!(export, ExportName::Disk(_)))
+    }
+
     /// Removes a disk. Refused while clients are attached, clones of it are being made, or it has snapshots; clones of it live on.
     pub async fn remove_disk(&self, name: &Name) -> Result<()> {
         let disk = self.find(name)?;

@@ -44,6 +44,7 @@ pub const BUGS: &[(&str, &str)] = &[
     ("resize-first-wins", "a head gets the first of several sizes, not the last"),
     ("write-behind-end", "a write that waited while the disk shrank is taken all the same"),
     ("damage-reads-as-zeros", "a frame that fails its checksum reads as zeros"),
+    ("checksum-not-checked", "a frame is taken for what it says, whatever its checksum is"),
     ("copies-not-asked", "a damaged frame is an error although another copy is sound"),
     ("scrub-heals-nothing", "a scrub does not look at the other copies"),
     ("rollback-not-young", "what a rollback has written so far is taken for leftovers"),

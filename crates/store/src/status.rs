@@ -12,7 +12,7 @@ use crate::store::Store;
 use crate::time::TimeStatus;
 use crate::usage::Usage;
 use std::sync::atomic::{AtomicU64, Ordering};
-use stonefold_engine::Directory;
+use stonefold_engine::{Directory, DirectoryState, Room};
 use stonefold_env::WallNanos;
 use stonefold_types::{BLOCK_BYTES, DiskSettings, Error, Name, Result, SnapshotName};
 
@@ -137,6 +137,8 @@ pub struct PoolStatus {
     pub cache_bytes: u64,
     /// The bound of all that.
     pub cache_bytes_max: u64,
+    /// Bytes of it that caches may not use now because the rest of the process needs them.
+    pub cache_withheld_bytes: u64,
     /// Bytes of blocks that something refers to, before compression, as reclaim last counted them.
     pub live_bytes: u64,
     /// Bytes of dead blocks, before compression, that still lie in segments with others.
@@ -184,6 +186,18 @@ impl Store {
         self.dedupe.resize(dedupe_bytes);
     }
 
+    /// The bound of the caches, in bytes: what [`Options::cache_bytes`](crate::Options) or [`resize_cache`](Self::resize_cache)
+    /// told last.
+    pub fn cache_bytes_max(&self) -> u64 {
+        self.segments.cache_bytes().1 + self.dedupe.cache_bytes().1
+    }
+
+    /// Makes the caches smaller by so many bytes for as long as the process needs them for other things, though never by more than
+    /// half. Zero gives all back.
+    pub fn withhold_cache(&self, bytes: u64) {
+        self.segments.withhold(bytes);
+    }
+
     /// Tells of work until what is returned is dropped. One of a kind at a time.
     pub(crate) fn tell(&self, what: &'static str) -> Telling<'_> {
         self.work.lock().push(Work { what, done_bytes: 0, total_bytes: 0 });
@@ -193,12 +207,26 @@ impl Store {
     /// The state of the pool.
     pub async fn status(&self) -> Result<PoolStatus> {
         self.check_open()?;
-        let room = self.engine.room().await?;
         let (places, mut work) = (self.engine.directories(), self.work.lock().clone());
+        let room = match self.engine.room().await {
+            // Which of the directories are gone is told below: that is what is asked for when they are.
+            Err(error) if places.is_some() => {
+                tracing::warn!("the pool's room is not known: {error}");
+                Room::default()
+            }
+            other => other?,
+        };
         let directories = match places {
             Some(places) => places.states().await?,
             None => Vec::new(),
         };
+        let mut missing = self.engine.missing();
+        for failed in directories.iter().filter(|one| one.state == DirectoryState::Damaged) {
+            let dir = failed.dir.display().to_string();
+            if !missing.contains(&dir) {
+                missing.push(dir);
+            }
+        }
         let moving = places.and_then(|places| places.moving());
         work.extend(moving.iter().map(|moving| Work {
             what: crate::directories::WORK,
@@ -210,7 +238,7 @@ impl Store {
         let (caches, neighbours) = (self.segments.cache_bytes(), self.dedupe.cache_bytes());
         Ok(PoolStatus {
             engine: self.engine.describe(),
-            missing: self.engine.missing(),
+            missing,
             directories,
             directories_wait: moving.and_then(|moving| moving.waits),
             url: places.map(|places| places.url()),
@@ -234,6 +262,7 @@ impl Store {
             journal_bytes: self.budget.used(),
             cache_bytes: caches.0 + neighbours.0,
             cache_bytes_max: caches.1 + neighbours.1,
+            cache_withheld_bytes: self.segments.cache_withheld(),
             live_bytes: accounts.live_blocks * BLOCK_BYTES as u64,
             dead_bytes: (accounts.present_blocks - accounts.live_blocks) * BLOCK_BYTES as u64,
             time: self.time(),

@@ -430,6 +430,11 @@ impl Client {
         let remedy = if of_tls {
             "name the authority that signed the server's certificate with --api-ca, and call the server by a name that \
              stands in it"
+        } else if matches!(error, ureq::Error::Io(error) if error.kind() == std::io::ErrorKind::PermissionDenied)
+        {
+            "run this as the user who serves, or with sudo"
+        } else if matches!(error, ureq::Error::Protocol(_)) && self.url.starts_with("http:") {
+            "begin the URL with https: if the server has a certificate"
         } else {
             "start one with 'stonefold serve', or name the right one with --api URL or STONEFOLD_API"
         };

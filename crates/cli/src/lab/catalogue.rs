@@ -8,6 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 use stonefold_lab::oltp;
 use stonefold_lab::profile::{Profile, shipped};
+use stonefold_lab::tiles;
 use stonefold_types::{Error, Result, Size};
 
 const TARGETS: &str = "\
@@ -23,7 +24,7 @@ Targets:
 
 pub(super) fn ls(context: &Context) -> std::result::Result<(), Failure> {
     let profiles: Vec<Profile> = shipped::all().collect();
-    let database = oltp::Profile::shipped();
+    let (database, tile) = (oltp::Profile::shipped(), tiles::Profile::shipped());
     let mut document: Vec<_> = profiles
         .iter()
         .map(|profile| {
@@ -39,6 +40,13 @@ pub(super) fn ls(context: &Context) -> std::result::Result<(), Failure> {
         "name": database.name, "title": database.title, "source": database.source,
         "seconds": full.duration().as_secs(), "quick_seconds": quick.duration().as_secs(),
         "bytes": full.bytes(), "quick_bytes": quick.bytes(),
+    }));
+    let tile_bytes = |quick| tile.tile_bytes(tile.scale(quick));
+    // Of one tile; how many follow is not known before.
+    document.push(json!({
+        "name": tile.name, "title": tile.title, "source": tile.source,
+        "seconds": tile.sample(false).as_secs(), "quick_seconds": tile.sample(true).as_secs(),
+        "bytes": tile_bytes(false), "quick_bytes": tile_bytes(true),
     }));
     context.answer(&document, || {
         let mut table = Table::new(&["PROFILE", "TAKES>", "SIZE>", "QUICK>", "SIZE>", "WHAT"]);
@@ -60,6 +68,14 @@ pub(super) fn ls(context: &Context) -> std::result::Result<(), Failure> {
             Size(quick.bytes()).to_string(),
             database.title.clone(),
         ]);
+        table.row([
+            tile.name.clone(),
+            length(tile.sample(false)),
+            Size(tile_bytes(false)).to_string(),
+            length(tile.sample(true)),
+            Size(tile_bytes(true)).to_string(),
+            tile.title.clone(),
+        ]);
         format!("{}\n{TARGETS}", table.text())
     })
 }
@@ -68,16 +84,19 @@ pub(super) fn show(context: &Context, name: &str) -> std::result::Result<(), Fai
     let (name, text) = match find(name)?.0 {
         Found::Load(profile) => (profile.name, profile.text),
         Found::Database(profile) => (profile.name, profile.text),
+        Found::Tiles(profile) => (profile.name, profile.text),
     };
     context.answer(&json!({ "name": name, "text": text }), || text.clone())
 }
 
-/// A profile of either kind.
+/// A profile of any kind.
 pub(super) enum Found {
     /// Volumes and streams.
     Load(Box<Profile>),
     /// A database.
     Database(Box<oltp::Profile>),
+    /// Tiles of virtual machines.
+    Tiles(Box<tiles::Profile>),
 }
 
 /// A profile by its name or in a file; true where it is one of the lab's own.
@@ -85,6 +104,10 @@ pub(super) fn find(name: &str) -> Result<(Found, bool)> {
     let database = oltp::Profile::shipped();
     if name == database.name {
         return Ok((Found::Database(Box::new(database)), true));
+    }
+    let tile = tiles::Profile::shipped();
+    if name == tile.name {
+        return Ok((Found::Tiles(Box::new(tile)), true));
     }
     if !name.ends_with(".toml") {
         return shipped::find(name).map(|profile| (Found::Load(Box::new(profile)), true));
@@ -96,6 +119,10 @@ pub(super) fn find(name: &str) -> Result<(Found, bool)> {
     if oltp::Profile::is_one(&text) {
         let locked = stem == database.name && text == database.text;
         return Ok((Found::Database(Box::new(oltp::Profile::parse(&stem, &text)?)), locked));
+    }
+    if tiles::Profile::is_one(&text) {
+        let locked = stem == tile.name && text == tile.text;
+        return Ok((Found::Tiles(Box::new(tiles::Profile::parse(&stem, &text)?)), locked));
     }
     // A file that is word for word a profile of the lab is that.
     let locked = shipped::find(&stem).is_ok_and(|profile| profile.text == text);

@@ -34,9 +34,16 @@ use stonefold_types::{Error, Kind};
     before = \"stonefold disk set test --compression none\"   # and 'after', each run by the shell")]
 pub(crate) struct Compare {
     #[command(flatten)]
-    load: Load,
+    pub(super) load: Load,
+    #[command(flatten)]
+    pub(super) arms: Arms,
+}
+
+/// What is compared.
+#[derive(Args)]
+pub(super) struct Arms {
     /// The first arm's target; once for all volumes, or once for each
-    #[arg(long, value_name = "TARGET", requires = "b", required_unless_present = "arms")]
+    #[arg(long, value_name = "TARGET", requires = "b")]
     a: Vec<String>,
     /// The second arm's
     #[arg(long, value_name = "TARGET", requires = "a")]
@@ -51,11 +58,17 @@ pub(crate) struct Compare {
 
 impl Compare {
     pub(super) fn run(self, context: &Context) -> Result<ExitCode, Failure> {
+        let (trial, bundles) = self.measure(context)?;
+        trial::answer(context, &trial, &bundles, self.load.out.as_deref())
+    }
+
+    /// Runs it, and keeps it where it was told to.
+    pub(super) fn measure(&self, context: &Context) -> Result<(Trial, Vec<Bundle>), Failure> {
         let (profile, locked) = self.load.profile()?;
         let (_runtime, env) = environment()?;
         let options = self.load.options(&env);
-        let arms = self.arms(context)?;
-        let rounds = usize::from(self.pairs);
+        let arms = self.arms.resolve(context)?;
+        let rounds = usize::from(self.arms.pairs);
         let plan = TrialPlan { profile, quick: self.load.quick, arms, rounds, options };
         plan.check().map_err(Failure::Misuse)?;
         tell_plan(&plan);
@@ -70,10 +83,22 @@ impl Compare {
             out: self.load.out.as_deref(),
         };
         picture::show(&env, &reins, || run(&env, &plan, &reins, |turn, points| made.keep(turn, points)))?;
-        trial::answer(context, &made.trial, &made.bundles, self.load.out.as_deref())
+        Ok((made.trial, made.bundles))
+    }
+}
+
+impl Arms {
+    pub(super) fn are_given(&self) -> bool {
+        !self.a.is_empty() || self.arms.is_some()
     }
 
-    fn arms(&self, context: &Context) -> Result<Vec<Arm>, Failure> {
+    fn resolve(&self, context: &Context) -> Result<Vec<Arm>, Failure> {
+        if !self.are_given() {
+            let error = Error::new(Kind::Invalid, "there is nothing to compare");
+            return Err(Failure::Misuse(
+                error.remedy("name two targets with --a and --b, or a file of arms with --arms"),
+            ));
+        }
         if let Some(path) = &self.arms {
             let failed = |e| Error::io(format!("reading the arms '{}'", path.display()), e);
             let text = std::fs::read_to_string(path).map_err(failed)?;
@@ -93,6 +118,16 @@ impl Compare {
         Ok(vec![arm("A", &self.a)?, arm("B", &self.b)?])
     }
 
+    fn words(&self, words: &mut Vec<String>) {
+        self.a.iter().for_each(|target| words.push(format!("--a {}", quoted(target))));
+        self.b.iter().for_each(|target| words.push(format!("--b {}", quoted(target))));
+        words
+            .extend(self.arms.as_ref().map(|path| format!("--arms {}", quoted(&path.display().to_string()))));
+        words.push(format!("--pairs {}", self.pairs));
+    }
+}
+
+impl Compare {
     fn trial(&self, plan: &TrialPlan, locked: bool, began: u64) -> Trial {
         let mut commands = BTreeMap::new();
         for arm in &plan.arms {
@@ -119,11 +154,8 @@ impl Compare {
 
     fn reproduce(&self, plan: &TrialPlan) -> String {
         let mut words = vec!["stonefold lab compare".to_owned(), self.load.named()];
-        self.a.iter().for_each(|target| words.push(format!("--a {}", quoted(target))));
-        self.b.iter().for_each(|target| words.push(format!("--b {}", quoted(target))));
-        words
-            .extend(self.arms.as_ref().map(|path| format!("--arms {}", quoted(&path.display().to_string()))));
-        words.push(format!("--pairs {} {}", self.pairs, self.load.words(&plan.options)));
+        self.arms.words(&mut words);
+        words.push(self.load.words(&plan.options));
         words.join(" ")
     }
 }

@@ -12,6 +12,7 @@ use stonefold_lab::oltp;
 use stonefold_lab::payload::Reduction;
 use stonefold_lab::profile::Profile;
 use stonefold_lab::rig::RigOptions;
+use stonefold_lab::tiles;
 use stonefold_lab::worker::WorkerAddress;
 use stonefold_lab::{TargetSpec, machine};
 use stonefold_types::{BLOCK_BYTES, Error, Kind, Size};
@@ -54,16 +55,37 @@ fn reduction(text: &str) -> Result<Reduction, String> {
 }
 
 impl Load {
+    /// A shipped profile, with nothing chosen that need not be.
+    pub(super) fn plain(
+        profile: &str,
+        quick: bool,
+        out: Option<PathBuf>,
+        size: Option<Size>,
+        destroy_data: bool,
+    ) -> Load {
+        let profile = profile.to_owned();
+        Load {
+            profile,
+            quick,
+            out,
+            size,
+            payload: None,
+            threads: None,
+            seed: None,
+            no_verify: false,
+            destroy_data,
+        }
+    }
+
     /// The profile as it is to be run, and whether it is one of the lab's own, unchanged. Refuses an `--out` that holds something.
     pub(super) fn profile(&self) -> Result<(Profile, bool), Failure> {
         let (profile, shipped) = match find(&self.profile)? {
             (Found::Load(profile), shipped) => (*profile, shipped),
             (Found::Database(profile), _) => {
-                let what =
-                    format!("the profile '{}' runs a database, which this command does not", profile.name);
-                return Err(Failure::Misuse(
-                    Error::new(Kind::Unsupported, what).remedy("run it by 'stonefold lab run'"),
-                ));
+                return Err(other_kind(&format!("'{}' runs a database", profile.name)));
+            }
+            (Found::Tiles(profile), _) => {
+                return Err(other_kind(&format!("'{}' replays tiles", profile.name)));
             }
         };
         let locked = shipped && self.size.is_none() && self.payload.is_none();
@@ -82,6 +104,15 @@ impl Load {
         Ok((profile, locked))
     }
 
+    /// The profile where it is one of tiles, and whether it is the lab's own. Refuses an `--out` that holds something.
+    pub(super) fn tiles(&self) -> Result<Option<(tiles::Profile, bool)>, Failure> {
+        let (Found::Tiles(profile), shipped) = find(&self.profile)? else { return Ok(None) };
+        if let Some(dir) = &self.out {
+            bundle::check_free(dir)?;
+        }
+        Ok(Some((*profile, shipped)))
+    }
+
     /// The profile where it is one that runs a database, and whether it is the lab's own. Refuses an `--out` that holds something.
     pub(super) fn database(&self) -> Result<Option<(oltp::Profile, bool)>, Failure> {
         let (Found::Database(profile), shipped) = find(&self.profile)? else { return Ok(None) };
@@ -94,7 +125,7 @@ impl Load {
     pub(super) fn options(&self, env: &Env) -> RigOptions {
         let seed = self.seed.unwrap_or_else(|| u64::from_le_bytes(env.random()) >> 16);
         let threads = self.threads.map_or_else(|| machine::cores().div_ceil(2), usize::from);
-        RigOptions { threads, verify: !self.no_verify, seed, destroy_data: self.destroy_data }
+        RigOptions { threads, verify: !self.no_verify, seed, destroy_data: self.destroy_data, lasting: false }
     }
 
     /// The flags by which the same can be done again; where it goes and what it may destroy is chosen anew.
@@ -114,6 +145,11 @@ impl Load {
     pub(super) fn named(&self) -> String {
         quoted(&self.profile)
     }
+}
+
+fn other_kind(what: &str) -> Failure {
+    let what = format!("the profile {what}, which this command does not");
+    Failure::Misuse(Error::new(Kind::Unsupported, what).remedy("run it by 'stonefold lab run'"))
 }
 
 /// What is told of a run, before anything is measured.
@@ -143,6 +179,9 @@ pub(super) fn record(plan: &Plan, locked: bool, began: u64) -> Record {
         machine: machine::describe(),
         cut_short: false,
         replay: None,
+        outages: plan.outages.clone(),
+        scale: plan.profile.scale,
+        tiles: None,
     }
 }
 

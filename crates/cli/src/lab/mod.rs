@@ -11,6 +11,9 @@ mod picture;
 mod replay;
 mod report;
 mod run;
+mod study;
+mod tiles;
+mod timed;
 mod trace;
 mod trial;
 mod worker;
@@ -37,6 +40,7 @@ pub(crate) enum Lab {
     },
     Run(Box<run::Run>),
     Compare(Box<compare::Compare>),
+    Study(Box<study::Study>),
     Worker(worker::Worker),
     #[command(subcommand)]
     Trace(trace::Trace),
@@ -75,6 +79,7 @@ impl Lab {
             Lab::Show { profile } => catalogue::show(context, &profile).map(|()| ExitCode::SUCCESS),
             Lab::Run(run) => run.run(context),
             Lab::Compare(compare) => compare.run(context),
+            Lab::Study(study) => study.run(context),
             Lab::Worker(worker) => worker.run(context).map(|()| ExitCode::SUCCESS),
             Lab::Trace(trace) => trace.run(context).map(|()| ExitCode::SUCCESS),
             Lab::Replay(replay) => replay.run(context),

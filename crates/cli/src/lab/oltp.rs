@@ -66,6 +66,9 @@ pub(super) fn run(
         machine: facts,
         cut_short: reins.is_stopped() || outcome.failure.is_some(),
         replay: None,
+        outages: None,
+        scale: None,
+        tiles: None,
     };
     let (text, points) = (plan.profile.text, outcome.points);
     let hash = match &run.load.out {

@@ -1,6 +1,7 @@
 //! `stonefold lab replay`.
 
 use super::load::{environment, quoted, target};
+use super::trace::opened;
 use super::{picture, report};
 use crate::context::Context;
 use crate::failure::Failure;
@@ -35,7 +36,7 @@ const REMARK: &str = "# A replay of traces, and no profile: run.json says what w
     stonefold lab replay mail.sftrace web.sftrace db.sftrace --tiles 4 --duration 1h --target nbd://host/test\n  \
     stonefold lab replay web.sftrace --target stonefold:test --speed 2")]
 pub(crate) struct Replay {
-    /// The traces of one tile: each is a stream to a volume of its own
+    /// The traces of one tile: each is a stream to a volume of its own. Files, or names of the lab's own
     #[arg(required = true)]
     trace: Vec<PathBuf>,
     /// Where to; once for all volumes, one behind the other, or once for each trace of each tile, in order
@@ -118,6 +119,9 @@ impl Replay {
             machine: machine::describe(),
             cut_short: reins.is_stopped(),
             replay: Some(layout.replayed),
+            outages: None,
+            scale: None,
+            tiles: None,
         };
         let hash = match &self.out {
             Some(dir) => bundle::save(dir, &record, REMARK, &points)?,
@@ -131,7 +135,7 @@ impl Replay {
     fn plan(&self, context: &Context, env: &Env) -> Result<Plan, Failure> {
         let mut traces: Vec<(String, Arc<Trace>)> = Vec::new();
         for path in &self.trace {
-            let (trace, mut name) = (Trace::open(path, self.partial)?, stem(path));
+            let (trace, mut name) = (opened(path, self.partial)?, stem(path));
             let same = traces.iter().filter(|(other, _)| *other == name).count();
             if same > 0 {
                 name = format!("{name}.{}", same + 1);
@@ -156,7 +160,13 @@ impl Replay {
             size: self.size.map(|size| size.0),
             mode,
             targets: self.target.iter().map(|text| target(context, text)).collect::<Result<_, _>>()?,
-            options: RigOptions { threads, verify: !self.no_verify, seed, destroy_data: self.destroy_data },
+            options: RigOptions {
+                threads,
+                verify: !self.no_verify,
+                seed,
+                destroy_data: self.destroy_data,
+                lasting: false,
+            },
         })
     }
 

@@ -1,6 +1,7 @@
 //! What a run showed, on a terminal.
 
 use super::run::Machine;
+use super::timed;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::table::{Table, facts};
@@ -10,9 +11,10 @@ use std::process::ExitCode;
 use stonefold_lab::bundle::{self, Bundle, Run};
 use stonefold_lab::oltp::figures::{Step, ramp};
 use stonefold_lab::record::{Direction, Latencies};
-use stonefold_lab::report::Report;
+use stonefold_lab::report::{OutageFigures, Report, TaskFigures, outages, tasks};
 use stonefold_lab::stats::gates::{Grade, State};
 use stonefold_lab::stats::require::time;
+use stonefold_lab::tiles::figures::{Tiles, figures as tiles};
 use stonefold_lab::trial::Trial;
 use stonefold_lab::verdict::{self, Summary};
 use stonefold_types::Size;
@@ -25,6 +27,13 @@ struct Document<'a> {
     /// Of a database.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     ramp: Vec<Step>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tasks: Vec<TaskFigures>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    outages: Vec<OutageFigures>,
+    /// Of tiles of virtual machines.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tiles: Option<Tiles>,
     bundle: &'a str,
 }
 
@@ -35,6 +44,9 @@ impl<'a> Document<'a> {
             summary,
             figures: figures(bundle, summary),
             ramp: ramp(&bundle.points),
+            tasks: tasks(&bundle.points),
+            outages: outages(&bundle.points),
+            tiles: tiles(bundle),
             bundle: &bundle.hash,
         }
     }
@@ -184,7 +196,13 @@ fn figures(bundle: &Bundle, summary: &Summary) -> Vec<Figures> {
             })
             .collect::<Vec<_>>()
     };
-    bundle.points.iter().zip(&summary.points).flat_map(of_point).collect()
+    bundle
+        .points
+        .iter()
+        .zip(&summary.points)
+        .filter(|(point, _)| point.task.is_none())
+        .flat_map(of_point)
+        .collect()
 }
 
 impl Spectrum {
@@ -208,9 +226,12 @@ fn text(document: &Document<'_>, kept: Option<&Path>) -> String {
     let grades: Vec<String> =
         document.summary.points.iter().map(|judged| format!("{:?}", judged.grade)).collect();
     text.push_str(&super::oltp::tables(&document.ramp, &grades));
-    if document.ramp.is_empty() {
+    text.push_str(&super::tiles::tables(document.tiles.as_ref()));
+    if document.ramp.is_empty() && document.tiles.is_none() {
         text.push_str(&of_streams(&document.figures));
     }
+    text.push_str(&timed::of_tasks(&document.tasks));
+    text.push_str(&timed::of_outages(&document.outages));
     against(&mut text, document.summary);
     text.push('\n');
     for required in &document.summary.required {
@@ -241,6 +262,7 @@ fn text(document: &Document<'_>, kept: Option<&Path>) -> String {
         ("verdict", verdict_words(document.summary)),
         ("profile", profile),
         ("target", run.targets.join(", ")),
+        ("size", size_words(run)),
         ("machine", machine_words(&run.machine)),
         (
             "raw data",
@@ -252,6 +274,13 @@ fn text(document: &Document<'_>, kept: Option<&Path>) -> String {
         ("again", run.reproduce.clone()),
     ]));
     text
+}
+
+fn size_words(run: &Run) -> String {
+    match run.scale {
+        Some(scale) => format!("{}, {scale:.4} times the profile's", Size(run.bytes)),
+        None => Size(run.bytes).to_string(),
+    }
 }
 
 fn of_streams(figures: &[Figures]) -> String {

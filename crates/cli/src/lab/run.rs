@@ -2,7 +2,7 @@
 
 use super::catalogue::length;
 use super::load::{Load, environment, quoted, record, target};
-use super::{oltp, picture, report, worker};
+use super::{oltp, picture, report, tiles, worker};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::interrupt::on_stop;
@@ -12,10 +12,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use stonefold_lab::bundle::{self, Bundle};
+use stonefold_lab::chaos::{Outages, Promise};
 use stonefold_lab::measure::{self, FleetPlan, Measured, Plan, Reins};
 use stonefold_lab::rig::RigOptions;
 use stonefold_lab::stats::require;
-use stonefold_lab::verdict;
+use stonefold_lab::tiles::check_scale;
+use stonefold_lab::verdict::{self, Summary};
 use stonefold_lab::worker::WorkerAddress;
 use stonefold_types::{Error, Kind, Size};
 
@@ -28,7 +30,9 @@ use stonefold_types::{Error, Kind, Size};
     stonefold lab run poltp --target file:/srv/test.img --quick\n  \
     stonefold lab run fileserver --target nbd://host/test --require 'iops>=600,read.mean<=20ms' --out runs/first\n  \
     stonefold lab run mine.toml --target stonefold:test --quick\n  \
-    stonefold lab run oltp --target dir:/srv/test --quick --require 'nopm>=5000,new-order.p90<=50ms'")]
+    stonefold lab run chaos --target nbd://host/test --outages outages.toml --quick\n  \
+    stonefold lab run oltp --target dir:/srv/test --quick --require 'nopm>=5000,new-order.p90<=50ms'\n  \
+    stonefold lab run vm-tile --target nbd://host/test --quick --tiles 2..6 --price price.toml")]
 pub(crate) struct Run {
     #[command(flatten)]
     pub(super) load: Load,
@@ -45,18 +49,69 @@ pub(crate) struct Run {
     /// What is needed, as in 'iops>=216,read.mean<=20ms': the verdict is about that
     #[arg(long, value_name = "NEEDS", default_value = "")]
     pub(super) require: String,
+    /// How the target is struck in mid-run, and what it promises to have kept: the profile chaos
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["worker", "no_verify"])]
+    pub(super) outages: Option<PathBuf>,
     /// Of a database: how many warehouses, in place of what the profile says; some 100 MiB each
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(super) warehouses: Option<u32>,
     /// Of a database: the folder of PostgreSQL's programs [default: the newest that is installed]
     #[arg(long, value_name = "DIR")]
     pub(super) postgres: Option<PathBuf>,
+    /// Of tiles: how many to begin with, or from how many to how many, as in 4 or 4..8 [default: 1, until some fail]
+    #[arg(long, value_name = "N[..M]", value_parser = tiles::tile_range)]
+    pub(super) tiles: Option<(usize, Option<usize>)>,
+    /// Of tiles: how large volumes are, as a share of what is published, in place of what the profile says
+    #[arg(long, value_name = "SHARE", value_parser = scale)]
+    pub(super) scale: Option<f64>,
+    /// Of tiles: a TOML file of price lines, to say what a virtual machine costs
+    #[arg(long, value_name = "FILE")]
+    pub(super) price: Option<PathBuf>,
+}
+
+fn scale(text: &str) -> Result<f64, String> {
+    let wrong = || format!("'{text}' is no share; write it as in 0.01");
+    let scale = text.parse::<f64>().map_err(|_| wrong())?;
+    check_scale(scale).map(|()| scale).map_err(|_| wrong())
 }
 
 impl Run {
+    /// A load on targets, with nothing required.
+    pub(super) fn plain(load: Load, target: Vec<String>) -> Run {
+        let (worker, require) = (Vec::new(), String::new());
+        Run {
+            load,
+            target,
+            worker,
+            token_file: None,
+            require,
+            warehouses: None,
+            postgres: None,
+            outages: None,
+            tiles: None,
+            scale: None,
+            price: None,
+        }
+    }
+
     pub(super) fn run(self, context: &Context) -> Result<ExitCode, Failure> {
         require::parse(&self.require).map_err(Failure::Misuse)?;
+        if let Some((profile, shipped)) = self.load.tiles()? {
+            return tiles::run(&self, context, profile, shipped);
+        }
+        if self.tiles.is_some() || self.scale.is_some() || self.price.is_some() {
+            let what = format!("the profile {} has no tiles", self.load.named());
+            return Err(Failure::Misuse(
+                Error::new(Kind::Invalid, what)
+                    .remedy("leave --tiles, --scale and --price out, or run vm-tile"),
+            ));
+        }
         if let Some((profile, shipped)) = self.load.database()? {
+            if self.outages.is_some() {
+                let what = "a database is not struck: nobody would know which of its writes were flushed";
+                let error = Error::new(Kind::Unsupported, what).remedy("leave --outages out, or run chaos");
+                return Err(Failure::Misuse(error));
+            }
             return oltp::run(&self, context, profile, shipped);
         }
         if self.warehouses.is_some() || self.postgres.is_some() {
@@ -65,15 +120,33 @@ impl Run {
                 Error::new(Kind::Invalid, what).remedy("leave --warehouses and --postgres out, or run oltp"),
             ));
         }
+        let (bundle, summary) = self.measure(context)?;
+        report::answer(context, &bundle, &summary, self.load.out.as_deref())
+    }
+
+    /// Runs it, and keeps it where it was told to.
+    pub(super) fn measure(&self, context: &Context) -> Result<(Bundle, Summary), Failure> {
         let (profile, locked) = self.load.profile()?;
+        let outages = self.outages()?;
+        if profile.has_outages() && outages.is_none() {
+            let what =
+                format!("the profile {} strikes the target, and nobody has said how", self.load.named());
+            return Err(Failure::Misuse(
+                Error::new(Kind::Invalid, what).remedy("say --outages FILE; docs/use/lab.md has one"),
+            ));
+        }
         let (_runtime, env) = environment()?;
-        let options = self.load.options(&env);
+        let options = RigOptions { lasting: outages.is_some(), ..self.load.options(&env) };
         let fleet = self.fleet()?;
         let targets = match fleet.token {
             Some(_) => Vec::new(),
             None => self.target.iter().map(|text| target(context, text)).collect::<Result<_, _>>()?,
         };
-        let plan = Plan { profile, quick: self.load.quick, targets, options, fleet };
+        let profile = match profile.scales && self.load.size.is_none() {
+            true => measure::fit(profile, self.load.quick, &targets)?,
+            false => profile,
+        };
+        let plan = Plan { profile, quick: self.load.quick, targets, options, fleet, outages };
         tell_plan(&plan);
         let reins = Arc::new(Reins::new());
         let of_signal = reins.clone();
@@ -81,7 +154,10 @@ impl Run {
         let mut record = record(&plan, locked, env.wall() / 1_000_000_000);
         let Measured { points, machines } =
             picture::show(&env, &reins, || measure::run(&env, &plan, &reins))?;
-        record.require.clone_from(&self.require);
+        record.require.clone_from(match self.require.as_str() {
+            "" => &plan.profile.require,
+            _ => &self.require,
+        });
         record.reproduce = self.reproduce(&plan.options);
         record.cut_short = reins.is_stopped();
         let told =
@@ -93,7 +169,16 @@ impl Run {
         };
         let bundle = Bundle { run: record, profile: plan.profile.text.clone(), points, hash };
         let summary = verdict::summarise_with(&bundle, &plan.profile)?;
-        report::answer(context, &bundle, &summary, self.load.out.as_deref())
+        Ok((bundle, summary))
+    }
+
+    fn outages(&self) -> Result<Option<Outages>, Failure> {
+        let Some(path) = &self.outages else { return Ok(None) };
+        let name = path.display().to_string();
+        let text = std::fs::read_to_string(path).map_err(|e| {
+            Error::io(format!("reading the outages '{name}'"), e).remedy("name a readable file")
+        })?;
+        Outages::parse(&name, &text).map(Some).map_err(Failure::Misuse)
     }
 
     fn fleet(&self) -> Result<FleetPlan, Failure> {
@@ -111,6 +196,8 @@ impl Run {
                 .as_ref()
                 .map(|path| format!("--token-file {}", quoted(&path.display().to_string()))),
         );
+        let outages = self.outages.as_ref().map(|path| path.display().to_string());
+        words.extend(outages.map(|path| format!("--outages {}", quoted(&path))));
         if !self.require.is_empty() {
             words.push(format!("--require {}", quoted(&self.require)));
         }
@@ -135,6 +222,19 @@ fn tell_plan(plan: &Plan) {
         length(plan.profile.duration(plan.quick)),
         plan.options.seed
     );
+    if let Some(scale) = plan.profile.scale {
+        eprintln!("its volumes take the target's size: {scale:.4} times the profile's");
+    }
+    if let Some(outages) = &plan.outages {
+        eprintln!(
+            "struck {}, of a target that promises what it has {}",
+            crate::table::count(outages.outages.len() as u64, "time"),
+            match outages.promise {
+                Promise::Ack => "acknowledged",
+                Promise::Flush => "flushed",
+            }
+        );
+    }
 }
 
 /// What can be told of this machine, by names.

@@ -47,7 +47,7 @@ pub(crate) enum Trace {
     Ls,
     /// Show what is in a trace: rates, sizes, places
     Show {
-        /// The trace
+        /// The trace: a file, or the name of one of the lab's own
         file: PathBuf,
         /// Also of one that was cut short: what can be read of it
         #[arg(long)]
@@ -267,8 +267,16 @@ fn import(
     })
 }
 
+/// A trace in a file; else the lab's own of that name.
+pub(super) fn opened(path: &Path, partial: bool) -> Result<trace::Trace> {
+    match path.to_str().filter(|name| !path.exists() && trace::shipped::names().any(|other| other == *name)) {
+        Some(name) => trace::shipped::find(name),
+        None => trace::Trace::open(path, partial),
+    }
+}
+
 fn show(context: &Context, path: &Path, partial: bool) -> std::result::Result<(), Failure> {
-    let trace = trace::Trace::open(path, partial)?;
+    let trace = opened(path, partial)?;
     let (summary, header, end) = (Summary::of(&trace), trace.header(), trace.end());
     let document = json!({
         "name": header.name, "source": header.source, "device_bytes": header.device_bytes, "started_nanos": header.started,

@@ -79,10 +79,15 @@ impl Members {
         let view = self.view();
         let seat = known(&view, old)?;
         check_unchanging(&view)?;
-        if view.seat_of(new).is_some_and(|other| other != seat || view.present()[seat].is_some()) {
+        let used = view.roster.members[seat].state.counts();
+        if view.seat_of(new).is_some_and(|other| other != seat || used) {
             return Err(taken(new, "is a directory of the pool already").remedy("name an empty directory"));
         }
         let mut wanted = self.wanted(&view);
+        if view.seat_of(new).is_some() {
+            // What is at its path now is another directory: nothing there is the old one's any more.
+            wanted.seats[seat] = None;
+        }
         wanted.leave(seat);
         self.join(&mut wanted, new).await?;
         self.begin(wanted).await
@@ -130,7 +135,7 @@ impl Members {
             let what = "this server has seen too many directories come and go";
             return Err(Error::new(Kind::Invalid, what).remedy("restart it, and try again"));
         }
-        check_place(&wanted.from, dir)?;
+        check_place(wanted, dir)?;
         let member = Arc::new(Member::open(&self.env, dir, &self.options).await?);
         let since = wanted.roster.generation;
         let entry = Entry { id: self.env.random(), since, state: State::Joining, dir: dir.to_path_buf() };
@@ -245,7 +250,7 @@ fn busy(view: &View) -> Error {
 }
 
 /// A new directory must be there, empty, and apart from all others.
-fn check_place(view: &View, dir: &Path) -> Result<()> {
+fn check_place(wanted: &Wanted, dir: &Path) -> Result<()> {
     let wrong = |what: String, fix: &str| Err(Error::new(Kind::Invalid, what).remedy(fix));
     if !dir.is_absolute() {
         return wrong(format!("'{}' is not an absolute path", dir.display()), "begin it with a slash");
@@ -261,9 +266,9 @@ fn check_place(view: &View, dir: &Path) -> Result<()> {
         (Ok(one), Ok(other)) => (one.dev(), one.ino()) == (other.dev(), other.ino()),
         _ => false,
     };
-    for (seat, entry) in view.entries().filter(|(seat, _)| view.present()[*seat].is_some()) {
+    for (_, entry) in wanted.from.entries().filter(|(seat, _)| wanted.seats[*seat].is_some()) {
         let other = fs::canonicalize(&entry.dir).unwrap_or_else(|_| entry.dir.clone());
-        let at = view.member(seat).path().display();
+        let at = entry.dir.display();
         if same(&there, &other) {
             return wrong(format!("'{}' is the pool's directory '{at}'", dir.display()), "name another");
         }

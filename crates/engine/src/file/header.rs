@@ -70,7 +70,8 @@ impl Header {
             |at: usize| bytes.get(at..at + 8).map(|b| u64::from_le_bytes(b.try_into().expect("8 bytes")));
         let header = || {
             let used = FIXED_BYTES + 4 * page_sums(len);
-            let sound = bytes.get(8..16)? == MAGIC && u64_at(0)? == xxh3_64(bytes.get(8..used)?);
+            let checked = bytes.get(8..used)?;
+            let sound = checked.starts_with(MAGIC) && u64_at(0)? == xxh3_64(checked);
             let nonce = bytes.get(40..56)?.try_into().ok()?;
             let sums = bytes[FIXED_BYTES..used].chunks_exact(4);
             let sums = sums.map(|sum| u32::from_le_bytes(sum.try_into().expect("4 bytes"))).collect();
@@ -145,7 +146,9 @@ fn sum_of(payload: &[u8]) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::hex;
     use super::*;
+    use stonefold_dice::Dice;
 
     #[test]
     fn reads_back_and_sees_damage() {
@@ -164,6 +167,42 @@ mod tests {
         }
         assert!(Header::decode(&page[..20], 7).is_err());
         assert!(Header::decode(&page[..60], 7).is_err());
+    }
+
+    /// Noise under a right check is what it says, or refused: nothing is believed about lengths.
+    #[test]
+    fn noise_under_a_right_check_breaks_nothing() {
+        let mut dice = Dice::new(Dice::seed("STONEFOLD_HEADER_SEED"));
+        for _ in 0..20_000 {
+            let len = if dice.one_in(2) { dice.below(9000) } else { dice.below(1 << 26) };
+            let mut page = Header::of(b"payload", 3, [9; 16]).encode(&vec![7; page_sums(len)]);
+            page.truncate(dice.index(page.len() + 1));
+            for _ in 0..dice.below(4) {
+                if page.len() > 8 {
+                    let at = 8 + dice.index(page.len() - 8);
+                    page[at] = dice.number() as u8;
+                }
+            }
+            let used = (FIXED_BYTES + 4 * page_sums(len)).min(page.len());
+            if used > 8 {
+                let check = xxh3_64(&page[8..used]);
+                page[..8].copy_from_slice(&check.to_le_bytes());
+            }
+            if let Ok((header, sums)) = Header::decode(&page, len) {
+                assert_eq!((header.len, sums.len()), (len, page_sums(len)));
+            }
+        }
+    }
+
+    /// Kept bytes of version 1, which every later program reads.
+    #[test]
+    fn version_1_is_read() {
+        let header = Header { len: 7, sum: 0x1122_3344_5566_7788, count: 3, nonce: [9; 16] };
+        let kept = "d577d08514c8a42653464f424a435431070000000000000088776655443322110300000000000000090909090909090909090909090909090100000002000000";
+        let used = FIXED_BYTES + 4 * page_sums(7);
+        let written = header.encode(&[1, 2]);
+        assert_eq!(hex(&written[..used]), kept);
+        assert_eq!(Header::decode(&written, 7).unwrap(), (header, vec![1, 2]));
     }
 
     #[test]

@@ -8,7 +8,14 @@ use std::path::Path;
 use stonefold_types::{Error, Kind, Result};
 
 /// Held as long as it lives; the kernel lets go of it when the process dies.
-pub(super) struct Lock(#[expect(dead_code, reason = "held, not read")] File);
+pub(super) struct Lock(File);
+
+impl Drop for Lock {
+    /// By name: closing alone leaves the lock to a child that was forked just now and has not begun its own program yet.
+    fn drop(&mut self) {
+        let _ = flock(&self.0, FlockOperation::Unlock);
+    }
+}
 
 /// Takes the lock, or says which process has it.
 pub(super) fn take(path: &Path, pool: &Path) -> Result<Lock> {
@@ -54,4 +61,21 @@ fn busy(mut file: File, pool: &Path) -> Error {
     };
     Error::new(Kind::Busy, format!("pool '{}' is in use by {holder}", pool.display()))
         .remedy("stop that process, or ask it through its API instead")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_just_forked_does_not_keep_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let lock = take(&path, dir.path()).unwrap();
+        // What a fork makes of it.
+        let _childs = lock.0.try_clone().unwrap();
+        assert_eq!(take(&path, dir.path()).err().unwrap().kind(), Kind::Busy);
+        drop(lock);
+        take(&path, dir.path()).unwrap();
+    }
 }

@@ -206,8 +206,10 @@ fn parse_id(name: &str) -> Option<JournalId> {
 }
 
 fn statvfs(layout: &Layout) -> Result<(u64, Room)> {
-    let stat = rustix::fs::statvfs(&layout.root)
-        .map_err(|e| Error::io(format!("asking for the room at '{}'", layout.root.display()), e.into()))?;
+    let stat = rustix::fs::statvfs(&layout.root).map_err(|e| {
+        Error::io(format!("asking for the room at '{}'", layout.root.display()), e.into())
+            .remedy("look whether the directory and its disk are there; the kernel's log says what failed")
+    })?;
     let bytes = stat.f_blocks * stat.f_frsize;
     let room = Room {
         raw_bytes: bytes,

@@ -72,6 +72,9 @@ async fn make(env: Env, options: &Options, found: Vec<(PathBuf, Found)>) -> Resu
     let made = View::new(making.next(env.random()), seats.clone());
     View::new(making, seats).record().await?;
     made.record().await?;
+    let dirs: Vec<String> = options.dirs.iter().map(|dir| format!("'{}'", dir.display())).collect();
+    // Where a pool was expected, its disk may not be mounted.
+    tracing::warn!("made a new, empty pool in {}, where there was none", dirs.join(" and "));
     Ok(Members::new(env, options, made))
 }
 

@@ -36,7 +36,6 @@ pub(super) const BUGS_OF_POWER: &[(&str, &str)] = &[
     ("journal-file-not-synced", "a journal's folder is not synced when it gets a file"),
     ("journal-folder-not-synced", "the folder of the journals is not synced when it gets one"),
     ("journal-removal-not-synced", "the folder of the journals is not synced when one is removed"),
-    ("trim-not-synced", "a journal's folder is not synced before a file that was trimmed is used again"),
     ("found-not-synced", "names that the last process left are shown before they are synced"),
     ("replay-not-synced", "what the last process left of a journal is shown before it is synced"),
     ("roster-not-synced", "the record of who counts is not synced"),

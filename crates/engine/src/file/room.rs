@@ -45,7 +45,8 @@ impl Members {
     /// See [`crate::Directories::states`].
     pub(super) async fn directories(&self) -> Result<Vec<Directory>> {
         let view = self.view();
-        let rooms = rooms(&view).await?;
+        // Where none can be asked, each is told to be damaged.
+        let rooms = rooms(&view).await.unwrap_or_default();
         let receiving: Vec<&Roomy> = rooms.iter().filter(|one| one.receives).collect();
         let least = receiving.iter().map(|one| free(&receiving, one)).min().unwrap_or(0);
         let uneven = receiving.iter().any(|one| free(&receiving, one) > least + least / BOUNDS_FROM);
@@ -54,6 +55,8 @@ impl Members {
             let there = view.present()[seat].as_ref();
             let Some(state) = state(entry.state, there.is_some()) else { continue };
             let roomy = rooms.iter().find(|one| one.seat == seat);
+            // It counts still, because nothing was written to it since it failed.
+            let state = if entry.state.counts() && roomy.is_none() { DirectoryState::Damaged } else { state };
             let room = roomy.map(|one| one.room).unwrap_or_default();
             directories.push(Directory {
                 medium: there.map(|member| medium(member.path())).unwrap_or_default(),
@@ -81,12 +84,26 @@ fn state(state: State, there: bool) -> Option<DirectoryState> {
     })
 }
 
+/// The room of those that can be asked. One that is gone, or whose medium fails, is left out: its state tells of it.
+///
+/// # Errors
+/// When none can be asked.
 async fn rooms(view: &View) -> Result<Vec<Roomy>> {
     let asked = view.current().map(|(seat, member)| async move {
         let (device, room) = member.room().await?;
         Ok(Roomy { seat, receives: view.receives(seat), device, room })
     });
-    futures::future::try_join_all(asked).await
+    let (mut rooms, mut failed) = (Vec::new(), None);
+    for one in futures::future::join_all(asked).await {
+        match one {
+            Ok(roomy) => rooms.push(roomy),
+            Err(error) => failed = Some(error),
+        }
+    }
+    match failed {
+        Some(error) if rooms.is_empty() => Err(error),
+        _ => Ok(rooms),
+    }
 }
 
 /// How many members share a file system.

@@ -274,7 +274,9 @@ pub(super) fn read_roster(path: &Path) -> Result<Option<Roster>> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::hex;
     use super::*;
+    use stonefold_dice::Dice;
 
     fn roster() -> Roster {
         let states = [State::Current, State::Dropped, State::Current];
@@ -322,6 +324,41 @@ mod tests {
         roster.set(1, State::Gone);
         let read = Roster::decode(&roster.encode([2; 16])).unwrap();
         assert_eq!(read.members, [roster.members[0].clone(), roster.members[2].clone()]);
+    }
+
+    /// Kept bytes of version 1, in its first form and in that of a pool whose directories change: every later program reads them.
+    #[test]
+    fn version_1_is_read() {
+        let plain = "12e3054bce624c3a53464d454d425231090909090909090909090909090909090400000000000000080808080808080808080808080808080202020202020202020202020202020202000300000000000000000000000000000000000300000000000000010003002f6430010101010101010101010101010101010300000000000000000003002f6431020202020202020202020202020202020300000000000000010003002f6432";
+        assert_eq!(hex(&roster().encode([2; 16])), plain);
+        let mut changing = roster();
+        changing.set(1, State::WRITTEN[2]);
+        let kept = "f52b7218e0c63a2e53464d454d425232090909090909090909090909090909090400000000000000080808080808080808080808080808080202020202020202020202020202020202000300000000000000000000000000000000000300000000000000010003002f6430010101010101010101010101010101010400000000000000020003002f6431020202020202020202020202020202020300000000000000010003002f6432";
+        let written = changing.encode([2; 16]);
+        assert_eq!(hex(&written), kept);
+        assert_eq!(Roster::decode(&written).unwrap(), changing);
+    }
+
+    /// Fields changed under a right check: refused, or read as what would be written so again.
+    #[test]
+    fn what_is_read_is_written_the_same_way() {
+        let mut dice = Dice::new(Dice::seed("STONEFOLD_ROSTER_SEED"));
+        let mut read = 0;
+        for _ in 0..20_000 {
+            let mut bytes = roster().encode([2; 16]);
+            bytes.truncate(16 + dice.index(bytes.len() * 2).min(bytes.len() - 16));
+            for _ in 0..dice.below(4) {
+                let at = 8 + dice.index(bytes.len() - 8);
+                bytes[at] = dice.number() as u8;
+            }
+            let check = xxh3_64(&bytes[8..]);
+            bytes[..8].copy_from_slice(&check.to_le_bytes());
+            if let Ok(found) = Roster::decode(&bytes) {
+                read += 1;
+                assert_eq!(Roster::decode(&found.encode(found.own)).unwrap(), found);
+            }
+        }
+        assert!(read > 1000, "{read} were read");
     }
 
     /// Noise under a right check is refused, and never believed about its lengths.

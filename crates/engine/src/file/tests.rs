@@ -4,12 +4,14 @@ use rustix::process::getpid;
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::time::Duration;
 use stonefold_env::SystemWorld;
 use stonefold_format::chunk;
 use stonefold_needs::{Need, is_there};
 use stonefold_types::Kind;
 
 mod changes;
+mod directed;
 mod full;
 mod left;
 mod membership;
@@ -35,6 +37,11 @@ impl Place for Dir {
     }
 }
 
+/// As fixtures are kept.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// Beside the sources rather than in /tmp, which may lie in memory.
 fn tempdir() -> tempfile::TempDir {
     let beside = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target");
@@ -43,6 +50,16 @@ fn tempdir() -> tempfile::TempDir {
 
 async fn open(options: &Options) -> Result<FileEngine> {
     FileEngine::open(env(), options.clone()).await
+}
+
+/// The same once the life before is over: a thread may still be about something for it.
+async fn open_after(env: Env, options: &Options) -> Result<FileEngine> {
+    loop {
+        match FileEngine::open(env.clone(), options.clone()).await {
+            Err(error) if error.kind() == Kind::Busy => env.sleep(Duration::from_millis(2)).await,
+            other => return other,
+        }
+    }
 }
 
 /// The member of a pool on one directory.

@@ -163,6 +163,7 @@ fn refusal(dir: &Path, tombstone: Option<Tombstone>) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use stonefold_dice::Dice;
 
     fn tombstone() -> Tombstone {
         Tombstone { pool: [0x0a; 16], member: [0xf1; 16], generation: 17, url: "file:///b?also=/c".into() }
@@ -181,6 +182,38 @@ mod tests {
             noise[at] ^= 0x90;
             let read = std::str::from_utf8(&noise).ok().and_then(Tombstone::decode);
             assert!(read.is_none_or(|read| read != tombstone()), "byte {at}");
+        }
+    }
+
+    /// A kept text of version 1, which every later program reads.
+    #[test]
+    fn version_1_is_read() {
+        let kept = "stonefold tombstone 1\npool 0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a\nmember f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1\n\
+                    generation 17\nurl file:///b?also=/c\n\n";
+        assert_eq!(Tombstone::decode(kept), Some(tombstone()));
+        assert!(tombstone().encode().starts_with(kept));
+    }
+
+    /// Noise in it, by character and by line: never believed to be another's, and nothing else comes of it.
+    #[test]
+    fn noise_is_no_tombstone() {
+        let mut dice = Dice::new(Dice::seed("STONEFOLD_TOMBSTONE_SEED"));
+        for _ in 0..20_000 {
+            let mut lines: Vec<String> = tombstone().encode().lines().map(str::to_owned).collect();
+            let at = dice.index(lines.len());
+            match dice.below(4) {
+                0 => drop(lines.remove(at)),
+                1 => lines.insert(at, lines[dice.index(lines.len())].clone()),
+                2 => lines[at].push(char::from(dice.number() as u8)),
+                _ => {
+                    let len = dice.index(lines[at].len() + 1);
+                    lines[at].truncate(len);
+                }
+            }
+            if let Some(read) = Tombstone::decode(&lines.join("\n")) {
+                assert_eq!((read.pool, read.member), (tombstone().pool, tombstone().member));
+                assert_eq!(Tombstone::decode(&read.encode()), Some(read));
+            }
         }
     }
 

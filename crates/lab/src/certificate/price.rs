@@ -109,14 +109,39 @@ impl Price {
     /// # Errors
     /// [`Kind::Invalid`] where the file cannot be read, or a total in it is not what its figures give.
     pub(super) fn parse(text: &str, iops: Option<(&str, &str)>) -> Result<Self> {
-        let file: PriceFile = toml::from_str(text).map_err(|e| {
-            Error::new(Kind::Invalid, format!("the price file: {}", e.to_string().trim_end()))
-        })?;
-        file.add_up(iops).map_err(|e| e.context("the price file"))
+        PriceFile::read(text)?.add_up(iops).map_err(|e| e.context("the price file"))
+    }
+
+    /// The same of a run that has shown how many virtual machines it is the price of.
+    ///
+    /// # Errors
+    /// See [`Price::parse`]; also where the file has another number of them.
+    pub(crate) fn of_vms(text: &str, vms: u64) -> Result<Self> {
+        let mut file = PriceFile::read(text)?;
+        if let Some(told) = file.vms.filter(|told| *told != vms) {
+            let what =
+                format!("the price file: it is of {told} virtual machines, and the run has shown {vms}");
+            return Err(invalid(what).remedy("leave vms out: the run tells it"));
+        }
+        file.vms = Some(vms);
+        file.add_up(None).map_err(|e| e.context("the price file"))
+    }
+
+    /// Reads a price file, adds it up and forgets it: before hours are spent on what it is the price of.
+    ///
+    /// # Errors
+    /// See [`Price::parse`].
+    pub fn check(text: &str) -> Result<()> {
+        Price::parse(text, None).map(drop)
     }
 }
 
 impl PriceFile {
+    fn read(text: &str) -> Result<Self> {
+        toml::from_str(text)
+            .map_err(|e| Error::new(Kind::Invalid, format!("the price file: {}", e.to_string().trim_end())))
+    }
+
     fn add_up(&self, iops: Option<(&str, &str)>) -> Result<Price> {
         check_date(&self.date)?;
         if self.currency.len() != 3 || !self.currency.bytes().all(|byte| byte.is_ascii_uppercase()) {

@@ -78,6 +78,9 @@ fn bundle() -> Bundle {
         clocks_apart: 0.0,
         cut_short: false,
         workers: Vec::new(),
+        outage: None,
+        task: None,
+        probe: None,
     };
     let run = Run {
         format: Run::FORMAT,
@@ -96,6 +99,9 @@ fn bundle() -> Bundle {
         machine: [("memory".to_owned(), "8 GiB".to_owned())].into(),
         cut_short: false,
         replay: None,
+        outages: None,
+        scale: None,
+        tiles: None,
     };
     Bundle { run, profile: PROFILE.into(), points: vec![point], hash: "ab".repeat(32) }
 }

@@ -73,7 +73,9 @@ fn is_closed(profile: &Profile, quick: bool, judged: &Judged) -> bool {
     let streams = &profile.workload(quick).streams;
     match step.kind {
         StepKind::Sweep(_) => true,
-        StepKind::Loads(_) => false,
+        StepKind::Loads(_) | StepKind::Outages => false,
+        StepKind::Tune(_) => true,
+        StepKind::Fill(..) | StepKind::Copy(..) | StepKind::Check(..) => false,
         StepKind::Hold | StepKind::Footprints(_) => {
             step.streams.iter().any(|number| matches!(streams[*number].load, Load::Closed { .. }))
         }

@@ -3,14 +3,16 @@
 //! *Promises*: each I/O is counted once, whatever becomes of it; a volume's content belongs to one part for as long as the
 //! run lasts, so that what must come back is known without locks.
 
+mod answers;
+
 use super::script::{Play, Script};
 use super::source::Source;
-use super::{Control, Goal, Phase, Shown};
+use super::{Control, Gap, Goal, Phase, Shown, Task};
 use crate::address::{Addresses, Draw};
 use crate::generations::Lows;
 use crate::payload::mix;
 use crate::record::Second;
-use crate::target::{Abilities, Backend, Buffers, Completion, Op, Request};
+use crate::target::{Abilities, Backend, Buffers, Op, Request};
 use crate::verify::Verification;
 use crate::volume::Content;
 use crate::workload::{Load, Stream, Workload};
@@ -95,6 +97,10 @@ struct Running<'a> {
     last_completion: u64,
     /// It counts as no shorter than this, in nanoseconds, whenever the last answer came.
     shortest: u64,
+    /// Somebody strikes the target: silences are noted.
+    watched: bool,
+    gaps: Vec<Gap>,
+    breaks: u64,
 }
 
 /// Bytes of each I/O by which volumes are filled and scanned.
@@ -144,6 +150,17 @@ impl Part {
         }
     }
 
+    /// From here on it is known what was flushed, or nobody asks any more.
+    pub(crate) fn keep_durability(&mut self, keep: bool) {
+        for behind in &mut self.volumes {
+            if keep {
+                behind.content.keep_durability();
+            } else {
+                behind.content.forget_durability();
+            }
+        }
+    }
+
     /// See [`crate::rig::Rig::give`].
     pub(crate) fn give(&mut self, plays: Arc<[Play]>) {
         self.plays = plays;
@@ -157,7 +174,7 @@ impl Part {
         let end = match phase.goal {
             Goal::For(length) => length.as_nanos() as u64,
             Goal::Replay(length, overrun) => (length + overrun).as_nanos() as u64,
-            Goal::Fill | Goal::Scan => u64::MAX,
+            Goal::Fill | Goal::Scan | Goal::Flush | Goal::Task(_) => u64::MAX,
         };
         while self.clock() < start {
             std::thread::sleep(Duration::from_nanos((start - self.clock().min(start)).min(1_000_000)));
@@ -174,6 +191,9 @@ impl Part {
                 Goal::Replay(length, _) => length.as_nanos() as u64,
                 _ => 0,
             },
+            watched: control.is_watched(),
+            gaps: Vec::new(),
+            breaks: 0,
         };
         self.drive(&mut running, phase.grace)
             .map_err(|e| Error::io("the target cannot be spoken to any more", e))?;
@@ -182,10 +202,26 @@ impl Part {
 
     fn begin(&mut self, phase: &Phase) {
         self.phase += 1;
-        self.sources = match phase.goal {
-            Goal::For(length) | Goal::Replay(length, _) => self.sources_of_streams(phase, length),
-            Goal::Fill => self.sources_of_volumes(0.0),
-            Goal::Scan => self.sources_of_volumes(1.0),
+        self.sources = match &phase.goal {
+            Goal::For(length) | Goal::Replay(length, _) => self.sources_of_streams(phase, *length),
+            Goal::Fill => self.sources_of_volumes(0.0, 1.0, |_| true),
+            Goal::Scan => self.sources_of_volumes(1.0, 1.0, |_| true),
+            Goal::Flush => {
+                let mut sources = self.sources_of_volumes(0.0, 1.0, |_| true);
+                sources.iter_mut().for_each(Source::flush_once);
+                sources
+            }
+            Goal::Task(Task::Fill { volumes, share }) => {
+                self.sources_of_volumes(0.0, *share, |volume| volumes.contains(&volume))
+            }
+            Goal::Task(Task::Check { volumes, share }) => {
+                self.sources_of_volumes(1.0, *share, |volume| volumes.contains(&volume))
+            }
+            Goal::Task(Task::Copy { from, to, share }) => {
+                let mut sources = self.sources_of_volumes(1.0, *share, |volume| volume == *from);
+                sources.iter_mut().for_each(|source| source.copies_to = Some(self.place(*to)));
+                sources
+            }
         };
     }
 
@@ -200,6 +236,7 @@ impl Part {
             let placed = Stream { zone, ..stream.clone() };
             let addresses = Addresses::new(&placed, &self.workload.volumes[stream.volume], seed);
             let mut source = Source::new(*number, self.place(stream.volume), addresses, mix(seed));
+            source.flush_each(stream.flush);
             match load {
                 Load::Replay { play } => {
                     source.replay(Script::new(&self.plays[*play], length.as_nanos() as u64));
@@ -211,19 +248,20 @@ impl Part {
         running.iter().map(source).collect()
     }
 
-    /// One for each volume, over all of it.
-    fn sources_of_volumes(&self, read: f64) -> Vec<Source> {
+    /// One for each volume that is wanted, over its first `share`.
+    fn sources_of_volumes(&self, read: f64, share: f64, wanted: impl Fn(usize) -> bool) -> Vec<Source> {
         let source = |(place, behind): (usize, &Behind)| {
             let volume = &self.workload.volumes[behind.volume];
             let load = Load::Closed { outstanding: FILL_OUTSTANDING };
             let bytes = FILL_BYTES.min(self.buffers.slot_bytes() as u64);
-            let mut addresses = Addresses::new(&Stream::whole(read, bytes, load), volume, self.seed);
+            let stream = Stream { zone: (0.0, share), ..Stream::whole(read, bytes, load) };
+            let mut addresses = Addresses::new(&stream, volume, self.seed);
             addresses.set_pass();
             let mut source = Source::new(behind.volume, place, addresses, self.seed);
             source.begin(load, f64::INFINITY, |_| None);
             source
         };
-        self.volumes.iter().enumerate().map(source).collect()
+        self.volumes.iter().enumerate().filter(|(_, behind)| wanted(behind.volume)).map(source).collect()
     }
 
     fn place(&self, volume: usize) -> usize {
@@ -251,7 +289,12 @@ impl Part {
             if !done.is_empty() {
                 let now = self.clock() - running.start;
                 done.drain(..).for_each(|completion| self.complete(completion, now, running));
+                self.note_breaks(running)?;
                 continue;
+            }
+            self.note_breaks(running)?;
+            if running.control.is_abandoned() {
+                return Ok(());
             }
             let in_flight = self.slots.len() - self.free.len();
             let more = issuing && self.sources.iter().any(|source| !source.exhausted);
@@ -325,58 +368,12 @@ impl Part {
             Op::Trim | Op::Zero => {
                 content.erase(draw.offset, bytes, draw.op == Op::Trim, &mut slot.generations);
             }
-            Op::Flush => {}
+            Op::Flush => content.begin_flush(&mut slot.generations),
         }
         // A flush has no place.
         let offset = if draw.op == Op::Flush { 0 } else { behind.base + draw.offset };
         let (volume, op, bytes) = (behind.target, draw.op, draw.bytes as u32);
         self.backend.submit(Request { slot: number, volume, op, fua, offset, bytes });
-    }
-
-    fn complete(&mut self, completion: Completion, now: u64, running: &mut Running<'_>) {
-        let slot = &mut self.slots[completion.slot as usize];
-        let draw = slot.draw.take().expect("what completes was in flight");
-        let content = &mut self.volumes[slot.volume].content;
-        let (failed, bytes) = (completion.error != 0, draw.bytes as usize);
-        let of_before = slot.phase != self.phase;
-        if draw.op == Op::Read && !failed && !of_before {
-            // SAFETY: the request is over, so the backend has let go of the buffer.
-            let read = unsafe { self.buffers.slice(completion.slot, bytes) };
-            content.check(draw.offset, read, &slot.lows, &mut running.verification);
-        }
-        if !matches!(draw.op, Op::Read | Op::Flush) {
-            content.written(draw.offset, bytes, &slot.generations, failed);
-        }
-        self.free.push(completion.slot);
-        if of_before {
-            return;
-        }
-        let index = slot.source;
-        let source = &mut self.sources[index];
-        source.in_flight -= 1;
-        running.last_completion = now;
-        if failed {
-            *source.record.errors.entry(completion.error).or_default() += 1;
-            return;
-        }
-        let direction = match draw.op {
-            Op::Read => &mut source.record.read,
-            Op::Write => &mut source.record.write,
-            Op::Flush | Op::Trim | Op::Zero => &mut source.record.control,
-        };
-        let response = now - slot.intended;
-        direction.response.record(response);
-        direction.service.record(now - slot.issued);
-        if now < running.end {
-            direction.ios += 1;
-            direction.bytes += draw.bytes;
-            running.count(now, &draw, response);
-        }
-        for (number, source) in self.sources.iter_mut().enumerate() {
-            if number != index {
-                source.led(index);
-            }
-        }
     }
 
     fn finish(&mut self, mut running: Running<'_>, cpu: Duration) -> Shown {
@@ -397,6 +394,8 @@ impl Part {
             verification: running.verification,
             elapsed: Duration::from_nanos(elapsed),
             cpu: thread_cpu().saturating_sub(cpu),
+            gaps: running.gaps,
+            breaks: running.breaks,
         }
     }
 
@@ -434,6 +433,7 @@ impl Running<'_> {
 }
 
 /// CPU time that this thread has used.
+#[expect(clippy::disallowed_methods, reason = "processor time is measured, not waited for")]
 fn thread_cpu() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec as u32)

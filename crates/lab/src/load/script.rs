@@ -123,4 +123,28 @@ mod tests {
         assert_eq!(moments.len(), 20, "two laps of ten");
         assert_eq!(moments[10..12], [(1551, 9), (2151, 0)]);
     }
+
+    /// Goal: an hour of a trace of ten minutes is that trace again and again. Every lap asks for the same, in the same order, a lap later, and
+    /// for nothing else.
+    #[test]
+    fn laps_keep_order_times_and_places() {
+        let trace = Arc::new(crate::trace::shipped::find("mail").unwrap());
+        let (lap, bytes) = (trace.length(), trace.device_bytes());
+        let once: Vec<Record> = trace.records().collect();
+        let fit = Fit::new(bytes, bytes, 512, 32 << 20, Mode::Scale).unwrap();
+        for phase in [0, lap / 3] {
+            let play = Play { trace: trace.clone(), fit: fit.clone(), speed: 1.0, phase };
+            let mut script = Script::new(&play, 5 * lap / 2);
+            let asked: Vec<(u64, Record)> = std::iter::from_fn(|| script.next_record()).collect();
+            assert!(asked.windows(2).all(|pair| pair[0].0 <= pair[1].0), "times go back");
+            let first = once.iter().position(|record| record.at >= phase).unwrap();
+            for (number, (at, record)) in asked.iter().enumerate() {
+                let (laps, place) = ((first + number) / once.len(), (first + number) % once.len());
+                assert_eq!(*record, once[place]);
+                // Times of hours are exact to a part of a microsecond in what speeds are computed with.
+                assert!(at.abs_diff(laps as u64 * lap + record.at - phase) < 1_000);
+            }
+            assert!(asked.len() >= 2 * once.len(), "{} of {}", asked.len(), once.len());
+        }
+    }
 }

@@ -18,8 +18,24 @@ pub(crate) struct Source {
     pub in_flight: u32,
     /// It has nothing more to issue in this phase.
     pub exhausted: bool,
+    /// The volume within the part to which all that is read is written.
+    pub copies_to: Option<usize>,
+    flushing: Flushing,
     schedule: Schedule,
     chance: Chance,
+}
+
+/// When it flushes, beside its other I/Os.
+#[derive(Clone, Copy)]
+enum Flushing {
+    Never,
+    /// After so many writes.
+    Each {
+        writes: u32,
+        since: u32,
+    },
+    /// At once, and nothing else.
+    Once,
 }
 
 enum Schedule {
@@ -55,9 +71,21 @@ impl Source {
             record: StreamRecord::default(),
             in_flight: 0,
             exhausted: false,
+            copies_to: None,
+            flushing: Flushing::Never,
             schedule: Schedule::Closed { outstanding: 0 },
             chance: Chance::new(seed),
         }
+    }
+
+    /// Flushes after each so many writes from here on; 0: never.
+    pub(crate) fn flush_each(&mut self, writes: u32) {
+        self.flushing = if writes > 0 { Flushing::Each { writes, since: 0 } } else { Flushing::Never };
+    }
+
+    /// Flushes once, and does nothing else.
+    pub(crate) fn flush_once(&mut self) {
+        self.flushing = Flushing::Once;
     }
 
     /// Begins to replay.
@@ -118,6 +146,9 @@ impl Source {
 
     /// The I/O that was due. Nothing when the stream has gone once over its zone and was to do no more.
     pub(crate) fn draw(&mut self) -> Option<Draw> {
+        if let Some(flush) = self.draw_flush() {
+            return Some(flush);
+        }
         let drawn = match &self.schedule {
             Schedule::Replay { next, .. } => next.map(|(_, draw)| draw),
             _ => self.addresses.draw(),
@@ -132,8 +163,22 @@ impl Source {
         }
         self.record.hot += u64::from(draw.hot);
         self.record.random += u64::from(draw.random);
+        if let Flushing::Each { since, .. } = &mut self.flushing {
+            *since += u32::from(draw.op == Op::Write);
+        }
         self.advance();
         Some(draw)
+    }
+
+    /// A flush, where one is due. It takes no other I/O's moment.
+    fn draw_flush(&mut self) -> Option<Draw> {
+        match &mut self.flushing {
+            Flushing::Once => self.exhausted = true,
+            Flushing::Each { writes, since } if *since >= *writes => *since = 0,
+            Flushing::Each { .. } | Flushing::Never => return None,
+        }
+        self.record.requests[Op::Flush as usize] += 1;
+        Some(Draw { op: Op::Flush, fua: false, offset: 0, bytes: 0, random: false, hot: false })
     }
 
     /// Another stream has completed an I/O.
@@ -253,6 +298,28 @@ mod tests {
         let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
         let deviation = (gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64).sqrt();
         assert!((deviation / mean - 1.0).abs() < 0.03, "{deviation} of {mean}");
+    }
+
+    #[test]
+    fn a_flush_follows_each_so_many_writes() {
+        let mut workload = reads(1 << 20);
+        workload.streams[0].read = 0.5;
+        let addresses = Addresses::new(&workload.streams[0], &workload.volumes[0], 1);
+        let mut source = Source::new(0, 0, addresses, 9);
+        source.flush_each(8);
+        source.begin(Load::Closed { outstanding: 1 }, 1.0, Some);
+        let drawn: Vec<Op> = (0..1000).map(|_| source.draw().unwrap().op).collect();
+        let mut writes = 0;
+        for op in &drawn {
+            match op {
+                Op::Flush => assert_eq!(std::mem::take(&mut writes), 8),
+                Op::Write => writes += 1,
+                _ => {}
+            }
+        }
+        assert!(drawn.iter().filter(|op| **op == Op::Flush).count() > 40);
+        source.flush_once();
+        assert_eq!((source.draw().unwrap().op, source.exhausted), (Op::Flush, true));
     }
 
     #[test]

@@ -308,6 +308,9 @@ mod tests {
             clocks_apart: 0.0,
             cut_short: false,
             workers: Vec::new(),
+            outage: None,
+            task: None,
+            probe: None,
             machine_cpu: None,
             database: None,
         };

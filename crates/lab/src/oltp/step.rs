@@ -283,6 +283,9 @@ impl Run<'_> {
             clocks_apart: to.clocks - from.clocks,
             cut_short,
             workers: Vec::new(),
+            outage: None,
+            task: None,
+            probe: None,
             machine_cpu: None,
             database: Some(record),
         })

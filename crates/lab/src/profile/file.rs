@@ -1,15 +1,14 @@
 //! The words of a profile's file.
 
+use super::steps::{StepWords, check_order};
 use super::{Profile, Step, StepKind, Times};
 use crate::payload::Reduction;
-use crate::workload::{Arrivals, Hotspots, Load, Stream, Volume, Workload};
+use crate::stats::require;
+use crate::workload::{Arrivals, Hotspots, Load, Original, Stream, Volume, Workload};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use stonefold_types::{BLOCK_BYTES, Error, Kind, Result, Size};
-
-/// Steps of a sweep at most.
-const POINTS_MAX: usize = 64;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -26,6 +25,10 @@ pub(super) struct ProfileFile {
     step: Vec<StepWords>,
     #[serde(default)]
     time: TimeWords,
+    #[serde(default)]
+    require: String,
+    #[serde(default)]
+    scales: bool,
 }
 
 #[derive(Clone, Copy, Deserialize)]
@@ -33,11 +36,22 @@ pub(super) struct ProfileFile {
 struct PayloadWords {
     dedupe: f64,
     compression: f64,
+    copies: Copies,
+}
+
+/// What a copied volume holds.
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Copies {
+    /// The bytes of its original.
+    Equal,
+    /// Contents of its own.
+    Own,
 }
 
 impl Default for PayloadWords {
     fn default() -> Self {
-        PayloadWords { dedupe: 1.0, compression: 1.0 }
+        PayloadWords { dedupe: 1.0, compression: 1.0, copies: Copies::Own }
     }
 }
 
@@ -67,6 +81,8 @@ struct StreamWords {
     align: Option<String>,
     zone: Option<(f64, f64)>,
     hotspots: Option<HotspotWords>,
+    #[serde(default)]
+    flush: u32,
     outstanding: Option<u32>,
     rate: Option<RateWords>,
     follows: Option<FollowWords>,
@@ -102,16 +118,6 @@ struct FollowWords {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct StepWords {
-    name: String,
-    streams: Option<Vec<String>>,
-    outstanding: Option<Vec<u32>>,
-    loads: Option<Vec<f64>>,
-    footprints: Option<Vec<f64>>,
-}
-
-#[derive(Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct TimeWords {
     precondition: String,
@@ -143,7 +149,8 @@ impl ProfileFile {
             times(&self.time.precondition, &self.time.sample, &self.time.point)?,
             times(&self.time.quick_precondition, &self.time.quick_sample, &self.time.quick_point)?,
         ];
-        let steps = match self.step.is_empty() {
+        require::parse(&self.require)?;
+        let steps: Vec<Step> = match self.step.is_empty() {
             true => vec![Step {
                 name: "hold".into(),
                 streams: (0..full.streams.len()).collect(),
@@ -151,6 +158,7 @@ impl ProfileFile {
             }],
             false => self.step.iter().map(|step| step.check(&full)).collect::<Result<_>>()?,
         };
+        check_order(&steps, &full)?;
         Ok(Profile {
             name: name.into(),
             title: self.title,
@@ -160,8 +168,11 @@ impl ProfileFile {
             quick,
             times,
             steps,
+            require: self.require,
+            scales: self.scales,
             text: text.into(),
             changes: (None, None),
+            scale: None,
         })
     }
 
@@ -186,6 +197,7 @@ impl ProfileFile {
                 name: numbered(&words.name, number, words.count),
                 bytes,
                 reduction,
+                original: None,
             }));
         }
         let mut streams = Vec::new();
@@ -203,7 +215,13 @@ impl ProfileFile {
                 streams.push(stream);
             }
         }
-        let workload = Workload { volumes, streams };
+        let mut workload = Workload { volumes, streams };
+        let equal = self.payload.copies == Copies::Equal;
+        for (from, to) in self.step.iter().filter_map(|step| step.copies(&workload)).collect::<Vec<_>>() {
+            to.iter().for_each(|to| {
+                workload.volumes[*to].original = Some(Original { volume: from, equal });
+            });
+        }
         workload.check()?;
         Ok(workload)
     }
@@ -246,69 +264,9 @@ impl StreamWords {
                 range: percent(spots.range),
                 share: percent(spots.share),
             }),
+            flush: self.flush,
             load,
         })
-    }
-}
-
-impl StepWords {
-    fn check(&self, workload: &Workload) -> Result<Step> {
-        let wrong = |why: &str| invalid(format!("step '{}': {why}", self.name));
-        let streams = match &self.streams {
-            None => (0..workload.streams.len()).collect(),
-            Some(names) => self.find(names, workload)?,
-        };
-        let points = |points: &[f64]| -> Result<Vec<f64>> {
-            let shares = points.iter().all(|point| *point > 0.0 && *point <= 100.0);
-            if points.is_empty() || points.len() > POINTS_MAX || !shares {
-                return Err(wrong("it needs from 1 to 64 shares, each above 0 and up to 100%"));
-            }
-            Ok(points.iter().map(|point| point / 100.0).collect())
-        };
-        let kind = match (&self.outstanding, &self.loads, &self.footprints) {
-            (None, None, None) => StepKind::Hold,
-            (Some(depths), None, None) => {
-                if depths.is_empty()
-                    || depths.len() > POINTS_MAX
-                    || !depths.iter().all(|depth| (1..=4096).contains(depth))
-                {
-                    return Err(wrong("it needs from 1 to 64 depths, each from 1 to 4096"));
-                }
-                StepKind::Sweep(depths.clone())
-            }
-            (None, Some(loads), None) => StepKind::Loads(points(loads)?),
-            (None, None, Some(footprints)) => StepKind::Footprints(points(footprints)?),
-            _ => return Err(wrong("only one of outstanding, loads and footprints can be")),
-        };
-        Ok(Step { name: self.name.clone(), streams, kind })
-    }
-
-    /// The streams of these names; of a name that several volumes share, all.
-    fn find(&self, names: &[String], workload: &Workload) -> Result<Vec<usize>> {
-        let mut found = Vec::new();
-        for name in names {
-            let before = found.len();
-            let is = |stream: &Stream| {
-                stream.name == *name || stream.name.rsplit_once('-').is_some_and(|(base, _)| base == name)
-            };
-            found.extend(
-                workload
-                    .streams
-                    .iter()
-                    .enumerate()
-                    .filter(|(_, stream)| is(stream))
-                    .map(|(number, _)| number),
-            );
-            if found.len() == before {
-                return Err(invalid(format!(
-                    "step '{}' runs stream '{name}', which is not there",
-                    self.name
-                )));
-            }
-        }
-        found.sort_unstable();
-        found.dedup();
-        Ok(found)
     }
 }
 
@@ -338,6 +296,6 @@ pub fn time(text: &str) -> Result<Duration> {
         .ok_or_else(|| invalid(format!("'{text}' is no time")).remedy("write it as 90s, 30m or 1h"))
 }
 
-fn invalid(what: String) -> Error {
+pub(super) fn invalid(what: String) -> Error {
     Error::new(Kind::Invalid, what)
 }

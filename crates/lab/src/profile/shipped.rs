@@ -11,6 +11,8 @@ const SHIPPED: &[(&str, &str)] = &[
     ("poltp", include_str!("../../profiles/poltp.toml")),
     ("ab", include_str!("../../profiles/ab.toml")),
     ("ladder", include_str!("../../profiles/ladder.toml")),
+    ("mail", include_str!("../../profiles/mail.toml")),
+    ("chaos", include_str!("../../profiles/chaos.toml")),
 ];
 
 /// All of them.
@@ -26,7 +28,7 @@ pub fn all() -> impl Iterator<Item = Profile> {
 /// [`Kind::NotFound`] with the names that there are.
 pub fn find(name: &str) -> Result<Profile> {
     all().find(|profile| profile.name == name).ok_or_else(|| {
-        let names: Vec<&str> = SHIPPED.iter().map(|(name, _)| *name).chain(["oltp"]).collect();
+        let names: Vec<&str> = SHIPPED.iter().map(|(name, _)| *name).chain(["oltp", "vm-tile"]).collect();
         Error::new(Kind::NotFound, format!("there is no profile '{name}'"))
             .remedy(format!("name one of {}, or a file that ends in .toml", names.join(", ")))
     })

@@ -5,11 +5,10 @@ use crate::load::{Play, Script};
 use crate::payload::Reduction;
 use crate::target::{Look, look};
 use crate::trace::fit::Fit;
-use crate::trace::{Op, Totals, Trace};
+use crate::trace::{Op, PIECE_BYTES, Totals, Trace};
 use crate::workload::{IO_BYTES_MAX, Load, Stream, Volume, Workload};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
 use stonefold_types::{Error, Kind, Result, Size};
 
 /// How what is written reduces: most of what machines write, by the published mix of the lab's database profile.
@@ -34,6 +33,24 @@ pub struct StreamPlan {
     pub altered: u64,
     /// Places stay where they were.
     pub as_it_was: bool,
+    /// Bytes of the volume that its reads and writes touch, in pieces of 64 KiB.
+    #[serde(default)]
+    pub footprint_bytes: u64,
+}
+
+/// What a stream is made of.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Lot {
+    /// Its name.
+    pub name: String,
+    /// Number of its trace.
+    pub trace: usize,
+    /// Which tile, from 0 on.
+    pub tile: usize,
+    /// Bytes of its volume.
+    pub bytes: u64,
+    /// Where in the trace it begins, as a share of its length.
+    pub phase: f64,
 }
 
 /// A replay, laid out.
@@ -52,6 +69,7 @@ pub struct Layout {
 struct Count {
     totals: Totals,
     sizes: BTreeMap<u64, u64>,
+    pieces: BTreeSet<u64>,
     altered: u64,
 }
 
@@ -63,6 +81,33 @@ impl Layout {
     pub fn new(plan: &Plan) -> Result<Self> {
         check(plan)?;
         let looks = plan.targets.iter().map(look).collect::<Result<Vec<_>>>()?;
+        let sizes = sizes(plan, &looks)?;
+        let number_of = |tile: usize, trace: usize| tile * plan.traces.len() + trace;
+        let lots: Vec<Lot> = (0..plan.tiles)
+            .flat_map(|tile| {
+                plan.traces.iter().enumerate().map(move |(trace, (name, _))| (tile, trace, name))
+            })
+            .map(|(tile, trace, name)| Lot {
+                name: if plan.tiles > 1 { format!("{name}-{}", tile + 1) } else { name.clone() },
+                trace,
+                tile,
+                bytes: sizes[number_of(tile, trace)],
+                // Tiles are spread evenly over the trace.
+                phase: tile as f64 / plan.tiles as f64,
+            })
+            .collect();
+        let layout = Layout::of(plan, &lots, &looks)?;
+        match layout.replayed.streams.iter().find(|stream| stream.requests.iter().sum::<u64>() == 0) {
+            Some(StreamPlan { name, .. }) => {
+                let what = format!("stream '{name}' would make no request in {} s", layout.replayed.seconds);
+                Err(Error::new(Kind::Invalid, what).remedy("choose a longer --duration"))
+            }
+            None => Ok(layout),
+        }
+    }
+
+    /// Lays out these streams of a plan, whatever number and size of volumes it says. A stream may have nothing to ask for.
+    pub(crate) fn of(plan: &Plan, lots: &[Lot], looks: &[Look]) -> Result<Self> {
         let longest = plan.traces.iter().map(|(_, trace)| trace.length()).max().unwrap_or(0) as f64 / 1e9;
         let seconds = plan.length.map_or(longest / plan.speed, |length| length.as_secs_f64());
         let mut layout = Layout {
@@ -77,50 +122,40 @@ impl Layout {
                 streams: Vec::new(),
             },
         };
-        let sizes = sizes(plan, &looks)?;
-        for tile in 0..plan.tiles {
-            for (number, (name, trace)) in plan.traces.iter().enumerate() {
-                let at = layout.plays.len();
-                let on = looks[at.min(looks.len() - 1)];
-                let name = if plan.tiles > 1 { format!("{name}-{}", tile + 1) } else { name.clone() };
-                layout.add(plan, trace, (number, tile, name), sizes[at], on)?;
-            }
+        for (at, lot) in lots.iter().enumerate() {
+            layout.add(plan, lot, looks[at.min(looks.len() - 1)])?;
         }
         Ok(layout)
     }
 
-    fn add(
-        &mut self,
-        plan: &Plan,
-        trace: &Arc<Trace>,
-        (number, tile, name): (usize, usize, String),
-        bytes: u64,
-        on: Look,
-    ) -> Result<()> {
+    fn add(&mut self, plan: &Plan, lot: &Lot, on: Look) -> Result<()> {
+        let trace = &plan.traces[lot.trace].1;
         let most = IO_BYTES_MAX.min(on.io_bytes_max);
-        let fit = Fit::new(trace.device_bytes(), bytes, on.io_bytes_min, most, plan.mode)
-            .map_err(|e| e.context(format!("stream '{name}'")))?;
-        // Tiles are spread evenly over the trace.
-        let phase = (u128::from(trace.length()) * tile as u128 / plan.tiles as u128) as u64;
+        let fit = Fit::new(trace.device_bytes(), lot.bytes, on.io_bytes_min, most, plan.mode)
+            .map_err(|e| e.context(format!("stream '{}'", lot.name)))?;
+        let phase = (trace.length() as f64 * lot.phase) as u64;
         let as_it_was = fit.is_as_it_was();
         let play = Play { trace: trace.clone(), fit, speed: plan.speed, phase };
         let count = count(&play, self.replayed.seconds);
-        if count.totals.records() == 0 {
-            let what = format!("stream '{name}' would make no request in {} s", self.replayed.seconds);
-            return Err(Error::new(Kind::Invalid, what).remedy("choose a longer --duration"));
-        }
         let volume = self.workload.volumes.len();
-        self.workload.volumes.push(Volume { name: name.clone(), bytes, reduction: REDUCTION });
+        let (name, bytes) = (lot.name.clone(), lot.bytes);
+        self.workload.volumes.push(Volume {
+            name: name.clone(),
+            bytes,
+            reduction: REDUCTION,
+            original: None,
+        });
         self.workload.streams.push(stream(&name, volume, &count));
         self.replayed.streams.push(StreamPlan {
             name,
-            trace: number,
-            tile: tile + 1,
+            trace: lot.trace,
+            tile: lot.tile + 1,
             bytes,
             phase: phase as f64 / 1e9,
             requests: count.totals.count,
             altered: count.altered,
             as_it_was,
+            footprint_bytes: count.pieces.len() as u64 * PIECE_BYTES,
         });
         self.plays.push(play);
         Ok(())
@@ -182,7 +217,9 @@ fn count(play: &Play, seconds: f64) -> Count {
         count.totals.add(&record);
         count.altered += u64::from(play.fit.alters(&record));
         if matches!(record.op, Op::Read | Op::Write) {
-            *count.sizes.entry(play.fit.place(&record).1).or_default() += 1;
+            let (start, bytes) = play.fit.place(&record);
+            *count.sizes.entry(bytes).or_default() += 1;
+            count.pieces.extend(start / PIECE_BYTES..(start + bytes).div_ceil(PIECE_BYTES));
         }
     }
     count
@@ -205,6 +242,7 @@ fn stream(name: &str, volume: usize, count: &Count) -> Stream {
         align: 0,
         zone: (0.0, 1.0),
         hotspots: None,
+        flush: 0,
         load: Load::Replay { play: volume },
     }
 }

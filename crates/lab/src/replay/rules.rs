@@ -23,7 +23,7 @@ pub const OVERRUN: Duration = Duration::from_secs(15);
 /// How far counts of what was issued may be from the traces'.
 const COUNT_MAX: f64 = 0.0042;
 /// What is told beside [`TILE_RULES`].
-const STRICT: &str = "p99<=20ms";
+pub(crate) const STRICT: &str = "p99<=20ms";
 
 /// The rule for all I/Os, and the one for each stream's.
 pub const TILE_RULES: (&str, &str) = ("p70<=20ms", "mean<=20ms");
@@ -100,7 +100,8 @@ pub fn judge(point: &Point, replayed: &Replayed, verified: bool) -> Judged {
     }
 }
 
-const END: &str = "replay's end";
+/// The gate that asks for the end in time.
+pub(crate) const END: &str = "replay's end";
 
 fn gate(name: &str, state: State, why: String) -> Gate {
     Gate { name: name.into(), state, why }

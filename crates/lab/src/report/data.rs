@@ -1,9 +1,11 @@
 //! What the charts of a report show, as numbers: times in milliseconds, rates a second.
 
+use super::phases::{OutageFigures, TaskFigures, outages, tasks};
 use crate::bundle::Bundle;
-use crate::measure::Point;
+use crate::measure::{Point, Probe};
 use crate::oltp::figures::{Step, ramp};
 use crate::record::{Direction, Latencies, Second, StreamRecord};
+use crate::tiles::{self, figures::Tiles};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -22,6 +24,14 @@ pub struct Charts {
     pub cliff: Vec<CliffPoint>,
     /// Steps of a database's users; times in nanoseconds.
     pub ramp: Vec<Step>,
+    /// What was timed as a whole, in order.
+    pub tasks: Vec<TaskFigures>,
+    /// Searches for the best I/Os in flight, step by step in the order in which they were made.
+    pub probes: Vec<Probe>,
+    /// Each outage, in order.
+    pub outages: Vec<OutageFigures>,
+    /// Tiles of virtual machines.
+    pub tiles: Option<Tiles>,
 }
 
 /// One measured point.
@@ -136,12 +146,14 @@ pub fn charts(bundle: &Bundle) -> Charts {
         curve: bundle
             .points
             .iter()
-            .filter(|point| !point.label.is_empty() && point.footprint >= 1.0 && point.database.is_none())
+            .filter(|point| !point.label.is_empty() && point.footprint >= 1.0)
+            .filter(|point| point.database.is_none() && point.is_load())
             .map(curve_point)
             .collect(),
         cliff: bundle
             .points
             .iter()
+            .filter(|point| point.is_load())
             .filter(|point| {
                 bundle.points.iter().any(|other| other.step == point.step && other.footprint < 1.0)
             })
@@ -152,6 +164,10 @@ pub fn charts(bundle: &Bundle) -> Charts {
             })
             .collect(),
         ramp: ramp(&bundle.points),
+        tasks: tasks(&bundle.points),
+        probes: bundle.points.iter().filter_map(|point| point.probe.clone()).collect(),
+        outages: outages(&bundle.points),
+        tiles: tiles::figures::figures(bundle),
     }
 }
 

@@ -112,6 +112,28 @@ function users(run) {
     element("h3", {}, text(`With ${plateau.users} ${plateau.users === 1 ? "user" : "users"}`)),
     table(["transaction", "a minute>", "mean>", "p50>", "p90>", "p99>", "p99.9>", "max>"], kinds)];
 }
+function phases(run) {
+  const rows = run.charts.tasks.map((task) => [task.name, { fill: "write", copy: "copy", check: "read and look at" }[task.kind] + ` ${task.what}`,
+    time(task.seconds * 1000), size(task.bytes), (task.rate / 1e6).toFixed(1)]);
+  return rows.length ? [element("h2", {}, text("Phases")), table(["phase", "did", "took>", "bytes>", "MB/s>"], rows)] : null;
+}
+function search(run) {
+  const rows = run.charts.probes.map((one) => [`${one.outstanding}`, rate(one.iops), one.told,
+    element("span", { class: one.kept ? "met" : "missed" }, text(one.kept ? "kept" : "not kept")), one.chosen ? "chosen" : ""]);
+  return rows.length ? [element("h2", {}, text("Search for the best I/Os in flight")),
+    element("p", { class: "soft" }, text(`Doubled until ${run.charts.probes[0].requirement} is not kept or nothing is gained, then halved between.`)),
+    table(["in flight>", "I/Os a second>", "measured>", "", ""], rows)] : null;
+}
+function outages(run) {
+  const seconds = (value) => (value === null ? "never" : `${value.toFixed(2)} s`);
+  const found = (one, what) => (one.found ? number.format(what(one.found)) : "–");
+  const rows = run.charts.outages.map((one) => [one.name, one.promise === "ack" ? "acknowledged" : "flushed", seconds(one.resume), seconds(one.silent),
+    found(one, (f) => f.checked), found(one, (f) => f.lost), found(one, (f) => f.stale), found(one, (f) => f.misplaced + f.corrupt),
+    found(one, (f) => f.gone_acknowledged), found(one, (f) => f.gone_flushed), found(one, (f) => f.torn)]);
+  return rows.length ? [element("h2", {}, text("Outages")),
+    element("p", { class: "soft" }, text("Sectors of 512 bytes, of every block afterwards and of what the load read. What is behind the acknowledged and not promised may be; torn are blocks of 4 KiB with old and new sectors, each of which may be what it is.")),
+    table(["outage", "promised is what was", "to resume>", "silent>", "sectors>", "lost>", "stale>", "misplaced or corrupt>", "behind acknowledged>", "behind flushed>", "torn blocks>"], rows)] : null;
+}
 function curve(run) {
   const data = run.charts.curve;
   if (data.length < 2) return null;
@@ -135,12 +157,13 @@ function cliff(run) {
     marks: [Plot.line(data, { x: "footprint", y: "iops", stroke: "step" }), Plot.dot(data, { x: "footprint", y: "iops", stroke: "step", tip: true })] });
   return [element("h2", {}, text("Working set")), figure("A fall shows where a cache ends.", plot)];
 }
-function timeline(point, unit) {
+function timeline(point, unit, events) {
   const warm = point.timeline.filter((one) => one.second < 0);
   const shade = warm.length ? [Plot.rectX([{ from: warm[0].second, to: 0 }], { x1: "from", x2: "to", fill: css("--soft"), fillOpacity: 0.15 })] : [];
   const draw = (what, label, colour, options) => Plot.plot({ ...base(), width: half, height: 200, marginLeft: 60, grid: true,
     x: { label: "seconds →" }, y: { label, zero: true, ...options },
-    marks: [...shade, Plot.line(point.timeline, { x: "second", y: what, stroke: css(colour), tip: true })] });
+    marks: [...shade, Plot.ruleX(events, { x: "second", stroke: css("--ink"), strokeDasharray: "4 3" }),
+      Plot.text(events, { x: "second", text: "what", frameAnchor: "top", dy: -12, textAnchor: "start", rotate: 0 }), Plot.line(point.timeline, { x: "second", y: what, stroke: css(colour), tip: true })] });
   return element("div", { class: "pair" },
     figure(`${unit} a second; what is shaded went before and is not counted.`, draw("iops", `↑ ${unit} a second`, "--blue", { tickFormat: "~s" })),
     figure("99th percentile of the response time of each second.", draw("p99", "↑ ms", "--orange", {})));
@@ -169,15 +192,54 @@ function points(run) {
     return element("section", {},
       element("h3", {}, text(`${point.name} `), element("span", { class: `grade ${judged.grade}` }, text(judged.grade))),
       element("p", { class: "soft" }, text(isDatabase(run) ? `${rate(point.iops)} transactions a second.` : `${rate(point.iops)} I/Os and ${size(point.bytes)} a second; the generator used ${(point.busy * 100).toFixed(0)}% of its threads.`)),
-      point.timeline.length > 1 ? timeline(point, what(run)) : null,
+      point.timeline.length > 1 ? timeline(point, what(run), events(run, point)) : null,
       point.spectrum.length ? spectra(point, what(run)) : null,
       element("details", {}, element("summary", {}, text("What speaks for and against it")),
         table(["rule", "", "why"], gates), kept.length ? table(["property", "asked", "delivered", ""], kept) : null));
   })];
 }
+function events(run, point) {
+  return run.charts.outages.filter((one) => one.point === point.name).flatMap((one) => [
+    { second: one.struck, what: one.kind }, { second: one.restored, what: "back" },
+    ...(one.answered === null ? [] : [{ second: one.answered, what: "" }])]);
+}
+function tiles(run) {
+  const found = run.charts.tiles;
+  if (!found) return null;
+  const share = (value) => (value === null ? "–" : `${(value * 100).toFixed(2)}%`);
+  const says = (value) => element("span", { class: value ? "met" : "missed" }, text(value === null ? "cannot be said" : value ? "yes" : "no"));
+  const times = (one) => [rate(one.iops), share(one.within), time(one.mean), time(one.p99), time(one.max)];
+  const shown = found.steps.find((step) => step.tiles === found.tiles) ?? found.steps[0];
+  const of = (count, vms) => `${number.format(vms)} virtual machines (${count} ${count === 1 ? "tile" : "tiles"})`;
+  const missed = found.steps.flatMap((step) => step.missed.map((why) => element("p", { class: "soft" }, text(`${step.tiles} ${step.tiles === 1 ? "tile" : "tiles"}: ${why}`))));
+  return [element("h2", {}, text("Tiles")),
+    element("p", {}, text(`${found.at_least ? "At least " : ""}${of(found.tiles, found.vms)}; with 99% of all I/Os within 20 ms: ${of(found.strict_tiles, found.strict_vms)}; ${found.ended}.`)),
+    found.price.map((line) => element("p", {}, text(line))),
+    found.scale < 1 ? element("p", { class: "soft" }, text(`Volumes are ${found.scale} of the published size, and places moved with it.`)) : null,
+    table(["tiles>", "machines>", "I/Os a second>", "within 20 ms>", "mean>", "p99>", "max>", "passed", "99% within 20 ms"],
+      found.steps.map((step) => [`${step.tiles}`, `${step.vms}`, ...times(step.all), says(step.passed), says(step.strict)])),
+    missed,
+    shown ? [element("h3", {}, text(`Applications of ${of(shown.tiles, shown.vms)}`)),
+      table(["application", "machines>", "I/Os a second>", "within 20 ms>", "mean>", "p99>", "max>"], shown.applications.map((one) => [one.name, `${one.vms}`, ...times(one)])),
+      machines(found)] : null,
+    element("details", {}, element("summary", {}, text("The volumes of a tile")), table(["machine", "trace", "published>", "here>", "touched>"],
+      found.plan.map((vm, at) => [vm.name, vm.trace, size(vm.published_bytes), size(vm.bytes), shown ? size(shown.machines[at].footprint_bytes) : "–"])))];
+}
+function machines(found) {
+  const cells = found.steps.flatMap((step) => step.machines.map((one) => ({ ...one, step: `${step.tiles} ${step.tiles === 1 ? "tile" : "tiles"}` }))).filter((one) => one.mean !== null);
+  if (!cells.length) return null;
+  const most = Math.max(...found.steps.map((step) => step.tiles));
+  const plot = Plot.plot({ ...base(), width, marginLeft: 90, marginRight: 60, padding: 0.06,
+    x: { label: "tile", domain: d3.range(1, most + 1), tickFormat: "d" }, y: { label: null, domain: found.plan.map((vm) => vm.name) },
+    fy: { label: null, domain: found.steps.map((step) => `${step.tiles} ${step.tiles === 1 ? "tile" : "tiles"}`) },
+    height: 60 + found.steps.length * (found.plan.length * 17 + 16), color: { type: "log", scheme: "YlOrRd", label: "mean, ms", legend: true, tickFormat: "~r" },
+    marks: [Plot.cell(cells, { x: "tile", y: "vm", fy: "step", fill: "mean", tip: true,
+      title: (d) => `${d.vm}, tile ${d.tile} of ${d.step}\n${rate(d.iops)}/s, mean ${time(d.mean)}, p99 ${time(d.p99)}` })] });
+  return figure("Each machine's mean response time, at each number of tiles. One that stands out was treated otherwise; one of which nothing was asked is left out.", plot);
+}
 function heat(run) {
-  // Kinds of transactions are not alike.
-  if (isDatabase(run)) return null;
+  // Kinds of transactions are not alike, and tiles have a map of their own.
+  if (isDatabase(run) || run.charts.tiles) return null;
   const cells = run.charts.points.flatMap((point) => point.streams.map((one) => ({ point: point.name, stream: `${one.stream}, ${one.side}`, p99: one.p99, iops: one.iops })));
   const streams = new Set(cells.map((cell) => cell.stream));
   if (streams.size < 4) return null;
@@ -190,7 +252,8 @@ function configuration(run) {
   const machine = Object.entries(run.run.machine).map(([name, value]) => [name, value]);
   return [element("h2", {}, text("What was run, and on what")),
     table(["", ""], [["profile", `${run.run.profile}${run.run.quick ? ", quick" : ""}${run.run.locked ? "" : ", modified"}`],
-      ["target", run.run.targets.join(", ")], [isDatabase(run) ? "database" : "volumes", size(run.run.bytes)], [isDatabase(run) ? "users at most" : "threads of the load", `${run.run.threads}`],
+      ["target", run.run.targets.join(", ")], [isDatabase(run) ? "database" : "volumes", size(run.run.bytes) + (run.run.scale ? `, ${run.run.scale.toFixed(4)} times the profile's` : "")],
+      ...(run.run.outages ? run.run.outages.outages.flatMap((one) => [[`${one.name}: strike`, element("code", {}, text(one.strike))], [`${one.name}: restore`, element("code", {}, text(one.restore))]]) : []), [isDatabase(run) ? "users at most" : "threads of the load", `${run.run.threads}`],
       ["read back and compared", run.run.verified ? "yes" : "no"], ["began", new Date(run.run.began * 1000).toISOString().replace(".000Z", " UTC").replace("T", " ")],
       ["version", run.run.version], ...machine, ["again", element("code", {}, text(run.run.reproduce))],
       ["raw data", element("code", {}, text(run.bundle || "not kept"))]]),
@@ -275,7 +338,7 @@ for (const run of runs.filter((one) => one.run)) {
   root.append(...[
     element("h1", {}, text(`${run.run.profile} on ${run.run.targets.join(", ")}`)),
     element("p", { class: "soft" }, text(new Date(run.run.began * 1000).toISOString().slice(0, 16).replace("T", " ") + " UTC")),
-    verdict(run), requirements(run), figures(run), curve(run), cliff(run), heat(run), points(run), configuration(run),
+    verdict(run), requirements(run), tiles(run), outages(run), phases(run), search(run), figures(run), curve(run), cliff(run), heat(run), points(run), configuration(run),
   ].flat(3).filter(Boolean));
 }
 document.title = runs.map((one) => (one.trial ? `${one.trial.profile}: ${one.trial.arms.join(" against ")}` : `${one.run.profile}: ${one.summary.verdict}`)).join(", ");

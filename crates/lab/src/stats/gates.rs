@@ -197,7 +197,7 @@ fn little(evidence: &Evidence<'_>) -> Gate {
         let Load::Closed { outstanding } = load else { continue };
         let side =
             |side: &crate::record::Direction| side.ios as f64 / evidence.seconds * side.response.mean() / 1e9;
-        let measured = side(&record.read) + side(&record.write);
+        let measured = side(&record.read) + side(&record.write) + side(&record.control);
         let apart = (measured / f64::from(*outstanding) - 1.0).abs();
         if worst.as_ref().is_none_or(|(most, _)| apart > *most) {
             worst = Some((

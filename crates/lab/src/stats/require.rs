@@ -3,7 +3,7 @@
 //! | a requirement | |
 //! |---|---|
 //! | what | `nopm` (New-Orders a minute), `tpm` (transactions a minute), of a database; `iops`, `read.iops`, `write.iops`; `bytes` (a second), `read.bytes`, `write.bytes`; `mean`, `p50`, `p90`, `p95`, `p99`, `p99.9`, `max` of the response time, of all I/Os or after `read.` or `write.`; `errors` |
-//! | of which stream | before it and a colon, as in `db:read.mean`, or of a transaction a point, as in `new-order.p90`; else of all |
+//! | of which stream | before it and a colon, as in `db:read.mean`, which is also of `db-1` and `db-2` together; or of a transaction a point, as in `new-order.p90`; else of all |
 //! | how | `>=` or `<=` |
 //! | how much | a number; of bytes a size, as in `100M`; of times with `us`, `ms` or `s` |
 
@@ -106,6 +106,12 @@ impl FromStr for Requirement {
     }
 }
 
+/// Whether a stream has this name, or is one of several that share it, each with a number.
+fn is_of(stream: &str, name: &str) -> bool {
+    let number = stream.strip_prefix(name).and_then(|rest| rest.strip_prefix('-'));
+    stream == name || number.is_some_and(|number| number.parse::<u32>().is_ok())
+}
+
 fn is_transaction(name: &str) -> bool {
     Transaction::MIX.iter().any(|(kind, _)| kind.name() == name)
 }
@@ -183,7 +189,7 @@ impl Requirement {
         }
         let of_figure = (self.figure == Figure::Nopm).then(|| Transaction::NewOrder.name());
         let stream = self.stream.as_deref().or(of_figure);
-        let wanted = |name: &str| stream.is_none_or(|stream| stream == name);
+        let wanted = |name: &str| stream.is_none_or(|stream| is_of(name, stream));
         let chosen: Vec<&StreamRecord> =
             streams.iter().filter(|(name, _)| wanted(name)).map(|(_, record)| *record).collect();
         if chosen.is_empty() {
@@ -267,6 +273,16 @@ mod tests {
         assert_eq!(judge("errors<=0").met, Some(true));
         assert_eq!(judge("read.bytes>=1M").met, Some(true));
         assert!(parse("web:iops>=1").unwrap()[0].judge(&streams, 1.0).is_err());
+    }
+
+    #[test]
+    fn streams_that_share_a_name_are_asked_together() {
+        let (one, two, log) = (record(1000, 10_000_000), record(500, 1_000_000), record(9, 1));
+        let streams = [("db-1", &one), ("db-2", &two), ("dbx", &log)];
+        let judge = |text: &str| parse(text).unwrap()[0].judge(&streams, 10.0).unwrap();
+        assert_eq!(judge("db:iops>=150").measured, Some(150.0));
+        assert_eq!(judge("db-2:iops>=150").met, Some(false));
+        assert!((judge("db:read.mean<=8ms").measured.unwrap() / 7e6 - 1.0).abs() < 0.01);
     }
 
     #[test]

@@ -1,17 +1,19 @@
 //! An NBD client that keeps many requests in flight over several connections.
 //!
 //! *Promises*: nothing waits for a reply but the caller who asks to; large payloads are neither copied in nor out. *Never*:
-//! reconnects by itself: what a break costs is for the caller to measure.
+//! reconnects by itself: what a break costs is for the caller to measure, who has [`Lasting`] for it.
 
 mod handshake;
+mod lasting;
 mod wire;
 
 use super::{Backend, Buffers, Completion, Op, Request};
 pub(crate) use handshake::Export;
+pub(crate) use lasting::{Lasting, Link};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -62,6 +64,7 @@ enum Piece {
 }
 
 struct Payload {
+    asked: Request,
     slot: u32,
     bytes: usize,
     filled: usize,
@@ -77,7 +80,12 @@ pub(crate) struct Nbd {
 
 /// Connects, and asks for the export `name`.
 pub(crate) fn connect(place: &Place, name: &str) -> Result<(Connection, Export)> {
-    let mut stream = Stream::open(place)?;
+    connect_within(place, name, HANDSHAKE_PATIENCE)
+}
+
+/// The same, of a server that may take no longer over each step.
+fn connect_within(place: &Place, name: &str, patience: Duration) -> Result<(Connection, Export)> {
+    let mut stream = Stream::open(place, patience)?;
     let export = handshake::go(&mut stream, name)?;
     stream.set_nonblocking().map_err(|e| Error::io("a connection to an NBD server", e))?;
     let connection = Connection {
@@ -93,15 +101,25 @@ pub(crate) fn connect(place: &Place, name: &str) -> Result<(Connection, Export)>
     Ok((connection, export))
 }
 
+/// The first of the host's addresses that answers in time.
+fn connect_tcp(host: &str, port: u16, patience: Duration) -> io::Result<TcpStream> {
+    let mut last = io::Error::from(io::ErrorKind::NotFound);
+    for address in (host, port).to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, patience) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
 impl Stream {
-    fn open(place: &Place) -> Result<Self> {
+    fn open(place: &Place, patience: Duration) -> Result<Self> {
         let remedy = "start the server, or correct the address";
         let stream = match place {
-            Place::Tcp(host, port) => {
-                TcpStream::connect((host.as_str(), *port)).map(Stream::Tcp).map_err(|e| {
-                    Error::io(format!("connecting to the NBD server at {host}:{port}"), e).remedy(remedy)
-                })?
-            }
+            Place::Tcp(host, port) => connect_tcp(host, *port, patience).map(Stream::Tcp).map_err(|e| {
+                Error::io(format!("connecting to the NBD server at {host}:{port}"), e).remedy(remedy)
+            })?,
             Place::Unix(path) => UnixStream::connect(path).map(Stream::Unix).map_err(|e| {
                 Error::io(format!("connecting to the NBD server at '{}'", path.display()), e).remedy(remedy)
             })?,
@@ -109,11 +127,11 @@ impl Stream {
         let set = match &stream {
             Stream::Tcp(stream) => stream
                 .set_nodelay(true)
-                .and_then(|()| stream.set_read_timeout(Some(HANDSHAKE_PATIENCE)))
-                .and_then(|()| stream.set_write_timeout(Some(HANDSHAKE_PATIENCE))),
+                .and_then(|()| stream.set_read_timeout(Some(patience)))
+                .and_then(|()| stream.set_write_timeout(Some(patience))),
             Stream::Unix(stream) => stream
-                .set_read_timeout(Some(HANDSHAKE_PATIENCE))
-                .and_then(|()| stream.set_write_timeout(Some(HANDSHAKE_PATIENCE))),
+                .set_read_timeout(Some(patience))
+                .and_then(|()| stream.set_write_timeout(Some(patience))),
         };
         set.map_err(|e| Error::new(Kind::Io, format!("a connection to an NBD server: {e}")))?;
         Ok(stream)
@@ -165,6 +183,19 @@ impl Write for Stream {
 }
 
 impl Connection {
+    /// Has the kernel find out within seconds that the other machine is gone, which says nothing when it loses power.
+    fn notice_silence(&self) {
+        use rustix::net::sockopt;
+        if let Stream::Tcp(stream) = &self.stream {
+            // Without any of these a machine that is gone is noticed later, and no less surely.
+            let _ = sockopt::set_socket_keepalive(stream, true);
+            let _ = sockopt::set_tcp_keepidle(stream, Duration::from_secs(1));
+            let _ = sockopt::set_tcp_keepintvl(stream, Duration::from_secs(1));
+            let _ = sockopt::set_tcp_keepcnt(stream, 4);
+            let _ = sockopt::set_tcp_user_timeout(stream, 5_000);
+        }
+    }
+
     fn submit(&mut self, request: Request, buffers: &Buffers) {
         let slot = request.slot as usize;
         if self.asked.len() <= slot {
@@ -268,7 +299,8 @@ impl Connection {
             self.parsed += wire::REPLY_BYTES;
             let asked = self.asked.get_mut(cookie as usize).and_then(Option::take).ok_or_else(wrong)?;
             if asked.op == Op::Read && error == 0 {
-                self.payload = Some(Payload { slot: asked.slot, bytes: asked.bytes as usize, filled: 0 });
+                let (slot, bytes) = (asked.slot, asked.bytes as usize);
+                self.payload = Some(Payload { asked, slot, bytes, filled: 0 });
             } else {
                 done.push(Completion { slot: asked.slot, error: error as i32 });
                 self.in_flight -= 1;
@@ -351,19 +383,22 @@ impl Backend for Nbd {
     }
 
     fn wait(&mut self, at_most: Duration) -> io::Result<()> {
-        let mut watched: Vec<PollFd<'_>> = self
-            .connections
-            .iter()
-            .filter(|connection| connection.in_flight > 0)
-            .map(|connection| {
-                let sending = if connection.out.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
-                PollFd::from_borrowed_fd(connection.stream.fd(), PollFlags::IN | sending)
-            })
-            .collect();
-        let until = Timespec { tv_sec: at_most.as_secs() as i64, tv_nsec: at_most.subsec_nanos().into() };
-        match poll(&mut watched, Some(&until)) {
-            Err(rustix::io::Errno::INTR) => Ok(()),
-            other => other.map(drop).map_err(io::Error::from),
-        }
+        wait_for(&self.connections, at_most)
+    }
+}
+
+/// Waits until one of the connections on which something is in flight has an answer, or takes what is to be sent.
+fn wait_for<'a>(connections: impl IntoIterator<Item = &'a Connection>, at_most: Duration) -> io::Result<()> {
+    let busy = connections.into_iter().filter(|connection| connection.in_flight > 0);
+    let mut watched: Vec<PollFd<'_>> = busy
+        .map(|connection| {
+            let sending = if connection.out.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
+            PollFd::from_borrowed_fd(connection.stream.fd(), PollFlags::IN | sending)
+        })
+        .collect();
+    let until = Timespec { tv_sec: at_most.as_secs() as i64, tv_nsec: at_most.subsec_nanos().into() };
+    match poll(&mut watched, Some(&until)) {
+        Err(rustix::io::Errno::INTR) => Ok(()),
+        other => other.map(drop).map_err(io::Error::from),
     }
 }

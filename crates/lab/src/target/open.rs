@@ -2,7 +2,7 @@
 //!
 //! *Never*: writes to what holds data that is not the lab's own, unless that was asked for; opens what somebody else uses.
 
-use super::nbd::{self, Connection, Nbd};
+use super::nbd::{self, Connection, Lasting, Link, Nbd};
 use super::{Abilities, Backend, Buffers, Completion, Files, Null, Op, Request, TargetSpec};
 use crate::payload::{SECTOR_BYTES, is_ours};
 use rustix::fs::{FlockOperation, flock};
@@ -172,6 +172,21 @@ pub(crate) fn backend(targets: &[&Opened], buffers: &Buffers) -> Result<Box<dyn 
         (true, true, false) => Ok(Box::new(Null::default())),
         _ => Err(Error::new(Kind::Invalid, "targets of different kinds in one load")
             .remedy("name files and devices, or exports, or null: alone")),
+    }
+}
+
+/// The same of exports whose servers come and go, which are waited for; of other targets as [`backend`].
+pub(crate) fn lasting(targets: &[&Opened], buffers: &Buffers) -> Result<Box<dyn Backend + Send>> {
+    let link = |target: &&Opened| match &target.spec {
+        TargetSpec::Nbd(address) => Some(Link::new(address, target.bytes, target.connections)),
+        _ => None,
+    };
+    match targets.iter().map(link).collect::<Option<Vec<_>>>() {
+        None => backend(targets, buffers),
+        Some(links) => {
+            let links = links.into_iter().collect::<Result<Vec<_>>>()?;
+            Ok(Box::new(Lasting::new(links, buffers.clone())))
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// Pieces by which the footprint is counted, in bytes: fine enough for a working set, and few for a large device.
-const PIECE_BYTES: u64 = 64 << 10;
+pub const PIECE_BYTES: u64 = 64 << 10;
 /// Pieces by which hot places are looked for, in bytes.
 const SPOT_BYTES: u64 = 1 << 20;
 /// Hot places that are told.

@@ -120,6 +120,7 @@ impl<T: Fn(&str)> Lead<'_, T> {
             verify: task.verify,
             seed: task.seed,
             destroy_data: task.destroy_data,
+            lasting: false,
         };
         let workload = profile.workload(task.quick).clone();
         let rig = Rig::open(self.env, &workload, &targets, &depths(&workload, &profile.steps), &options)?;

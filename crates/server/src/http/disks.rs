@@ -72,6 +72,10 @@ pub(super) async fn resize(app: Shared, disk: DiskPath, Body(asked): Body<DiskRe
                 Error::new(Kind::Invalid, what).remedy("if that is meant, ask for shrinking (--shrink)")
             );
         }
+        if asked.size_bytes < now {
+            // A guest whose disk ends in its midst is a broken guest.
+            store.check_no_client(&disk.0)?;
+        }
         store.resize_disk(&disk.0, asked.size_bytes).await
     });
     let info = app.hint(&export, resized.await)?;

@@ -350,3 +350,36 @@ async fn an_engine_conforms_in_the_midst_of_every_change() {
         stop.store(true, Ordering::Relaxed);
     }
 }
+
+/// A directory whose disk is gone is told while it still counts, with the others' room; and once it is dropped it is replaced by
+/// another at its path, in the same process, which finds nothing of the old one in its place.
+#[tokio::test]
+async fn one_that_is_gone_is_told_and_replaced_at_its_path() {
+    let dir = tempdir();
+    let options = several(dir.path(), 3, 2);
+    let engine = open(&options).await.unwrap();
+    for n in 0..20 {
+        engine.put_new(&key(n), payload(n, 5000)).await.unwrap();
+    }
+    let gone = &options.dirs[1];
+    fs::rename(gone, dir.path().join("away")).unwrap();
+    assert!(engine.room().await.unwrap().free_bytes > 0);
+    let states: Vec<DirectoryState> = engine.states().await.unwrap().iter().map(|one| one.state).collect();
+    assert_eq!(states, [DirectoryState::Sound, DirectoryState::Damaged, DirectoryState::Sound]);
+    for n in 20..40 {
+        engine.put_new(&key(n), payload(n, 5000)).await.unwrap();
+    }
+    assert!(engine.describe().contains("DEGRADED"), "{}", engine.describe());
+    fs::create_dir(gone).unwrap();
+    engine.replace(gone, gone).await.unwrap();
+    finish(&engine).await;
+    assert!(!engine.describe().contains("DEGRADED"), "{}", engine.describe());
+    for n in 0..40 {
+        assert_eq!(files(&options, &key(n)).len(), 2, "object {n}");
+        assert_eq!(engine.get(&key(n)).await.unwrap().0, payload(n, 5000));
+    }
+    assert!(!gone.join("left").exists(), "the new one has not left");
+    drop(engine);
+    let engine = open(&options).await.unwrap();
+    assert!(!engine.describe().contains("DEGRADED"), "{}", engine.describe());
+}

@@ -1,0 +1,134 @@
+//! One load: settling, then the sample.
+
+use super::{Doing, GRACE, Point, PointLoad, Run};
+use crate::load::{Goal, Outcome, Phase};
+use crate::machine::CpuWatch;
+use crate::profile::Step;
+use crate::record::StreamRecord;
+use crate::workload::Load;
+use std::time::Duration;
+use stonefold_types::Result;
+
+/// A load that is to be measured.
+pub(super) struct Wanted {
+    pub step: String,
+    pub label: String,
+    /// Streams by their numbers, each with its load.
+    pub loads: Vec<(usize, Load)>,
+    pub footprint: f64,
+    /// How long it goes on uncounted, and then counted.
+    pub before: Duration,
+    pub sample: Duration,
+    /// How long I/Os in flight at its end are waited for.
+    pub grace: Duration,
+}
+
+impl Wanted {
+    fn name(&self) -> String {
+        if self.label.is_empty() { self.step.clone() } else { format!("{}, {}", self.step, self.label) }
+    }
+
+    fn phase(&self, streams: usize, length: Duration) -> Phase {
+        let mut loads = vec![None; streams];
+        self.loads.iter().for_each(|(number, load)| loads[*number] = Some(*load));
+        Phase { goal: Goal::For(length), loads, footprint: self.footprint, grace: self.grace }
+    }
+}
+
+impl Run<'_> {
+    /// Measures streams as they run by themselves.
+    pub(super) fn point(
+        &mut self,
+        step: &Step,
+        label: &str,
+        loads: Vec<(usize, Load)>,
+        footprint: f64,
+        before: Duration,
+        sample: Duration,
+    ) -> Result<()> {
+        let (step, label) = (step.name.clone(), label.to_owned());
+        let wanted = Wanted { step, label, loads, footprint, before, sample, grace: GRACE };
+        let point = self.measure(&wanted, Self::phase)?;
+        self.points.extend(point);
+        Ok(())
+    }
+
+    /// Settles and takes the sample, by `run`. Nothing where the run was ended before.
+    pub(super) fn measure(
+        &mut self,
+        wanted: &Wanted,
+        run: impl FnOnce(&mut Self, Doing, Phase) -> Result<Outcome>,
+    ) -> Result<Option<Point>> {
+        if self.reins.is_stopped() {
+            return Ok(None);
+        }
+        let (name, streams) = (wanted.name(), self.workload.streams.len());
+        let phase = |length| wanted.phase(streams, length);
+        let loads = phase(wanted.sample).loads;
+        let ceiling = self.generator.ceiling(self.env, self.plan, &loads, wanted.footprint)?;
+        let doing = |what: String, length| Doing { what, length: Some(length), ..Doing::default() };
+        let before = wanted.before;
+        let settling = self.phase(doing(format!("{name}: settling, not counted"), before), phase(before))?;
+        if self.reins.is_stopped() {
+            return Ok(None);
+        }
+        let clocks = self.clocks();
+        let watch = CpuWatch::start();
+        let outcome = run(self, doing(name, wanted.sample), phase(wanted.sample))?;
+        let machine_cpu = watch.and_then(CpuWatch::end);
+        let clocks_apart = self.clocks() - clocks;
+        Ok(Some(Point { machine_cpu, ..self.point_of(wanted, settling, outcome, ceiling, clocks_apart) }))
+    }
+
+    fn point_of(
+        &self,
+        wanted: &Wanted,
+        settling: Outcome,
+        outcome: Outcome,
+        ceiling: f64,
+        clocks_apart: f64,
+    ) -> Point {
+        let mut verification = settling.verification;
+        verification.add(&outcome.verification);
+        let seconds = outcome.elapsed.as_secs_f64();
+        let records = |streams: &[StreamRecord]| -> Vec<StreamRecord> {
+            let of = |(number, _): &(usize, Load)| streams.get(*number).cloned().unwrap_or_default();
+            wanted.loads.iter().map(of).collect()
+        };
+        Point {
+            step: wanted.step.clone(),
+            label: wanted.label.clone(),
+            streams: records(&outcome.streams),
+            workers: outcome.workers.iter().map(|(name, streams)| (name.clone(), records(streams))).collect(),
+            loads: wanted.loads.iter().map(|(number, load)| self.told(*number, *load)).collect(),
+            footprint: wanted.footprint,
+            seconds,
+            series: outcome.series,
+            before: settling.series,
+            verification,
+            busy: outcome.cpu.as_secs_f64() / (seconds * outcome.threads as f64).max(1e-9),
+            ceiling,
+            clocks_apart,
+            cut_short: self.reins.is_stopped(),
+            database: None,
+            machine_cpu: None,
+            outage: None,
+            task: None,
+            probe: None,
+        }
+    }
+
+    fn told(&self, stream: usize, load: Load) -> PointLoad {
+        let (outstanding, rate) = match load {
+            Load::Closed { outstanding } => (Some(outstanding), None),
+            Load::Open { from, to, .. } => (None, Some((from + to) / 2.0)),
+            Load::Follow { .. } | Load::Replay { .. } => (None, None),
+        };
+        PointLoad { stream, name: self.workload.streams[stream].name.clone(), outstanding, rate }
+    }
+
+    /// Wall clock less steady clock, in seconds.
+    pub(super) fn clocks(&self) -> f64 {
+        self.env.wall() as f64 / 1e9 - self.env.monotonic().as_secs_f64()
+    }
+}

@@ -1,0 +1,172 @@
+//! A study's tables, filled from what was measured.
+
+use super::{Here, Study, Table, Unit};
+use crate::bundle::Bundle;
+use crate::measure::Point;
+use crate::stats::require::Requirement;
+use crate::trial::{Figure, Findings, Trial};
+use serde::Serialize;
+
+/// A study, with figures of a run or a trial.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Found {
+    /// The study's name.
+    pub study: String,
+    /// What is compared here, in the order of the columns or rows of arms.
+    pub arms: Vec<String>,
+    /// Cores that published figures were divided by.
+    pub published_cores: Option<f64>,
+    /// Cores that ours were divided by.
+    pub cores: f64,
+    /// The report's tables.
+    pub tables: Vec<FoundTable>,
+}
+
+/// A table, filled.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FoundTable {
+    /// As in the report.
+    pub title: String,
+    /// What its figures are.
+    pub unit: Unit,
+    /// Heads.
+    pub columns: Vec<String>,
+    /// Two or more for each row of the report: what was published, what was found.
+    pub rows: Vec<FoundRow>,
+}
+
+/// Figures of one kind in one row.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FoundRow {
+    /// The row's head in the report.
+    pub name: String,
+    /// What these are: `published`, `here`, and the same for each core or as shares of the first.
+    pub of: &'static str,
+    /// One for each column; nothing where there is none.
+    pub figures: Vec<Option<f64>>,
+    /// In words, with an interval where there is one.
+    pub told: Vec<String>,
+}
+
+/// Fills the tables from one run.
+pub fn of_run(study: &Study, bundle: &Bundle, cores: f64) -> Found {
+    let look = |here: &Here| match here {
+        Here::Point { point, figure, arm: 0 } => Seen::of(median(figures_of([bundle], point, figure))),
+        _ => Seen::of(None),
+    };
+    fill(study, bundle.run.targets.clone(), cores, look)
+}
+
+/// Fills the tables from the runs of a trial: of each arm the median.
+pub fn of_trial(study: &Study, trial: &Trial, bundles: &[Bundle], found: &Findings, cores: f64) -> Found {
+    let runs_of = |arm: usize| {
+        let turns = trial.runs.iter().zip(bundles);
+        turns.filter(move |((turn, _), _)| turn.arm == arm && !turn.cut_short).map(|(_, bundle)| bundle)
+    };
+    let look = |here: &Here| match here {
+        Here::Nowhere => Seen::of(None),
+        Here::Point { point, figure, arm } => Seen::of(median(figures_of(runs_of(*arm), point, figure))),
+        Here::Ratio { point, arm } => {
+            let is_it = |one: &&crate::trial::Contrast| {
+                one.arm == *arm && one.point == *point && one.figure == Figure::Rate && one.void.is_none()
+            };
+            let contrast = found.contrasts.iter().find(is_it).filter(|one| !one.comparison.pairs.is_empty());
+            Seen(contrast.map(|one| {
+                let it = &one.comparison;
+                (it.ratio, Some(format!("{:.3} ({:.3} to {:.3})", it.ratio, it.low, it.high)))
+            }))
+        }
+        Here::Spread { point } => {
+            Seen::of(found.spread.iter().find(|(name, _)| name == point).map(|(_, spread)| *spread))
+        }
+    };
+    fill(study, trial.arms.clone(), cores, look)
+}
+
+/// A figure, and in what words it is told where its unit's do not do.
+struct Seen(Option<(f64, Option<String>)>);
+
+impl Seen {
+    fn of(figure: Option<f64>) -> Self {
+        Seen(figure.map(|figure| (figure, None)))
+    }
+}
+
+fn fill(study: &Study, arms: Vec<String>, cores: f64, look: impl Fn(&Here) -> Seen) -> Found {
+    let tables = study.tables.iter().map(|table| fill_table(study, table, cores, &look)).collect();
+    Found { study: study.name.clone(), arms, published_cores: study.cores, cores, tables }
+}
+
+fn fill_table(study: &Study, table: &Table, cores: f64, look: &impl Fn(&Here) -> Seen) -> FoundTable {
+    let mut rows = Vec::new();
+    for row in &table.rows {
+        let published: Vec<Option<f64>> = row.cells.iter().map(|cell| cell.published).collect();
+        let seen: Vec<Seen> = row.cells.iter().map(|cell| look(&cell.here)).collect();
+        let here: Vec<Option<f64>> =
+            seen.iter().map(|Seen(seen)| seen.as_ref().map(|(figure, _)| table.unit.of(*figure))).collect();
+        let words = seen.iter().map(|Seen(seen)| seen.as_ref().and_then(|(_, words)| words.clone()));
+        let told =
+            here.iter().zip(words).map(|(figure, words)| words.unwrap_or_else(|| told(table.unit, *figure)));
+        let told: Vec<String> = told.collect();
+        let plain = |of, figures: Vec<Option<f64>>| FoundRow {
+            name: row.name.clone(),
+            of,
+            told: figures.iter().map(|figure| super::compute::told(table.unit, *figure)).collect(),
+            figures,
+        };
+        rows.push(plain("published", published.clone()));
+        rows.push(FoundRow { name: row.name.clone(), of: "here", figures: here.clone(), told });
+        if let (true, Some(theirs)) = (table.per_core, study.cores) {
+            rows.push(plain("published, a core", divided(&published, theirs)));
+            rows.push(plain("here, a core", divided(&here, cores)));
+        }
+        if table.shape {
+            rows.push(shares(&row.name, "published, of the first", &published));
+            rows.push(shares(&row.name, "here, of the first", &here));
+        }
+    }
+    FoundTable { title: table.title.clone(), unit: table.unit, columns: table.columns.clone(), rows }
+}
+
+fn told(unit: Unit, figure: Option<f64>) -> String {
+    figure.map_or_else(|| "-".to_owned(), |figure| unit.told(figure))
+}
+
+fn divided(figures: &[Option<f64>], by: f64) -> Vec<Option<f64>> {
+    figures.iter().map(|figure| figure.map(|figure| figure / by)).collect()
+}
+
+fn shares(name: &str, of: &'static str, figures: &[Option<f64>]) -> FoundRow {
+    let first = figures.first().copied().flatten().filter(|first| *first > 0.0);
+    let shares: Vec<Option<f64>> =
+        figures.iter().map(|figure| first.and_then(|first| figure.map(|figure| figure / first))).collect();
+    let told =
+        shares.iter().map(|share| share.map_or_else(|| "-".into(), |share| format!("{:.0}%", share * 100.0)));
+    FoundRow { name: name.into(), of, told: told.collect(), figures: shares }
+}
+
+/// The figure in each of these runs that has the point.
+fn figures_of<'a>(bundles: impl IntoIterator<Item = &'a Bundle>, point: &str, figure: &str) -> Vec<f64> {
+    let of_point = |one: &Point| {
+        let streams: Vec<_> = one.loads.iter().map(|load| load.name.as_str()).zip(&one.streams).collect();
+        requirement(figure)?.judge(&streams, one.seconds).ok()?.measured
+    };
+    let points =
+        bundles.into_iter().filter_map(|bundle| bundle.points.iter().find(|one| one.name() == point));
+    points.filter_map(of_point).collect()
+}
+
+/// A figure by its name is what a requirement that is always met measures.
+pub(super) fn requirement(figure: &str) -> Option<Requirement> {
+    [">=0", "<=1s"].iter().find_map(|bound| format!("{figure}{bound}").parse().ok())
+}
+
+fn median(mut figures: Vec<f64>) -> Option<f64> {
+    figures.sort_unstable_by(f64::total_cmp);
+    let middle = figures.len() / 2;
+    match figures.len() {
+        0 => None,
+        odd if odd % 2 == 1 => Some(figures[middle]),
+        _ => Some(f64::midpoint(figures[middle - 1], figures[middle])),
+    }
+}
