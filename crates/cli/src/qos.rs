@@ -50,16 +50,16 @@ pub(crate) enum Qos {
 #[derive(Args)]
 pub(crate) struct Figures {
     /// Operations a second kept for it, whoever else competes [default: none]
-    #[arg(long, value_name = "N", value_parser = minimum)]
+    #[arg(long, value_name = "N", value_parser = minimum_operations)]
     min_iops: Option<u64>,
     /// Bytes a second kept for it, whoever else competes [default: none]
-    #[arg(long, value_name = "SIZE", value_parser = minimum)]
+    #[arg(long, value_name = "SIZE", value_parser = minimum_bytes)]
     min_bytes: Option<u64>,
     /// Operations a second that it never exceeds [default: none]
-    #[arg(long, value_name = "N", value_parser = limit)]
+    #[arg(long, value_name = "N", value_parser = limit_operations)]
     max_iops: Option<Limit>,
     /// Bytes a second that it never exceeds [default: none]
-    #[arg(long, value_name = "SIZE", value_parser = limit)]
+    #[arg(long, value_name = "SIZE", value_parser = limit_bytes)]
     max_bytes: Option<Limit>,
     /// Its part of what is left, in proportion to the shares of those who compete: 1 to 1000 [default: 100]
     #[arg(long, value_name = "N")]
@@ -71,16 +71,16 @@ pub(crate) struct Figures {
 #[group(required = true, multiple = true)]
 pub(crate) struct Change {
     /// Operations a second kept for it, or none
-    #[arg(long, value_name = "N", value_parser = minimum)]
+    #[arg(long, value_name = "N", value_parser = minimum_operations)]
     min_iops: Option<u64>,
     /// Bytes a second kept for it, or none
-    #[arg(long, value_name = "SIZE", value_parser = minimum)]
+    #[arg(long, value_name = "SIZE", value_parser = minimum_bytes)]
     min_bytes: Option<u64>,
     /// Operations a second that it never exceeds, or none
-    #[arg(long, value_name = "N", value_parser = limit)]
+    #[arg(long, value_name = "N", value_parser = limit_operations)]
     max_iops: Option<Limit>,
     /// Bytes a second that it never exceeds, or none
-    #[arg(long, value_name = "SIZE", value_parser = limit)]
+    #[arg(long, value_name = "SIZE", value_parser = limit_bytes)]
     max_bytes: Option<Limit>,
     /// Its part of what is left, in proportion to the shares of those who compete: 1 to 1000
     #[arg(long, value_name = "N")]
@@ -91,15 +91,29 @@ pub(crate) struct Change {
 #[derive(Clone, Copy, Debug)]
 struct Limit(Option<u64>);
 
-fn limit(text: &str) -> Result<Limit, String> {
+fn limit_bytes(text: &str) -> Result<Limit, String> {
     match text {
         "none" => Ok(Limit(None)),
         _ => text.parse::<Size>().map(|size| Limit(Some(size.0))).map_err(|e| format!("{e}, or none")),
     }
 }
 
-fn minimum(text: &str) -> Result<u64, String> {
-    limit(text).map(|limit| limit.0.unwrap_or(0))
+fn minimum_bytes(text: &str) -> Result<u64, String> {
+    limit_bytes(text).map(|limit| limit.0.unwrap_or(0))
+}
+
+fn limit_operations(text: &str) -> Result<Limit, String> {
+    match text {
+        "none" => Ok(Limit(None)),
+        _ => text
+            .parse()
+            .map(|n| Limit(Some(n)))
+            .map_err(|_| "write operations a second, as 2000, or none".into()),
+    }
+}
+
+fn minimum_operations(text: &str) -> Result<u64, String> {
+    limit_operations(text).map(|limit| limit.0.unwrap_or(0))
 }
 
 impl Qos {
@@ -158,4 +172,17 @@ fn table(classes: &[QosClass]) -> String {
         ]);
     }
     table.text()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_are_no_sizes() {
+        assert_eq!(limit_operations("2000").unwrap().0, Some(2000));
+        assert_eq!(limit_operations("none").unwrap().0, None);
+        assert!(limit_operations("10x").unwrap_err().contains("operations"));
+        assert_eq!(limit_bytes("50M").unwrap().0, Some(50 << 20));
+    }
 }

@@ -14,7 +14,8 @@ use stonefold_types::{BLOCK_BYTES, Kind, Name, Result, Size};
 /// Make a disk from an image file or another NBD server
 ///
 /// Reads raw, qcow2, vmdk, vhdx, vdi and vpc files, and NBD servers by URI, through qemu-img. What is sparse stays
-/// sparse. If it fails or is stopped, nothing is left behind.
+/// sparse. If it fails or is stopped, the half-made disk is removed; one that cannot be, because the server has died, is
+/// named.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     stonefold disk import web debian-12-generic-amd64.qcow2\n  \

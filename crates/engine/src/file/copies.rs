@@ -227,10 +227,12 @@ impl Members {
         for seat in targets.iter().filter(|seat| *seat != failed) {
             match view.member(seat).get_range(key, offset, len).await {
                 Ok(bytes) => {
-                    tracing::warn!(%error, "a copy cannot be read, another can");
                     // Damage to the file is found by looking; an unreadable range has to be told.
                     let mend = (error.kind() == Kind::Io).then(|| (failed, offset, bytes.clone()));
-                    self.heal_later(key, mend);
+                    // Once, not for each read until it is healed.
+                    if self.heal_later(key, mend) {
+                        tracing::warn!(%error, "a copy cannot be read, another can");
+                    }
                     return Ok(bytes);
                 }
                 // An absent copy says less than one that cannot be read.

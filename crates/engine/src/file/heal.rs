@@ -19,12 +19,12 @@ const HEALING_MAX: usize = 8;
 pub(super) type Unreadable = (usize, u64, Bytes);
 
 impl Members {
-    /// Heals a key that a read has found wanting, beside whatever else goes on.
-    pub(super) fn heal_later(self: &Arc<Self>, key: &Key, unreadable: Option<Unreadable>) {
+    /// Heals a key that a read has found wanting, beside whatever else goes on. Returns whether that begins now: it may be under way.
+    pub(super) fn heal_later(self: &Arc<Self>, key: &Key, unreadable: Option<Unreadable>) -> bool {
         {
             let mut healing = self.healing.lock();
             if healing.len() >= HEALING_MAX || !healing.insert(key.clone()) {
-                return;
+                return false;
             }
         }
         let (members, key) = (self.clone(), key.clone());
@@ -34,6 +34,7 @@ impl Members {
             }
             members.healing.lock().remove(&key);
         });
+        true
     }
 
     /// Heals what lacks a copy, one after the other, beside whatever else goes on.
