@@ -63,8 +63,9 @@ impl Durability {
     /// A write of sectors `from..to` of a block was acknowledged: what a read may return at least, before and since.
     pub(crate) fn acknowledged(&mut self, block: u64, from: usize, to: usize, before: Lows, since: Lows) {
         let (issued, done) = (self.issued, self.done);
-        let history =
-            self.behind.entry(block).or_insert_with(|| History { durable: before, later: Vec::new() });
+        // What was lost with the target, and not written anew since, is no more durable for having been acknowledged.
+        let durable = self.lines.get(&block).map_or(before, |lines| lines.durable(before));
+        let history = self.behind.entry(block).or_insert_with(|| History { durable, later: Vec::new() });
         history.advance(done);
         match history.later.last_mut() {
             Some((at, lows)) if *at == issued => *lows = since,
@@ -104,16 +105,34 @@ impl Durability {
         self.behind.get(&block).map(|history| history.durable.oldest())
     }
 
-    /// What had been acknowledged of a sector, and what flushed, of which a read may return no less than `low`.
-    pub fn lines(&self, block: u64, sector: usize, low: u32) -> (u32, u32) {
-        if let Some(lines) = self.lines.get(&block) {
-            let or_low = |line: u32| if line == 0 { low } else { line };
-            return (or_low(lines.acknowledged[sector]), or_low(lines.flushed[sector]));
+    /// What had been acknowledged of each sector of a block, and what flushed, when a read of it is issued that may return no less
+    /// than `lows`. Nothing where both are that.
+    pub fn lines(&self, block: u64, lows: Lows) -> Option<Lines> {
+        let (known, history) = (self.lines.get(&block), self.behind.get(&block));
+        if known.is_none() && history.is_none() {
+            return None;
         }
-        match self.behind.get(&block) {
-            Some(history) => (low, history.durable.of(sector).min(low)),
-            None => (low, low),
-        }
+        let each = |sector: usize| {
+            let low = lows.of(sector);
+            let known = known.map(|lines| (lines.acknowledged[sector], lines.flushed[sector]));
+            // 0 is a line that nothing is missing behind: the sector was written anew.
+            let (acknowledged, flushed) = known.unwrap_or((0, 0));
+            let durable = history.map_or(low, |history| history.durable.of(sector).min(low));
+            (if acknowledged == 0 { low } else { acknowledged }, if flushed == 0 { durable } else { flushed })
+        };
+        let lines: [(u32, u32); SECTORS] = std::array::from_fn(each);
+        Some(Lines { acknowledged: lines.map(|line| line.0), flushed: lines.map(|line| line.1) })
+    }
+}
+
+impl Lines {
+    /// What is known to be durable of a block of which `lows` was acknowledged.
+    fn durable(&self, lows: Lows) -> Lows {
+        let of = |sector: usize| match self.flushed[sector] {
+            0 => lows.of(sector),
+            flushed => flushed.min(lows.of(sector)),
+        };
+        Lows::Each(std::array::from_fn(of))
     }
 }
 
@@ -162,6 +181,13 @@ mod tests {
             self.durability.flushed(number);
         }
 
+        /// What had been acknowledged, and what flushed.
+        fn lines(&self) -> (u32, u32) {
+            let lows = self.generations.lows(0);
+            let lines = self.durability.lines(0, lows);
+            lines.map_or((lows.of(0), lows.of(0)), |lines| (lines.acknowledged[0], lines.flushed[0]))
+        }
+
         fn range(&self) -> (u32, u32) {
             (self.generations.lows(0).of(0), self.generations.highs(0).of(0))
         }
@@ -176,7 +202,7 @@ mod tests {
         block.durability.flushed(flush);
         block.durability.crash(&mut block.generations, Promise::Flush);
         assert_eq!(block.range(), (covered, after));
-        assert_eq!(block.durability.lines(0, 3, covered), (after, covered));
+        assert_eq!(block.lines(), (after, covered));
     }
 
     #[test]
@@ -185,7 +211,25 @@ mod tests {
         let last = block.write();
         block.durability.crash(&mut block.generations, Promise::Ack);
         assert_eq!(block.range(), (last, last));
-        assert_eq!(block.durability.lines(0, 0, last), (last, 1), "and it is known what was flushed");
+        assert_eq!(block.lines(), (last, 1), "and it is known what was flushed");
+    }
+
+    /// A read that is asked again after the outage may be answered when its block has been written anew.
+    #[test]
+    fn what_was_lost_is_not_called_flushed_when_it_is_written_anew() {
+        let mut block = Block::new();
+        let flushed = block.write();
+        block.flush();
+        let lost = block.write();
+        block.durability.crash(&mut block.generations, Promise::Ack);
+        assert_eq!(block.lines(), (lost, flushed));
+        let anew = block.write();
+        assert_eq!(block.lines(), (anew, flushed));
+        block.durability.crash(&mut block.generations, Promise::Ack);
+        assert_eq!(block.lines(), (anew, flushed), "the next outage finds no more flushed than there was");
+        block.write();
+        block.flush();
+        assert_eq!(block.durability.lines(0, block.generations.lows(0)), None);
     }
 
     #[test]
@@ -243,7 +287,7 @@ mod tests {
                 let held = cache.last().copied().unwrap_or(medium);
                 let (low, high) = block.range();
                 prop_assert!((low..=high).contains(&held), "{held} in {low}..={high}");
-                let (_, flushed) = block.durability.lines(0, 0, low);
+                let (_, flushed) = block.lines();
                 prop_assert!(medium >= flushed.min(held) && held >= flushed, "{medium}, {held} of {flushed}");
             }
         }

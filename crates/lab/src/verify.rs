@@ -1,6 +1,6 @@
 //! What was read, held against what must be there; and what is wrong told by kind.
 
-use crate::durability::Durability;
+use crate::durability::Lines;
 use crate::erased::{Erased, How};
 use crate::generations::{Generations, Lows};
 use crate::payload::{Payload, SECTOR_BYTES, SECTORS, Told};
@@ -123,27 +123,52 @@ pub struct Verifier<'a> {
     pub generations: &'a Generations,
     /// Which generations have no content of the lab's.
     pub erased: &'a Erased,
-    /// What was acknowledged and what flushed, where that is kept.
-    pub durability: Option<&'a Durability>,
+}
+
+/// What a read of a block may return, taken when it was issued.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expected {
+    /// At least this.
+    pub lows: Lows,
+    /// What had been acknowledged and what flushed, where something else is known of it.
+    pub lines: Option<Box<Lines>>,
+}
+
+impl Expected {
+    /// Counts what is older than what was acknowledged, and than what was flushed.
+    fn hold_against_lines(&self, place: usize, held: u32, seen: &mut Verification) {
+        let low = self.lows.of(place);
+        let (acknowledged, flushed) =
+            self.lines.as_ref().map_or((low, low), |lines| (lines.acknowledged[place], lines.flushed[place]));
+        seen.gone_acknowledged += u64::from(held < acknowledged);
+        seen.gone_flushed += u64::from(held < flushed);
+    }
 }
 
 impl Verifier<'_> {
-    /// Checks `bytes`, read from `offset` on (both multiples of 512); `lows` has one entry for each block that the read
-    /// touches, taken when it was issued.
-    pub fn check(&self, offset: u64, bytes: &[u8], lows: &[Lows], seen: &mut Verification) {
+    /// Checks `bytes`, read from `offset` on (both multiples of 512); `expected` has one entry for each block that the read
+    /// touches.
+    pub fn check(&self, offset: u64, bytes: &[u8], expected: &[Expected], seen: &mut Verification) {
         let mut at = 0;
-        for low in lows {
+        for expected in expected {
             let place = offset + at as u64;
             let (block, from) = (place / BLOCK_BYTES as u64, place as usize % BLOCK_BYTES / SECTOR_BYTES);
             let len = ((SECTORS - from) * SECTOR_BYTES).min(bytes.len() - at);
-            self.check_block(block, from, &bytes[at..at + len], *low, seen);
+            self.check_block(block, from, &bytes[at..at + len], expected, seen);
             at += len;
         }
         debug_assert_eq!(at, bytes.len(), "one entry for each block");
     }
 
-    fn check_block(&self, block: u64, from: usize, bytes: &[u8], lows: Lows, seen: &mut Verification) {
-        let highs = self.generations.highs(block);
+    fn check_block(
+        &self,
+        block: u64,
+        from: usize,
+        bytes: &[u8],
+        expected: &Expected,
+        seen: &mut Verification,
+    ) {
+        let (lows, highs) = (expected.lows, self.generations.highs(block));
         if let (Lows::Same(low), Lows::Same(high)) = (lows, highs)
             && low == high
             && low > 0
@@ -159,7 +184,7 @@ impl Verifier<'_> {
         }
         let (mut first, mut torn) = (None, false);
         for (place, sector) in (from..).zip(bytes.chunks_exact(SECTOR_BYTES)) {
-            let found = self.check_sector(block, place, sector, lows.of(place), highs.of(place), seen);
+            let found = self.check_sector((block, place), sector, expected, highs.of(place), seen);
             torn |= found.is_some() && first.is_some() && found != first;
             first = first.or(found);
         }
@@ -171,13 +196,13 @@ impl Verifier<'_> {
     /// The generation that it holds, where that is right.
     fn check_sector(
         &self,
-        block: u64,
-        place: usize,
+        (block, place): (u64, usize),
         sector: &[u8],
-        low: u32,
+        expected: &Expected,
         high: u32,
         seen: &mut Verification,
     ) -> Option<u32> {
+        let low = expected.lows.of(place);
         if low == 0 {
             // Also while its first write is in flight: what is there otherwise is not ours to judge.
             seen.unwritten += 1;
@@ -195,14 +220,14 @@ impl Verifier<'_> {
             };
             if right {
                 seen.right += 1;
-                self.hold_against_lines(block, place, generation, low, seen);
+                expected.hold_against_lines(place, generation, seen);
                 return Some(generation);
             }
         }
         let told = self.payload.tell(place, sector);
         let (fault, held) = self.fault(block, place, sector, low, told);
         if let Some(held) = held {
-            self.hold_against_lines(block, place, held, low, seen);
+            expected.hold_against_lines(place, held, seen);
         }
         seen.count(Finding {
             fault,
@@ -212,14 +237,6 @@ impl Verifier<'_> {
             found: words(told, sector),
         });
         None
-    }
-
-    /// Counts what is older than what was acknowledged, and than what was flushed.
-    fn hold_against_lines(&self, block: u64, place: usize, held: u32, low: u32, seen: &mut Verification) {
-        let lines = |durability: &Durability| durability.lines(block, place, low);
-        let (acknowledged, flushed) = self.durability.map_or((low, low), lines);
-        seen.gone_acknowledged += u64::from(held < acknowledged);
-        seen.gone_flushed += u64::from(held < flushed);
     }
 
     /// What is wrong, and with what is old its generation.
@@ -275,6 +292,7 @@ fn words(told: Option<Told>, sector: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::durability::Durability;
     use crate::payload::Reduction;
 
     const BLOCKS: u64 = 64;
@@ -312,11 +330,11 @@ mod tests {
                 volume: 1,
                 generations: &self.generations,
                 erased: &self.erased,
-                durability: None,
             };
-            let lows: Vec<_> = (0..BLOCKS).map(|block| self.generations.lows(block)).collect();
+            let expect = |block| Expected { lows: self.generations.lows(block), lines: None };
+            let expected: Vec<_> = (0..BLOCKS).map(expect).collect();
             let mut seen = Verification::default();
-            verifier.check(0, &self.medium, &lows, &mut seen);
+            verifier.check(0, &self.medium, &expected, &mut seen);
             assert_eq!(seen.right + seen.faults() + seen.unwritten + seen.free, BLOCKS * SECTORS as u64);
             seen
         }
@@ -428,11 +446,14 @@ mod tests {
             volume: 1,
             generations: &volume.generations,
             erased: &volume.erased,
-            durability: Some(&durability),
         };
-        let lows: Vec<_> = (0..BLOCKS).map(|block| volume.generations.lows(block)).collect();
+        let expect = |block| {
+            let lows = volume.generations.lows(block);
+            Expected { lows, lines: durability.lines(block, lows).map(Box::new) }
+        };
+        let expected: Vec<_> = (0..BLOCKS).map(expect).collect();
         let mut seen = Verification::default();
-        verifier.check(0, &volume.medium, &lows, &mut seen);
+        verifier.check(0, &volume.medium, &expected, &mut seen);
         assert_eq!((seen.stale, seen.faults(), seen.torn), (8, 8, 1), "{:?}", seen.findings);
         assert_eq!((seen.gone_acknowledged, seen.gone_flushed), (8 + 2 + 8, 8));
     }

@@ -3,9 +3,9 @@
 use crate::chaos::Promise;
 use crate::durability::Durability;
 use crate::erased::{Erased, How};
-use crate::generations::{Generations, Lows};
+use crate::generations::Generations;
 use crate::payload::{Payload, SECTOR_BYTES, SECTORS};
-use crate::verify::{Verification, Verifier};
+use crate::verify::{Expected, Verification, Verifier};
 use stonefold_types::BLOCK_BYTES;
 
 /// One volume's content. With `generations` what is read is verified.
@@ -132,25 +132,23 @@ impl Content {
         }
     }
 
-    /// A read is about to be issued: what it may return at least.
-    pub(crate) fn expect(&self, offset: u64, bytes: usize, lows: &mut Vec<Lows>) {
-        lows.clear();
-        if let Some(generations) = &self.generations {
-            lows.extend(pieces(offset, bytes).map(|piece| generations.lows(piece.block)));
-        }
+    /// A read is about to be issued: what it may return.
+    pub(crate) fn expect(&self, offset: u64, bytes: usize, expected: &mut Vec<Expected>) {
+        expected.clear();
+        let Some(generations) = &self.generations else { return };
+        expected.extend(pieces(offset, bytes).map(|piece| {
+            let lows = generations.lows(piece.block);
+            let lines = self.durability.as_ref().and_then(|durability| durability.lines(piece.block, lows));
+            Expected { lows, lines: lines.map(Box::new) }
+        }));
     }
 
     /// A read was answered with `bytes`.
-    pub(crate) fn check(&self, offset: u64, bytes: &[u8], lows: &[Lows], seen: &mut Verification) {
+    pub(crate) fn check(&self, offset: u64, bytes: &[u8], expected: &[Expected], seen: &mut Verification) {
         if let Some(generations) = &self.generations {
-            let verifier = Verifier {
-                payload: &self.payload,
-                volume: self.number,
-                generations,
-                erased: &self.erased,
-                durability: self.durability.as_ref(),
-            };
-            verifier.check(offset, bytes, lows, seen);
+            let (payload, erased) = (&self.payload, &self.erased);
+            let verifier = Verifier { payload, volume: self.number, generations, erased };
+            verifier.check(offset, bytes, expected, seen);
         }
     }
 }

@@ -9,11 +9,10 @@ use super::script::{Play, Script};
 use super::source::Source;
 use super::{Control, Gap, Goal, Phase, Shown, Task};
 use crate::address::{Addresses, Draw};
-use crate::generations::Lows;
 use crate::payload::mix;
 use crate::record::Second;
 use crate::target::{Abilities, Backend, Buffers, Op, Request};
-use crate::verify::Verification;
+use crate::verify::{Expected, Verification};
 use crate::volume::Content;
 use crate::workload::{Load, Stream, Workload};
 use rustix::time::{ClockId, clock_gettime};
@@ -77,7 +76,7 @@ struct Slot {
     /// Nanoseconds since the phase began.
     intended: u64,
     issued: u64,
-    lows: Vec<Lows>,
+    expected: Vec<Expected>,
     generations: Vec<u32>,
     /// The phase it was issued in: what was given up then may be answered later.
     phase: u64,
@@ -359,7 +358,7 @@ impl Part {
         (slot.volume, slot.phase) = (volume, self.phase);
         let content = &mut behind.content;
         match draw.op {
-            Op::Read => content.expect(draw.offset, bytes, &mut slot.lows),
+            Op::Read => content.expect(draw.offset, bytes, &mut slot.expected),
             Op::Write => {
                 // SAFETY: the slot was free, so nothing else has its buffer.
                 let buffer = unsafe { self.buffers.slice(number, bytes) };

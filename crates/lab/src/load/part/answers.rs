@@ -22,7 +22,7 @@ impl Part {
             Op::Read if !failed && !of_before => {
                 // SAFETY: the request is over, so the backend has let go of the buffer.
                 let read = unsafe { self.buffers.slice(completion.slot, bytes) };
-                content.check(draw.offset, read, &slot.lows, &mut running.verification);
+                content.check(draw.offset, read, &slot.expected, &mut running.verification);
             }
             Op::Read => {}
             Op::Flush if failed => {}
@@ -111,7 +111,7 @@ impl Part {
                 let Some(draw) = slot.draw.filter(|draw| draw.op == Op::Read) else { continue };
                 let behind = &self.volumes[slot.volume];
                 if behind.target == target {
-                    behind.content.expect(draw.offset, draw.bytes as usize, &mut slot.lows);
+                    behind.content.expect(draw.offset, draw.bytes as usize, &mut slot.expected);
                 }
             }
         }
