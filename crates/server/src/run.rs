@@ -4,7 +4,7 @@ use crate::data::{self, Opened};
 use crate::doors::door_uri;
 use crate::gate::Gate;
 use crate::http::{self, ApiListener, App};
-use crate::{Config, Ready, notify};
+use crate::{Config, Ready, memory, notify};
 use std::io::Write;
 use std::thread::JoinHandle;
 use stonefold_types::{Error, Kind, Result};
@@ -58,6 +58,7 @@ pub fn start(config: Config) -> Result<Running> {
 }
 
 fn start_told(config: Config, ended: Option<oneshot::Sender<()>>) -> Result<Running> {
+    memory::share_one_heap();
     let listeners: Vec<ApiListener> =
         config.api.iter().map(|address| ApiListener::bind(address, &config)).collect::<Result<_>>()?;
     let (tell, told) = oneshot::channel();
