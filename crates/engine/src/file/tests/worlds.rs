@@ -256,10 +256,19 @@ fn nothing_is_lost_in_any_world() {
 
 #[test]
 fn every_planted_bug_is_found() {
-    for (bug, what) in planted::BUGS {
-        let found = find(bug, 100, run);
-        assert!(found.is_some(), "{bug}: {what}");
-    }
+    let bugs = Mutex::new(planted::BUGS.iter());
+    let next = || bugs.lock().next();
+    let search = || {
+        while let Some((bug, what)) = next() {
+            let found = find(bug, 100, run);
+            assert!(found.is_some(), "{bug}: {what}");
+        }
+    };
+    // A bug is planted in one thread alone.
+    std::thread::scope(|threads| {
+        let many = std::thread::available_parallelism().map_or(1, usize::from);
+        (0..many).for_each(|_| drop(threads.spawn(search)));
+    });
 }
 
 /// How a bug is found by one of so many seeds.
