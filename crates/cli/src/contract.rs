@@ -105,6 +105,7 @@ const LINES: &[&str] = &[
     "stonefold lab run poltp --target dev:/dev/vdb --worker vm-1 --worker vm-2:7771 --token-file t --quick",
     "stonefold lab run chaos --target nbd://h/a --outages outages.toml --quick",
     "stonefold lab run vm-tile --target nbd://h/a --quick --tiles 2..6 --scale 0.01 --price p.toml --out runs/t",
+    "stonefold lab run migrate-live --target nbd://h/a --to file:/srv/home.img --quick --warehouses 2 --out runs/m",
     "stonefold lab worker --listen 0.0.0.0:7771 --token-file t",
     "stonefold lab compare ab --a file:/srv/x --b nbd://h/b --pairs 7 --quick --out runs/ab",
     "stonefold lab compare ladder --arms arms.toml --size 1G",

@@ -27,7 +27,7 @@ const FILES: [&str; 3] = ["run.json", "profile.toml", "points.json"];
 const MANIFEST: &str = "manifest.json";
 
 /// What was run, where, when and with what.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Run {
     /// Layout of the bundle.
     pub format: u32,
@@ -71,6 +71,9 @@ pub struct Run {
     /// Of tiles: what was replayed at each number of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tiles: Option<crate::tiles::Tiled>,
+    /// Of a database whose disk was moved: how that went.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub migration: Option<crate::oltp::MigrationRecord>,
 }
 
 impl Run {
@@ -231,10 +234,7 @@ pub(crate) mod tests {
             reproduce: "stonefold lab run p".into(),
             machine: BTreeMap::new(),
             cut_short: false,
-            replay: None,
-            outages: None,
-            scale: None,
-            tiles: None,
+            ..Run::default()
         }
     }
 

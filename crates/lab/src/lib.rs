@@ -14,6 +14,7 @@ pub mod chaos;
 pub mod claims;
 pub mod durability;
 pub mod erased;
+mod front;
 pub mod generations;
 pub mod import;
 pub mod load;

@@ -8,9 +8,11 @@
 
 mod audit;
 mod consistency;
+mod cycle;
 pub mod figures;
 mod input;
 mod loading;
+pub mod migration;
 mod place;
 mod populate;
 pub mod profile;
@@ -26,11 +28,13 @@ mod users;
 
 pub(crate) use audit::summarise;
 pub use input::Kind as Transaction;
+pub use migration::MigrationRecord;
 pub use profile::Profile;
 pub use ramp::Plateau;
 pub use server::Programs;
 
 use crate::chance::Chance;
+use crate::front::Front;
 use crate::measure::{Doing, Point, Reins};
 use crate::target::TargetSpec;
 use place::{Place, Private};
@@ -68,6 +72,8 @@ pub struct Plan {
     pub destroy_data: bool,
     /// Where PostgreSQL's programs are; without it they are looked for.
     pub programs: Option<PathBuf>,
+    /// Where the disk is moved to, of a profile that moves it.
+    pub to: Option<TargetSpec>,
 }
 
 /// What a run has shown.
@@ -81,6 +87,8 @@ pub struct Outcome {
     pub bytes: u64,
     /// What ended it before its time, beside somebody who wished so.
     pub failure: Option<Error>,
+    /// Of a profile that moves the disk: how that went.
+    pub migration: Option<MigrationRecord>,
 }
 
 /// Runs all of a plan.
@@ -97,16 +105,40 @@ pub fn run(env: &Env, plan: &Plan, reins: &Reins) -> Result<Outcome> {
         + plan.profile.log_bytes().unwrap_or(LOG_BYTES) as f64 * LOG_MORE;
     let bytes = bytes as u64 >> 12 << 12;
     reins.begin(Doing { what: format!("making room on {}", plan.target), ..Doing::default() });
-    let place = Place::new(env, &plan.target, bytes, plan.destroy_data, user, &private.path)?;
+    let mut front = match (&plan.profile.migration, &plan.to) {
+        (Some(_), Some(_)) => Some(Front::new(env, &plan.target, bytes, &private.path)?),
+        (None, None) => None,
+        (Some(_), None) => return Err(nowhere(&plan.profile.name)),
+        (None, Some(_)) => return Err(no_move(&plan.profile.name)),
+    };
+    let on = front.as_ref().map_or_else(|| plan.target.clone(), Front::target);
+    let place = Place::new(env, &on, bytes, plan.destroy_data, user, &private.path);
+    let place = place.map_err(|e| if front.is_some() { e.context(plan.target.to_string()) } else { e })?;
     let host = Host { env, programs, user, folder: private.path.clone() };
-    let outcome = on_place(&host, plan, &place, reins);
+    let outcome = on_place(&host, plan, &place, front.as_mut(), reins);
     // What ended the run says more than what follows from it.
     let closed = place.close(env);
     let outcome = outcome?;
     closed.map(|()| outcome)
 }
 
-fn on_place(host: &Host<'_>, plan: &Plan, place: &Place, reins: &Reins) -> Result<Outcome> {
+fn nowhere(profile: &str) -> Error {
+    Error::new(Kind::Invalid, format!("the profile '{profile}' moves the disk, and nobody has said where to"))
+        .remedy("say --to TARGET: a file, a block device or an export of the same size")
+}
+
+fn no_move(profile: &str) -> Error {
+    Error::new(Kind::Invalid, format!("the profile '{profile}' moves nothing"))
+        .remedy("leave --to out, or run migrate-live")
+}
+
+fn on_place(
+    host: &Host<'_>,
+    plan: &Plan,
+    place: &Place,
+    front: Option<&mut Front>,
+    reins: &Reins,
+) -> Result<Outcome> {
     let env = host.env;
     let scale = plan.profile.scale(plan.quick);
     let (loaded, data) = (place.folder.join("loaded"), place.folder.join("run"));
@@ -117,7 +149,7 @@ fn on_place(host: &Host<'_>, plan: &Plan, place: &Place, reins: &Reins) -> Resul
     let load_seconds = (env.monotonic() - began).as_secs_f64();
     let bytes = loading::bytes(&loaded)?;
     let settings = settings(plan);
-    let mut run = step::Run {
+    let run = step::Run {
         host,
         plan,
         scale,
@@ -128,22 +160,18 @@ fn on_place(host: &Host<'_>, plan: &Plan, place: &Place, reins: &Reins) -> Resul
         database_bytes: bytes,
         reins,
     };
-    let mut outcome = Outcome { points: Vec::new(), facts: BTreeMap::new(), bytes, failure: None };
-    for users in &scale.users {
-        if reins.is_stopped() || Plateau::of(&outcome.points).is_some_and(Plateau::is_over) {
-            break;
-        }
-        match run.step(*users) {
-            Ok((point, failure)) => {
-                outcome.points.extend(point);
-                outcome.failure = failure;
+    let facts = BTreeMap::new();
+    let mut outcome = Outcome { points: Vec::new(), facts, bytes, failure: None, migration: None };
+    match (front, plan.profile.migration, &plan.to) {
+        (Some(front), Some(migration), Some(to)) => match run.move_under_load(front, migration, to) {
+            Ok(moved) => {
+                (outcome.points, outcome.failure) = (moved.points, moved.failure);
+                outcome.migration = Some(moved.record);
             }
             Err(error) if error.kind() == Kind::Closed => {}
-            Err(error) => outcome.failure = Some(error.context(format!("{users} users"))),
-        }
-        if outcome.failure.is_some() {
-            break;
-        }
+            Err(error) => outcome.failure = Some(error),
+        },
+        _ => ramp(&run, &mut outcome),
     }
     let told = settings.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>();
     outcome.facts = [
@@ -162,6 +190,26 @@ fn on_place(host: &Host<'_>, plan: &Plan, place: &Place, reins: &Reins) -> Resul
         outcome.facts.insert(ENDED_BY.into(), failure.what());
     }
     Ok(outcome)
+}
+
+/// More and more users, until that gains nothing.
+fn ramp(run: &step::Run<'_>, outcome: &mut Outcome) {
+    for users in &run.scale.users {
+        if run.reins.is_stopped() || Plateau::of(&outcome.points).is_some_and(Plateau::is_over) {
+            break;
+        }
+        match run.step(*users) {
+            Ok((point, failure)) => {
+                outcome.points.extend(point);
+                outcome.failure = failure;
+            }
+            Err(error) if error.kind() == Kind::Closed => {}
+            Err(error) => outcome.failure = Some(error.context(format!("{users} users"))),
+        }
+        if outcome.failure.is_some() {
+            break;
+        }
+    }
 }
 
 /// Everything that PostgreSQL is told, in the order of the names.

@@ -164,10 +164,8 @@ fn record(plan: &Plan) -> Run {
         reproduce: String::new(),
         machine: Default::default(),
         cut_short: false,
-        replay: None,
-        tiles: None,
         outages: plan.outages.clone(),
-        scale: None,
+        ..Run::default()
     }
 }
 

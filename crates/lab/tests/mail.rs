@@ -118,10 +118,8 @@ fn summary(plan: &Plan, points: &[Point]) -> Summary {
         reproduce: String::new(),
         machine: Default::default(),
         cut_short: false,
-        replay: None,
-        tiles: None,
-        outages: None,
         scale: plan.profile.scale,
+        ..Run::default()
     };
     let (profile, hash) = (plan.profile.text.clone(), String::new());
     let bundle = Bundle { run, profile, points: points.to_vec(), hash };

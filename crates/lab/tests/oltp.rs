@@ -15,7 +15,7 @@ use stonefold_env::{Env, SystemWorld};
 use stonefold_lab::TargetSpec;
 use stonefold_lab::bundle::{Bundle, Run};
 use stonefold_lab::measure::Reins;
-use stonefold_lab::oltp::{self, Outcome, Plan, Profile, Programs};
+use stonefold_lab::oltp::{self, Outcome, Plan, Profile, Programs, migration};
 use stonefold_lab::stats::gates::State;
 use stonefold_lab::verdict::{Summary, Verdict, summarise};
 use stonefold_needs::{Need, there_is};
@@ -51,7 +51,7 @@ impl World {
 
     fn plan(&self, profile: Profile) -> Plan {
         let target = TargetSpec::Directory(self.folder.path().join("target"));
-        Plan { profile, quick: false, target, seed: 7, destroy_data: false, programs: None }
+        Plan { profile, quick: false, target, seed: 7, destroy_data: false, programs: None, to: None }
     }
 
     /// Runs it, and lets somebody else act as soon as the step with so many users is measured.
@@ -92,10 +92,8 @@ impl World {
             reproduce: String::new(),
             machine: outcome.facts.clone(),
             cut_short: outcome.failure.is_some(),
-            replay: None,
-            outages: None,
-            scale: None,
-            tiles: None,
+            migration: outcome.migration.clone(),
+            ..Run::default()
         };
         let kept = self.folder.path().join("bundle");
         stonefold_lab::bundle::save(&kept, &run, &plan.profile.text, &outcome.points).unwrap();
@@ -224,6 +222,83 @@ fn a_file_system_is_made_on_what_is_nobodys_and_taken_down() {
     let stopped = Reins::new();
     stopped.stop();
     assert_eq!(oltp::run(&world.env, &plan, &stopped).unwrap_err().kind(), Kind::Closed);
+    world.is_clean();
+}
+
+/// Two users, cycles of 6 s, and a disk that is moved from one file to another.
+fn moving(world: &World) -> Plan {
+    let text = format!("{}[migration]\nbefore = 1\nafter = 1\n", profile("[2]", "5s").text);
+    let mut plan = world.plan(Profile::parse("test", &text).unwrap());
+    plan.target = TargetSpec::File(world.folder.path().join("home"));
+    plan.to = Some(TargetSpec::File(world.folder.path().join("new-home")));
+    fs::create_dir(world.folder.path().join("target")).unwrap();
+    plan
+}
+
+#[test]
+fn a_disk_is_moved_below_its_users_and_everything_is_there() {
+    if !there_is(Need::Loop, "a database of the lab whose disk is moved") {
+        return;
+    }
+    let world = World::new();
+    let plan = moving(&world);
+    let outcome = oltp::run(&world.env, &plan, &Reins::new()).unwrap();
+    assert!(outcome.failure.is_none(), "{:?}", outcome.failure);
+    let record = outcome.migration.clone().expect("it was moved");
+    let (began, moved) = (record.began.unwrap(), record.moved.expect("it has ended"));
+    assert!(record.alike.is_some_and(|alike| began < alike && alike <= moved) && record.failure.is_none());
+    assert!(record.copied > 100 << 20, "{record:?}");
+    let labels: Vec<&str> = outcome.points.iter().map(|point| point.label.as_str()).collect();
+    assert_eq!((labels[0], labels[1]), ("1 before the move", "2 while it moves"));
+    assert!(labels.last().unwrap().ends_with("after the move"), "{labels:?}");
+    // The checks are of the database on its new home, with what was acknowledged in every cycle.
+    for point in &outcome.points {
+        let checks = &point.database.as_ref().unwrap().checks;
+        assert!(checks.len() == 7 && checks.iter().all(|check| check.violations == 0), "{checks:?}");
+    }
+    let summary = world.judged(&plan, &outcome, "");
+    assert_eq!(summary.required[0].met.met, Some(true), "{:?}", summary.required);
+    let figures = migration::Figures::new(&record, &outcome.points);
+    assert!(figures.baseline > 1.0 && figures.after.is_some_and(|rate| rate > 1.0), "{figures:?}");
+    // The users are on the new home alone: what lies behind the old one is as it was when they left it.
+    let new_home = fs::read(world.folder.path().join("new-home")).unwrap();
+    assert_eq!(&new_home[1024 + 0x78..][..14], b"stonefold-oltp", "it holds the file system");
+    assert!(new_home != fs::read(world.folder.path().join("home")).unwrap());
+    world.is_clean();
+}
+
+#[test]
+fn a_move_to_what_is_somebody_elses_ends_and_the_database_stays() {
+    if !there_is(Need::Loop, "a database of the lab whose disk cannot be moved") {
+        return;
+    }
+    let world = World::new();
+    let plan = moving(&world);
+    fs::write(world.folder.path().join("new-home"), "of somebody").unwrap();
+    let outcome = oltp::run(&world.env, &plan, &Reins::new()).unwrap();
+    let failure = outcome.failure.as_ref().expect("it is told").to_string();
+    assert!(failure.contains("new-home holds data"), "{failure}");
+    assert_eq!(outcome.points.len(), 2, "the cycle is ended, and no other begun");
+    let checks = &outcome.points[1].database.as_ref().unwrap().checks;
+    assert!(checks.len() == 7 && checks.iter().all(|check| check.violations == 0), "{checks:?}");
+    let summary = world.judged(&plan, &outcome, "");
+    assert_eq!((summary.verdict, summary.required[0].met.met), (Verdict::Invalid, Some(false)));
+    let theirs = fs::read(world.folder.path().join("new-home")).unwrap();
+    assert!(theirs.starts_with(b"of somebody") && theirs[11..].iter().all(|byte| *byte == 0));
+    world.is_clean();
+}
+
+#[test]
+fn a_move_needs_to_be_told_where_to_and_nothing_else_does() {
+    let world = World::new();
+    let mut plan = moving(&world);
+    plan.to = None;
+    let error = oltp::run(&world.env, &plan, &Reins::new()).unwrap_err();
+    assert!(error.kind() == Kind::Invalid && error.to_string().contains("--to"), "{error}");
+    plan.to = Some(TargetSpec::Null);
+    plan.profile = profile("[1]", "5s");
+    let error = oltp::run(&world.env, &plan, &Reins::new()).unwrap_err();
+    assert!(error.kind() == Kind::Invalid && error.to_string().contains("migrate-live"), "{error}");
     world.is_clean();
 }
 

@@ -95,9 +95,7 @@ fn record(layout: &Layout) -> Run {
         machine: std::collections::BTreeMap::new(),
         cut_short: false,
         replay: Some(layout.replayed.clone()),
-        outages: None,
-        scale: None,
-        tiles: None,
+        ..Run::default()
     }
 }
 

@@ -102,10 +102,8 @@ fn run(plan: &Plan) -> (Bundle, Summary) {
         reproduce: String::new(),
         machine: std::collections::BTreeMap::new(),
         cut_short: false,
-        replay: None,
-        outages: None,
-        scale: None,
         tiles: Some(tiled),
+        ..Run::default()
     };
     let dir = tempfile::tempdir().unwrap();
     bundle::save(dir.path(), &kept, &plan.profile.text, &points).unwrap();

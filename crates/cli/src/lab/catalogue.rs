@@ -24,7 +24,7 @@ Targets:
 
 pub(super) fn ls(context: &Context) -> std::result::Result<(), Failure> {
     let profiles: Vec<Profile> = shipped::all().collect();
-    let (database, tile) = (oltp::Profile::shipped(), tiles::Profile::shipped());
+    let (databases, tile): (Vec<_>, _) = (oltp::Profile::shipped().collect(), tiles::Profile::shipped());
     let mut document: Vec<_> = profiles
         .iter()
         .map(|profile| {
@@ -35,11 +35,13 @@ pub(super) fn ls(context: &Context) -> std::result::Result<(), Failure> {
             })
         })
         .collect();
-    let [full, quick] = &database.sizes;
-    document.push(json!({
-        "name": database.name, "title": database.title, "source": database.source,
-        "seconds": full.duration().as_secs(), "quick_seconds": quick.duration().as_secs(),
-        "bytes": full.bytes(), "quick_bytes": quick.bytes(),
+    document.extend(databases.iter().map(|database| {
+        let [full, quick] = &database.sizes;
+        json!({
+            "name": database.name, "title": database.title, "source": database.source,
+            "seconds": database.duration(false).as_secs(), "quick_seconds": database.duration(true).as_secs(),
+            "bytes": full.bytes(), "quick_bytes": quick.bytes(),
+        })
     }));
     let tile_bytes = |quick| tile.tile_bytes(tile.scale(quick));
     // Of one tile; how many follow is not known before.
@@ -60,14 +62,17 @@ pub(super) fn ls(context: &Context) -> std::result::Result<(), Failure> {
                 profile.title.clone(),
             ]);
         }
-        table.row([
-            database.name.clone(),
-            length(full.duration()),
-            Size(full.bytes()).to_string(),
-            length(quick.duration()),
-            Size(quick.bytes()).to_string(),
-            database.title.clone(),
-        ]);
+        for database in &databases {
+            let [full, quick] = &database.sizes;
+            table.row([
+                database.name.clone(),
+                length(database.duration(false)),
+                Size(full.bytes()).to_string(),
+                length(database.duration(true)),
+                Size(quick.bytes()).to_string(),
+                database.title.clone(),
+            ]);
+        }
         table.row([
             tile.name.clone(),
             length(tile.sample(false)),
@@ -101,8 +106,7 @@ pub(super) enum Found {
 
 /// A profile by its name or in a file; true where it is one of the lab's own.
 pub(super) fn find(name: &str) -> Result<(Found, bool)> {
-    let database = oltp::Profile::shipped();
-    if name == database.name {
+    if let Some(database) = oltp::Profile::shipped().find(|database| database.name == name) {
         return Ok((Found::Database(Box::new(database)), true));
     }
     let tile = tiles::Profile::shipped();
@@ -117,7 +121,7 @@ pub(super) fn find(name: &str) -> Result<(Found, bool)> {
         .map_err(|e| Error::io(format!("reading the profile '{name}'"), e).remedy("name a readable file"))?;
     let stem = path.file_stem().map_or_else(|| name.to_owned(), |stem| stem.to_string_lossy().into_owned());
     if oltp::Profile::is_one(&text) {
-        let locked = stem == database.name && text == database.text;
+        let locked = oltp::Profile::shipped().any(|shipped| (&shipped.name, &shipped.text) == (&stem, &text));
         return Ok((Found::Database(Box::new(oltp::Profile::parse(&stem, &text)?)), locked));
     }
     if tiles::Profile::is_one(&text) {

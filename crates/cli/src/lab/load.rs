@@ -178,10 +178,9 @@ pub(super) fn record(plan: &Plan, locked: bool, began: u64) -> Record {
         reproduce: String::new(),
         machine: machine::describe(),
         cut_short: false,
-        replay: None,
         outages: plan.outages.clone(),
         scale: plan.profile.scale,
-        tiles: None,
+        ..Record::default()
     }
 }
 

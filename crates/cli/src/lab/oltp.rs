@@ -35,6 +35,7 @@ pub(super) fn run(
         seed,
         destroy_data: run.load.destroy_data,
         programs: run.postgres.clone(),
+        to: run.to.as_deref().map(|to| self::target(context, to)).transpose()?,
     };
     tell_plan(&plan);
     let reins = Arc::new(Reins::new());
@@ -65,10 +66,8 @@ pub(super) fn run(
         reproduce: reproduce(run, seed),
         machine: facts,
         cut_short: reins.is_stopped() || outcome.failure.is_some(),
-        replay: None,
-        outages: None,
-        scale: None,
-        tiles: None,
+        migration: outcome.migration,
+        ..Record::default()
     };
     let (text, points) = (plan.profile.text, outcome.points);
     let hash = match &run.load.out {
@@ -112,6 +111,7 @@ fn one_of(targets: &[String]) -> Result<&str> {
 fn reproduce(run: &Run, seed: u64) -> String {
     let mut words = vec!["stonefold lab run".to_owned(), run.load.named()];
     run.target.iter().for_each(|target| words.push(format!("--target {}", quoted(target))));
+    words.extend(run.to.iter().map(|to| format!("--to {}", quoted(to))));
     words.extend(run.load.quick.then(|| "--quick".to_owned()));
     words.extend(run.warehouses.map(|warehouses| format!("--warehouses {warehouses}")));
     words.extend(run.postgres.as_ref().map(|dir| format!("--postgres {}", quoted(&dir.to_string_lossy()))));
@@ -125,13 +125,14 @@ fn reproduce(run: &Run, seed: u64) -> String {
 fn tell_plan(plan: &Plan) {
     let scale = plan.profile.scale(plan.quick);
     eprintln!(
-        "{}{} on {}: {} (some {}), {} at most, and loading and restoring beside; seed {}",
+        "{}{} on {}: {} (some {}), {} {}, and loading and restoring beside; seed {}",
         plan.profile.name,
         if plan.quick { ", quick" } else { "" },
         plan.target,
         crate::table::count(scale.warehouses.into(), "warehouse"),
         Size(scale.bytes()),
-        length(scale.duration()),
+        length(plan.profile.duration(plan.quick)),
+        if plan.to.is_some() { "at least" } else { "at most" },
         plan.seed
     );
 }
@@ -142,12 +143,15 @@ pub(super) fn tables(ramp: &[Step], grades: &[String]) -> String {
         return String::new();
     }
     let took = |nanos: u64| time(nanos as f64);
+    // While a disk is moved their number stays the same.
+    let cycles = ramp.len() > 1 && ramp.iter().all(|step| step.users == ramp[0].users);
+    let first = if cycles { "CYCLE" } else { "USERS>" };
     let mut steps =
-        Table::new(&["USERS>", "NOPM>", "TPM>", "NEW-ORDER P50>", "P90>", "P99>", "MAX>", "TRUST", ""]);
+        Table::new(&[first, "NOPM>", "TPM>", "NEW-ORDER P50>", "P90>", "P99>", "MAX>", "TRUST", ""]);
     for (step, grade) in ramp.iter().zip(grades) {
         let orders = &step.transactions[0];
         steps.row([
-            step.users.to_string(),
+            if cycles { step.name.clone() } else { step.users.to_string() },
             format!("{:.0}", step.nopm),
             format!("{:.0}", step.tpm),
             took(orders.p50),
@@ -155,7 +159,7 @@ pub(super) fn tables(ramp: &[Step], grades: &[String]) -> String {
             took(orders.p99),
             took(orders.max),
             grade.clone(),
-            if step.plateau { "plateau".into() } else { String::new() },
+            if step.plateau && !cycles { "plateau".into() } else { String::new() },
         ]);
     }
     let mut text = steps.text();
@@ -177,8 +181,12 @@ pub(super) fn tables(ramp: &[Step], grades: &[String]) -> String {
             ]);
         }
         text.push_str(&format!(
-            "\nwith {}\n{}",
-            crate::table::count(plateau.users.into(), "user"),
+            "\n{}\n{}",
+            if cycles {
+                plateau.name.clone()
+            } else {
+                format!("with {}", crate::table::count(plateau.users.into(), "user"))
+            },
             kinds.text()
         ));
     }

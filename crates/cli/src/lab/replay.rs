@@ -119,9 +119,7 @@ impl Replay {
             machine: machine::describe(),
             cut_short: reins.is_stopped(),
             replay: Some(layout.replayed),
-            outages: None,
-            scale: None,
-            tiles: None,
+            ..Record::default()
         };
         let hash = match &self.out {
             Some(dir) => bundle::save(dir, &record, REMARK, &points)?,

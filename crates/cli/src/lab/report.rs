@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use stonefold_lab::bundle::{self, Bundle, Run};
 use stonefold_lab::oltp::figures::{Step, ramp};
+use stonefold_lab::oltp::migration;
 use stonefold_lab::record::{Direction, Latencies};
 use stonefold_lab::report::{OutageFigures, Report, TaskFigures, outages, tasks};
 use stonefold_lab::stats::gates::{Grade, State};
@@ -34,6 +35,9 @@ struct Document<'a> {
     /// Of tiles of virtual machines.
     #[serde(skip_serializing_if = "Option::is_none")]
     tiles: Option<Tiles>,
+    /// Of a disk that was moved below its database.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    migration: Option<migration::Figures>,
     bundle: &'a str,
 }
 
@@ -47,6 +51,7 @@ impl<'a> Document<'a> {
             tasks: tasks(&bundle.points),
             outages: outages(&bundle.points),
             tiles: tiles(bundle),
+            migration: migration::figures(bundle),
             bundle: &bundle.hash,
         }
     }
@@ -232,6 +237,7 @@ fn text(document: &Document<'_>, kept: Option<&Path>) -> String {
     }
     text.push_str(&timed::of_tasks(&document.tasks));
     text.push_str(&timed::of_outages(&document.outages));
+    text.push_str(&timed::of_migration(document.migration.as_ref()));
     against(&mut text, document.summary);
     text.push('\n');
     for required in &document.summary.required {

@@ -32,6 +32,7 @@ use stonefold_types::{Error, Kind, Size};
     stonefold lab run mine.toml --target stonefold:test --quick\n  \
     stonefold lab run chaos --target nbd://host/test --outages outages.toml --quick\n  \
     stonefold lab run oltp --target dir:/srv/test --quick --require 'nopm>=5000,new-order.p90<=50ms'\n  \
+    stonefold lab run migrate-live --target nbd://host/test --to file:/srv/home.img --quick\n  \
     stonefold lab run vm-tile --target nbd://host/test --quick --tiles 2..6 --price price.toml")]
 pub(crate) struct Run {
     #[command(flatten)]
@@ -58,6 +59,9 @@ pub(crate) struct Run {
     /// Of a database: the folder of PostgreSQL's programs [default: the newest that is installed]
     #[arg(long, value_name = "DIR")]
     pub(super) postgres: Option<PathBuf>,
+    /// Of a database: where its disk is moved to while users work: the profile migrate-live
+    #[arg(long, value_name = "TARGET")]
+    pub(super) to: Option<String>,
     /// Of tiles: how many to begin with, or from how many to how many, as in 4 or 4..8 [default: 1, until some fail]
     #[arg(long, value_name = "N[..M]", value_parser = tiles::tile_range)]
     pub(super) tiles: Option<(usize, Option<usize>)>,
@@ -87,6 +91,7 @@ impl Run {
             require,
             warehouses: None,
             postgres: None,
+            to: None,
             outages: None,
             tiles: None,
             scale: None,
@@ -114,11 +119,10 @@ impl Run {
             }
             return oltp::run(&self, context, profile, shipped);
         }
-        if self.warehouses.is_some() || self.postgres.is_some() {
+        if self.warehouses.is_some() || self.postgres.is_some() || self.to.is_some() {
             let what = format!("the profile {} runs no database", self.load.named());
-            return Err(Failure::Misuse(
-                Error::new(Kind::Invalid, what).remedy("leave --warehouses and --postgres out, or run oltp"),
-            ));
+            let remedy = "leave --warehouses, --postgres and --to out, or run oltp or migrate-live";
+            return Err(Failure::Misuse(Error::new(Kind::Invalid, what).remedy(remedy)));
         }
         let (bundle, summary) = self.measure(context)?;
         report::answer(context, &bundle, &summary, self.load.out.as_deref())

@@ -69,10 +69,8 @@ pub(super) fn run(
         reproduce: reproduce(run, &plan),
         machine: machine::describe(),
         cut_short: reins.is_stopped() || broken,
-        replay: None,
-        outages: None,
-        scale: None,
         tiles: Some(tiled),
+        ..Record::default()
     };
     let text = plan.profile.text;
     let hash = match &run.load.out {

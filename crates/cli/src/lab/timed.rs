@@ -1,9 +1,10 @@
-//! What was timed as a whole, and outages, on a terminal.
+//! What was timed as a whole, outages, and disks that were moved, on a terminal.
 
 use super::catalogue::length;
-use crate::table::Table;
+use crate::table::{Table, facts};
 use std::time::Duration;
 use stonefold_lab::measure::TaskKind;
+use stonefold_lab::oltp::migration;
 use stonefold_lab::report::{OutageFigures, OutageFound, TaskFigures};
 use stonefold_types::Size;
 
@@ -71,4 +72,28 @@ pub(super) fn of_outages(outages: &[OutageFigures]) -> String {
         ]);
     }
     format!("\n{}", table.text())
+}
+
+/// Empty where nothing was moved. Rates are transactions a minute.
+pub(super) fn of_migration(moved: Option<&migration::Figures>) -> String {
+    let Some(moved) = moved else { return String::new() };
+    let share = |rate: Option<f64>| {
+        rate.map_or_else(|| "-".into(), |rate| format!("{rate:.0} ({:.0}%)", moved.share(rate) * 100.0))
+    };
+    let took = match (moved.seconds, &moved.failure) {
+        (Some(seconds), _) => format!("{seconds:.1} s"),
+        (None, Some(why)) => format!("did not end: {why}"),
+        (None, None) => "had not ended".into(),
+    };
+    let rate = moved.bytes_per_second.map(|rate| format!(", {:.1} MB/s", rate / 1e6)).unwrap_or_default();
+    let text = facts([
+        ("the move took", took),
+        ("copied", format!("{}{rate}", Size(moved.bytes))),
+        ("TPM before it", format!("{:.0}", moved.baseline)),
+        ("while it moved", share(moved.during)),
+        ("in the worst ten seconds", share(moved.least)),
+        ("under half", format!("{} s", moved.low_seconds)),
+        ("after it", share(moved.after)),
+    ]);
+    format!("\n{text}")
 }

@@ -98,10 +98,7 @@ fn bundle() -> Bundle {
         reproduce: "stonefold lab run p".into(),
         machine: [("memory".to_owned(), "8 GiB".to_owned())].into(),
         cut_short: false,
-        replay: None,
-        outages: None,
-        scale: None,
-        tiles: None,
+        ..Run::default()
     };
     Bundle { run, profile: PROFILE.into(), points: vec![point], hash: "ab".repeat(32) }
 }

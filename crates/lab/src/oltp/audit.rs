@@ -5,11 +5,12 @@
 //! (or, for the mean of lines, of the uniform) distribution, which an honest run leaves once in a thousand times.
 
 use super::input::Kind;
+use super::migration;
 use super::ramp::Plateau;
 use super::record::DatabaseRecord;
 use crate::bundle::Bundle;
 use crate::measure::Point;
-use crate::stats::gates::{self, Gate, LITTLE_MAX, State};
+use crate::stats::gates::{self, Gate, LITTLE_MAX, STEADY, State};
 use crate::stats::require::{self, Requirement};
 use crate::stats::steady::Steadiness;
 use crate::verdict::{Judged, Required, Summary, Verdict};
@@ -33,6 +34,9 @@ const OF_ALL_STEPS: [&str; 4] = ["consistency", "acknowledged", "page checksums"
 
 /// Computes all that a run says.
 pub(crate) fn summarise(bundle: &Bundle) -> Result<Summary> {
+    if let Some(record) = &bundle.run.migration {
+        return migration::summarise(bundle, record);
+    }
     let points: Vec<Judged> = bundle.points.iter().map(judge).collect();
     let asked = require::parse(&bundle.run.require)?;
     let plateau = Plateau::of(&bundle.points).map(|plateau| plateau.step);
@@ -40,6 +44,18 @@ pub(crate) fn summarise(bundle: &Bundle) -> Result<Summary> {
         Some(point) => asked.iter().map(|one| at(one, bundle, point)).collect::<Result<Vec<_>>>()?,
         None => Vec::new(),
     };
+    let beside = Vec::new();
+    let rests_on: Vec<usize> = plateau.into_iter().collect();
+    Ok(Summary { verdict: conclude(bundle, &points, &rests_on, &required), points, required, beside })
+}
+
+/// The word on a run whose verdict rests on these points.
+pub(super) fn conclude(
+    bundle: &Bundle,
+    points: &[Judged],
+    rests_on: &[usize],
+    required: &[Required],
+) -> Verdict {
     let void = |judged: &Judged| judged.gates.iter().any(|gate| gate.state == State::Void);
     let lost = |judged: &Judged| {
         let of_all = |gate: &Gate| OF_ALL_STEPS.iter().any(|name| gate.name.starts_with(name));
@@ -47,26 +63,24 @@ pub(crate) fn summarise(bundle: &Bundle) -> Result<Summary> {
     };
     // A step that failed in its warm-up has no point that could tell.
     let failed = bundle.run.machine.contains_key(super::ENDED_BY);
-    let untrue = failed || plateau.is_none_or(|point| void(&points[point])) || points.iter().any(lost);
-    let verdict =
-        match required.iter().map(|one| one.met.met).min_by_key(|met| met.map_or(1, |met| u8::from(met) * 2))
-        {
-            _ if untrue || (bundle.run.cut_short && required.is_empty()) => Verdict::Invalid,
-            Some(Some(false)) => Verdict::Fail,
-            Some(None) => Verdict::Inconclusive,
-            _ => Verdict::Pass,
-        };
-    Ok(Summary { verdict, points, required, beside: Vec::new() })
+    let nothing = rests_on.is_empty() || rests_on.iter().any(|point| void(&points[*point]));
+    let untrue = failed || nothing || points.iter().any(lost);
+    match required.iter().map(|one| one.met.met).min_by_key(|met| met.map_or(1, |met| u8::from(met) * 2)) {
+        _ if untrue || (bundle.run.cut_short && required.is_empty()) => Verdict::Invalid,
+        Some(Some(false)) => Verdict::Fail,
+        Some(None) => Verdict::Inconclusive,
+        _ => Verdict::Pass,
+    }
 }
 
-/// A requirement, held against the plateau.
-fn at(requirement: &Requirement, bundle: &Bundle, point: usize) -> Result<Required> {
+/// A requirement, held against a point.
+pub(super) fn at(requirement: &Requirement, bundle: &Bundle, point: usize) -> Result<Required> {
     let of = &bundle.points[point];
     let streams: Vec<_> = of.loads.iter().map(|load| load.name.as_str()).zip(&of.streams).collect();
     Ok(Required { point, met: requirement.judge(&streams, of.seconds)? })
 }
 
-fn judge(point: &Point) -> Judged {
+pub(super) fn judge(point: &Point) -> Judged {
     let nothing = DatabaseRecord::default();
     let database = point.database.as_ref().unwrap_or(&nothing);
     let steadiness = Steadiness::of(&point.series);
@@ -98,7 +112,7 @@ fn gate(name: &str, state: State, why: String) -> Gate {
 
 fn steady(steady: Option<&Steadiness>) -> Gate {
     let Some(steady) = steady else {
-        return gate("steady state", State::Void, "fewer than five seconds were measured".into());
+        return gate(STEADY, State::Void, "fewer than five seconds were measured".into());
     };
     let (rate, p99) = (&steady.iops, &steady.p99);
     let why = format!(
@@ -108,7 +122,7 @@ fn steady(steady: Option<&Steadiness>) -> Gate {
         p99.range * 100.0,
         p99.slope * 100.0
     );
-    gate("steady state", if steady.is_steady() { State::Pass } else { State::Void }, why)
+    gate(STEADY, if steady.is_steady() { State::Pass } else { State::Void }, why)
 }
 
 fn errors(point: &Point, database: &DatabaseRecord) -> Vec<Gate> {
@@ -285,14 +299,14 @@ fn cache(database: &DatabaseRecord) -> Gate {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::measure::PointLoad;
     use crate::oltp::record::{Check, nopm};
     use crate::record::{Second, StreamRecord};
 
     /// A step of 100 s in which everything is as it has to be: 100 transactions a second of 10 users, 100 ms each.
-    fn point() -> Point {
+    pub(crate) fn point() -> Point {
         let mut point = Point {
             step: "ramp".into(),
             label: "10 users".into(),
@@ -385,7 +399,7 @@ mod tests {
         assert_eq!(against(|_, d| d.memory_bytes = 8 << 30), only("cache", State::Warn));
         assert_eq!(against(|p, _| p.clocks_apart = 3.0)[0].0, "clock");
         assert_eq!(against(|p, _| p.cut_short = true), only("whole", State::Void));
-        assert_eq!(against(|p, _| p.series.truncate(3)), only("steady state", State::Void));
+        assert_eq!(against(|p, _| p.series.truncate(3)), only(STEADY, State::Void));
     }
 
     /// The bounds are the specification's where there are enough transactions, and chance's where there are not.

@@ -14,6 +14,8 @@ const P999_MIN: u64 = 10_000;
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 #[schema(as = UsersStep)]
 pub struct Step {
+    /// What it is called.
+    pub name: String,
     /// How many.
     pub users: u32,
     /// New-Orders that committed, a minute.
@@ -61,6 +63,7 @@ pub fn ramp(points: &[Point]) -> Vec<Step> {
             Times::of(&load.name, record.ios() as f64 * 60.0 / point.seconds, &response)
         });
         Some(Step {
+            name: point.label.clone(),
             users,
             nopm: nopm(point),
             tpm: tpm(point),

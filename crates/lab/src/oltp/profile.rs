@@ -6,9 +6,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use stonefold_types::{Error, Kind, Result, Size};
 
-/// The lab's own.
-const SHIPPED: &str = include_str!("../../profiles/oltp.toml");
-const NAME: &str = "oltp";
+/// The lab's own, by their names.
+const SHIPPED: [(&str, &str); 2] = [
+    ("oltp", include_str!("../../profiles/oltp.toml")),
+    ("migrate-live", include_str!("../../profiles/migrate-live.toml")),
+];
+/// Cycles before or after a move at most.
+const CYCLES_MAX: u32 = 100;
 /// Warehouses at most: 10 TB, and far below where 32 bits of a key end.
 const WAREHOUSES_MAX: u32 = 100_000;
 /// Users at most; each is a thread and a process of PostgreSQL.
@@ -38,8 +42,20 @@ pub struct Profile {
     pub sizes: [Scale; 2],
     /// Settings of PostgreSQL beside the lab's own.
     pub settings: BTreeMap<String, String>,
+    /// Where the disk is moved elsewhere meanwhile.
+    pub migration: Option<Migration>,
     /// The text it was read from.
     pub text: String,
+}
+
+/// A move of the disk below the database. It begins with the warm-up of the cycle that follows those before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Migration {
+    /// Cycles before it.
+    pub before: u32,
+    /// Cycles after the one in which it ended.
+    pub after: u32,
 }
 
 /// How large, how many and how long.
@@ -68,6 +84,7 @@ struct File {
     source: String,
     database: ScaleWords,
     quick: Option<ScaleWords>,
+    migration: Option<Migration>,
     #[serde(default)]
     settings: BTreeMap<String, String>,
 }
@@ -90,8 +107,10 @@ fn none() -> String {
 
 impl Profile {
     /// The lab's own.
-    pub fn shipped() -> Self {
-        Profile::parse(NAME, SHIPPED).expect("a shipped profile is right, as a test shows")
+    pub fn shipped() -> impl Iterator<Item = Self> {
+        let parse =
+            |(name, text)| Profile::parse(name, text).expect("a shipped profile is right, as a test shows");
+        SHIPPED.into_iter().map(parse)
     }
 
     /// Whether a profile's text is one of these, by its table `[database]`.
@@ -117,6 +136,11 @@ impl Profile {
             );
         }
         let quick = file.quick.as_ref().unwrap_or(&file.database);
+        if let Some(migration) = file.migration {
+            migration
+                .check(&[&file.database.users, &quick.users])
+                .map_err(|e| e.context(format!("profile '{name}'")))?;
+        }
         Ok(Profile {
             name: name.into(),
             title: file.title,
@@ -124,6 +148,7 @@ impl Profile {
             source: file.source,
             sizes: [checked(&file.database)?, checked(quick)?],
             settings: file.settings,
+            migration: file.migration,
             text: text.into(),
         })
     }
@@ -131,6 +156,12 @@ impl Profile {
     /// Full or quick.
     pub fn scale(&self, quick: bool) -> &Scale {
         &self.sizes[usize::from(quick)]
+    }
+
+    /// How long all steps take together, or the fewest cycles, without loading, restoring and checking.
+    pub fn duration(&self, quick: bool) -> Duration {
+        let cycles = self.migration.map_or(1, |migration| migration.before + 1 + migration.after);
+        self.scale(quick).duration() * cycles
     }
 
     /// What it sets as `max_wal_size`, in bytes.
@@ -150,9 +181,27 @@ impl Profile {
     }
 }
 
+impl Migration {
+    fn check(self, users: &[&Vec<u32>]) -> Result<()> {
+        let wrong = |what: String| Err(Error::new(Kind::Invalid, what));
+        let cycles = 1..=CYCLES_MAX;
+        if !cycles.contains(&self.before) || !cycles.contains(&self.after) {
+            return wrong(format!(
+                "{} cycles before the move and {} after it; from 1 to {CYCLES_MAX} of each can be",
+                self.before, self.after
+            ));
+        }
+        match users.iter().find(|users| users.len() != 1) {
+            Some(users) => {
+                wrong(format!("users {users:?}; while a disk is moved their number stays the same"))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
 impl Scale {
-    /// How long all steps take together, without loading, restoring and checking.
-    pub fn duration(&self) -> Duration {
+    fn duration(&self) -> Duration {
         (self.warm_up + self.sample) * self.users.len() as u32
     }
 
@@ -204,15 +253,33 @@ mod tests {
 
     #[test]
     fn the_shipped_profile_is_the_published_ramp() {
-        let profile = Profile::shipped();
+        let profile = Profile::shipped().next().unwrap();
         let full = profile.scale(false);
         assert_eq!(full.users, [1, 3, 5, 8, 13, 21, 34, 55, 89, 144]);
         assert_eq!((full.warm_up.as_secs(), full.sample.as_secs()), (120, 780));
         assert!(full.bytes() > 4 * full.buffer_bytes, "the database does not fit its buffers");
-        assert!(profile.scale(true).duration() < full.duration());
+        assert!(profile.duration(true) < profile.duration(false));
         assert!(Profile::is_one(&profile.text));
         assert!(crate::profile::shipped::all().all(|other| !Profile::is_one(&other.text)));
         assert_eq!(profile.log_bytes(), Some(4 << 30));
+    }
+
+    #[test]
+    fn a_move_is_under_the_published_load() {
+        let profile = Profile::shipped().find(|profile| profile.migration.is_some()).unwrap();
+        let full = profile.scale(false);
+        assert_eq!((profile.name.as_str(), &full.users[..]), ("migrate-live", &[13][..]));
+        assert_eq!(profile.duration(false).as_secs(), 3 * 15 * 60);
+        for (from, to, says) in [
+            ("before = 1", "before = 0", "0 cycles before"),
+            ("after = 1", "after = 101", "101 after"),
+            ("after = 1", "aftre = 1", "aftre"),
+            ("users = [13]", "users = [8, 13]", "stays the same"),
+        ] {
+            assert!(profile.text.contains(from), "{from}");
+            let error = Profile::parse("x", &profile.text.replacen(from, to, 1)).unwrap_err().to_string();
+            assert!(error.contains(says), "{from} → {to}: {error}");
+        }
     }
 
     #[test]
@@ -225,8 +292,9 @@ mod tests {
             ("sample = \"13m\"", "sample = \"4s\"", "4s"),
             ("[settings]", "[settings]\nmax_connections = \"9\"", "max_connections"),
         ] {
-            assert!(SHIPPED.contains(from), "{from}");
-            let error = Profile::parse("x", &SHIPPED.replacen(from, to, 1)).unwrap_err().to_string();
+            let shipped = SHIPPED[0].1;
+            assert!(shipped.contains(from), "{from}");
+            let error = Profile::parse("x", &shipped.replacen(from, to, 1)).unwrap_err().to_string();
             assert!(error.contains(says), "{from} → {to}: {error}");
         }
     }

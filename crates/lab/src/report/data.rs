@@ -4,6 +4,7 @@ use super::phases::{OutageFigures, TaskFigures, outages, tasks};
 use crate::bundle::Bundle;
 use crate::measure::{Point, Probe};
 use crate::oltp::figures::{Step, ramp};
+use crate::oltp::migration;
 use crate::record::{Direction, Latencies, Second, StreamRecord};
 use crate::tiles::{self, figures::Tiles};
 use serde::Serialize;
@@ -32,6 +33,8 @@ pub struct Charts {
     pub outages: Vec<OutageFigures>,
     /// Tiles of virtual machines.
     pub tiles: Option<Tiles>,
+    /// A disk that was moved below its database.
+    pub migration: Option<migration::Figures>,
 }
 
 /// One measured point.
@@ -168,6 +171,7 @@ pub fn charts(bundle: &Bundle) -> Charts {
         probes: bundle.points.iter().filter_map(|point| point.probe.clone()).collect(),
         outages: outages(&bundle.points),
         tiles: tiles::figures::figures(bundle),
+        migration: migration::figures(bundle),
     }
 }
 

@@ -85,7 +85,8 @@ function figures(run) {
 }
 function users(run) {
   const steps = run.charts.ramp;
-  const rows = steps.map((step, at) => [`${step.users}${step.plateau ? " (plateau)" : ""}`, rate(step.nopm), rate(step.tpm),
+  const cycles = run.charts.migration !== null;
+  const rows = steps.map((step, at) => [cycles ? step.name : `${step.users}${step.plateau ? " (plateau)" : ""}`, rate(step.nopm), rate(step.tpm),
     ...["p50", "p90", "p99", "max"].map((one) => nanos(step.transactions[0][one])),
     element("span", { class: `grade ${run.summary.points[at].grade}` }, text(run.summary.points[at].grade))]);
   const plateau = steps.find((step) => step.plateau) || steps[0];
@@ -105,11 +106,11 @@ function users(run) {
       Plot.dot(waits, { x: "users", y: "millis", stroke: "of", tip: true })] });
   return [element("h2", {}, text("Users")),
     element("p", { class: "soft" }, text("NOPM: New-Orders a minute, TPM: all transactions a minute, both of what was committed. Times are those of New-Order, from its first attempt to its commit. This is no TPC-C result.")),
-    table(["users>", "NOPM>", "TPM>", "p50>", "p90>", "p99>", "max>", "trust"], rows),
-    steps.length > 1 ? element("div", { class: "pair" },
+    table([cycles ? "cycle" : "users>", "NOPM>", "TPM>", "p50>", "p90>", "p99>", "max>", "trust"], rows),
+    steps.length > 1 && !cycles ? element("div", { class: "pair" },
       figure("Orders by users. Dashed: the plateau, the last step that gained more than noise.", throughput),
       figure("Response time of New-Order by users.", latency)) : null,
-    element("h3", {}, text(`With ${plateau.users} ${plateau.users === 1 ? "user" : "users"}`)),
+    element("h3", {}, text(cycles ? `Cycle ${plateau.name}` : `With ${plateau.users} ${plateau.users === 1 ? "user" : "users"}`)),
     table(["transaction", "a minute>", "mean>", "p50>", "p90>", "p99>", "p99.9>", "max>"], kinds)];
 }
 function phases(run) {
@@ -202,6 +203,25 @@ function events(run, point) {
   return run.charts.outages.filter((one) => one.point === point.name).flatMap((one) => [
     { second: one.struck, what: one.kind }, { second: one.restored, what: "back" },
     ...(one.answered === null ? [] : [{ second: one.answered, what: "" }])]);
+}
+function migration(run) {
+  const found = run.charts.migration;
+  if (!found) return null;
+  const share = (value) => (value === null ? "–" : `${rate(value)} (${((100 * value) / found.baseline).toFixed(0)}%)`);
+  const rows = [["it took", found.seconds === null ? found.failure ?? "it had not ended" : `${found.seconds.toFixed(1)} s`],
+    ["copied", `${size(found.bytes)}${found.bytes_per_second === null ? "" : `, ${size(found.bytes_per_second)} a second`}`],
+    ["before it", rate(found.baseline)], ["while it moved", share(found.during)], ["in the worst ten seconds", share(found.least)],
+    ["under half of what was before", `${found.low_seconds} s`], ["after it", share(found.after)]];
+  const marks = [["begins", found.began], ["alike", found.alike], ["moved", found.moved]].flatMap(([what, second]) => (second === null ? [] : [{ what, second }]));
+  const plot = Plot.plot({ ...base(), width, height: 280, marginLeft: 60, grid: true,
+    x: { label: "seconds →" }, y: { label: "↑ transactions a minute", zero: true, tickFormat: "~s" },
+    marks: [Plot.ruleY([found.baseline, found.baseline / 2], { stroke: css("--soft"), strokeDasharray: "3 3" }),
+      Plot.line(found.windows, { x: (d) => d.second + 5, y: "rate", stroke: css("--blue") }),
+      Plot.ruleX(marks, { x: "second", stroke: css("--orange") }),
+      Plot.text(marks, { x: "second", text: "what", frameAnchor: "top", textAnchor: "start", dx: 4, dy: 4 })] });
+  return [element("h2", {}, text("The disk is moved")),
+    element("p", { class: "soft" }, text(`To ${found.to}, by the mirror of QEMU ${found.front}'s storage daemon. Rates are transactions a minute.`)),
+    table(["", ""], rows), figure("Windows of ten seconds, warm-ups among them. Dashed: the rate before the move, and half of it.", plot)];
 }
 function tiles(run) {
   const found = run.charts.tiles;
@@ -338,7 +358,7 @@ for (const run of runs.filter((one) => one.run)) {
   root.append(...[
     element("h1", {}, text(`${run.run.profile} on ${run.run.targets.join(", ")}`)),
     element("p", { class: "soft" }, text(new Date(run.run.began * 1000).toISOString().slice(0, 16).replace("T", " ") + " UTC")),
-    verdict(run), requirements(run), tiles(run), outages(run), phases(run), search(run), figures(run), curve(run), cliff(run), heat(run), points(run), configuration(run),
+    verdict(run), requirements(run), migration(run), tiles(run), outages(run), phases(run), search(run), figures(run), curve(run), cliff(run), heat(run), points(run), configuration(run),
   ].flat(3).filter(Boolean));
 }
 document.title = runs.map((one) => (one.trial ? `${one.trial.profile}: ${one.trial.arms.join(" against ")}` : `${one.run.profile}: ${one.summary.verdict}`)).join(", ");

@@ -104,10 +104,8 @@ fn bundle(steps: &[(usize, [f64; 2], f64)], ended: Ended) -> Bundle {
         reproduce: String::new(),
         machine: std::collections::BTreeMap::new(),
         cut_short: false,
-        replay: None,
-        outages: None,
-        scale: None,
         tiles: Some(tiled),
+        ..Run::default()
     };
     Bundle { run, profile: String::new(), points, hash: String::new() }
 }
