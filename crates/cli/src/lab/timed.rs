@@ -88,7 +88,7 @@ pub(super) fn of_migration(moved: Option<&migration::Figures>) -> String {
     let rate = moved.bytes_per_second.map(|rate| format!(", {:.1} MB/s", rate / 1e6)).unwrap_or_default();
     let text = facts([
         ("the move took", took),
-        ("copied", format!("{}{rate}", Size(moved.bytes))),
+        ("gone over, with holes", format!("{}{rate}", Size(moved.bytes))),
         ("TPM before it", format!("{:.0}", moved.baseline)),
         ("while it moved", share(moved.during)),
         ("in the worst ten seconds", share(moved.least)),

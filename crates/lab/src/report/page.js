@@ -209,7 +209,7 @@ function migration(run) {
   if (!found) return null;
   const share = (value) => (value === null ? "–" : `${rate(value)} (${((100 * value) / found.baseline).toFixed(0)}%)`);
   const rows = [["it took", found.seconds === null ? found.failure ?? "it had not ended" : `${found.seconds.toFixed(1)} s`],
-    ["copied", `${size(found.bytes)}${found.bytes_per_second === null ? "" : `, ${size(found.bytes_per_second)} a second`}`],
+    ["gone over, holes among it", `${size(found.bytes)}${found.bytes_per_second === null ? "" : `, ${size(found.bytes_per_second)} a second`}`],
     ["before it", rate(found.baseline)], ["while it moved", share(found.during)], ["in the worst ten seconds", share(found.least)],
     ["under half of what was before", `${found.low_seconds} s`], ["after it", share(found.after)]];
   const marks = [["begins", found.began], ["alike", found.alike], ["moved", found.moved]].flatMap(([what, second]) => (second === null ? [] : [{ what, second }]));
