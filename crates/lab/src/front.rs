@@ -44,6 +44,7 @@ pub(crate) struct Front {
     version: String,
     /// Held while it lies there.
     home: Opened,
+    /// Where it is moved to; held, too.
     new_home: Option<Opened>,
 }
 
@@ -114,36 +115,54 @@ impl Front {
         &self.version
     }
 
-    /// Begins to move everything to another target, which becomes as large as this one where it is a file. Writes go to both
-    /// from the time on when a block was copied, and are acknowledged when both have them.
+    /// Names where everything is to be moved: a target of the same size, which a file becomes. Held from then on.
     ///
     /// # Errors
-    /// Why the new home does not open, holds data of others, is too small or is the old one.
-    pub(crate) fn begin_move(&mut self, to: &TargetSpec, destroy_data: bool) -> Result<()> {
-        let new_home = Opened::new(to, self.home.bytes)?;
-        if !destroy_data {
-            new_home.check_own()?;
+    /// Why it does not open, is of another size, is where everything lies already, or holds data of others. `is_ours` tells of its
+    /// beginning whether what it holds may go; so may all with `destroy_data`.
+    pub(crate) fn choose(
+        &mut self,
+        to: &TargetSpec,
+        destroy_data: bool,
+        is_ours: fn(&[u8]) -> bool,
+    ) -> Result<()> {
+        let home = self.home.name();
+        if to == home {
+            return Err(Error::new(Kind::Invalid, format!("everything lies on {to} already"))
+                .remedy("name another target with --to"));
         }
+        node(NEW_HOME, to)?;
+        let new_home = Opened::new(to, self.home.bytes)?;
         if new_home.bytes != self.home.bytes {
-            let what = format!(
-                "{to} has {} bytes, and {} has {}",
-                new_home.bytes,
-                self.home.name(),
-                self.home.bytes
-            );
+            let what = format!("{to} has {} bytes, and {home} has {}", new_home.bytes, self.home.bytes);
             return Err(Error::new(Kind::Invalid, what)
                 .remedy("name one of the same size, or a file that is not there"));
         }
-        self.ask("blockdev-add", node(NEW_HOME, to)?)?;
+        if !destroy_data && !is_ours(&new_home.beginning()?) {
+            new_home.check_own()?;
+        }
+        self.new_home = Some(new_home);
+        Ok(())
+    }
+
+    /// Begins to move everything to what was [chosen](Front::choose). Writes go to both from the time on when a block was copied, and
+    /// are acknowledged when both have them.
+    ///
+    /// # Errors
+    /// What the daemon says.
+    pub(crate) fn begin_move(&mut self) -> Result<()> {
+        let chosen = self.new_home.as_ref().map(|new_home| node(NEW_HOME, new_home.name()));
+        let chosen =
+            chosen.unwrap_or_else(|| Err(Error::new(Kind::Invalid, "nobody has said where to move")))?;
+        self.ask("blockdev-add", chosen)?;
         self.ask(
             "blockdev-mirror",
             json!({
                 "job-id": JOB, "device": HOME, "target": NEW_HOME, "sync": "full",
                 "copy-mode": "write-blocking", "auto-dismiss": false,
             }),
-        )?;
-        self.new_home = Some(new_home);
-        Ok(())
+        )
+        .map(drop)
     }
 
     /// How far the move is.

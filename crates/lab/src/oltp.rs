@@ -106,7 +106,12 @@ pub fn run(env: &Env, plan: &Plan, reins: &Reins) -> Result<Outcome> {
     let bytes = bytes as u64 >> 12 << 12;
     reins.begin(Doing { what: format!("making room on {}", plan.target), ..Doing::default() });
     let mut front = match (&plan.profile.migration, &plan.to) {
-        (Some(_), Some(_)) => Some(Front::new(env, &plan.target, bytes, &private.path)?),
+        (Some(_), Some(to)) => {
+            let mut front = Front::new(env, &plan.target, bytes, &private.path)?;
+            // Before hours are spent on what it could not take. The last run's is no data of others.
+            front.choose(to, plan.destroy_data, place::is_ours)?;
+            Some(front)
+        }
         (None, None) => None,
         (Some(_), None) => return Err(nowhere(&plan.profile.name)),
         (None, Some(_)) => return Err(no_move(&plan.profile.name)),

@@ -5,6 +5,9 @@
 //! missing, a folder of somebody else. *Method*: one or two warehouses on a folder of the machine, a few seconds; who interferes does
 //! so with PostgreSQL's own psql, or a signal. *Past bug*: none yet.
 
+mod nbdkit;
+
+use nbdkit::Served;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -264,27 +267,61 @@ fn a_disk_is_moved_below_its_users_and_everything_is_there() {
     let new_home = fs::read(world.folder.path().join("new-home")).unwrap();
     assert_eq!(&new_home[1024 + 0x78..][..14], b"stonefold-oltp", "it holds the file system");
     assert!(new_home != fs::read(world.folder.path().join("home")).unwrap());
+    // The same can be done again: what the lab has moved there is its own.
+    let stopped = Reins::new();
+    stopped.stop();
+    assert_eq!(oltp::run(&world.env, &plan, &stopped).unwrap_err().kind(), Kind::Closed);
     world.is_clean();
 }
 
 #[test]
-fn a_move_to_what_is_somebody_elses_ends_and_the_database_stays() {
+fn a_move_that_fails_is_told_and_the_database_stays() {
     if !there_is(Need::Loop, "a database of the lab whose disk cannot be moved") {
         return;
     }
     let world = World::new();
-    let plan = moving(&world);
-    fs::write(world.folder.path().join("new-home"), "of somebody").unwrap();
+    let mut plan = moving(&world);
+    let home_bytes = 4u64 << 30;
+    let home = fs::File::create(world.folder.path().join("home")).unwrap();
+    home.set_len(home_bytes).unwrap();
+    drop(home);
+    // It takes nothing, and says so.
+    let socket = world.folder.path().join("full");
+    let size = home_bytes.to_string();
+    let arguments = ["--filter=error", "memory", &size, "error-pwrite=ENOSPC", "error-pwrite-rate=100%"];
+    let full = Served::start(&socket, &arguments);
+    plan.to = Some(format!("nbd+unix:///?socket={}", socket.display()).parse().unwrap());
     let outcome = oltp::run(&world.env, &plan, &Reins::new()).unwrap();
+    drop(full);
     let failure = outcome.failure.as_ref().expect("it is told").to_string();
-    assert!(failure.contains("new-home holds data"), "{failure}");
+    assert!(failure.contains("the move failed") && failure.contains("No space left"), "{failure}");
     assert_eq!(outcome.points.len(), 2, "the cycle is ended, and no other begun");
     let checks = &outcome.points[1].database.as_ref().unwrap().checks;
     assert!(checks.len() == 7 && checks.iter().all(|check| check.violations == 0), "{checks:?}");
     let summary = world.judged(&plan, &outcome, "");
     assert_eq!((summary.verdict, summary.required[0].met.met), (Verdict::Invalid, Some(false)));
+    world.is_clean();
+}
+
+/// Before anything is loaded.
+#[test]
+fn a_new_home_that_cannot_be_used_is_refused_at_once() {
+    let world = World::new();
+    let mut plan = moving(&world);
+    fs::write(world.folder.path().join("new-home"), "of somebody").unwrap();
+    let refused = |plan: &Plan| oltp::run(&world.env, plan, &Reins::new()).unwrap_err();
+    let error = refused(&plan);
+    assert!(
+        error.kind() == Kind::AlreadyExists && error.to_string().contains("new-home holds data"),
+        "{error}"
+    );
     let theirs = fs::read(world.folder.path().join("new-home")).unwrap();
     assert!(theirs.starts_with(b"of somebody") && theirs[11..].iter().all(|byte| *byte == 0));
+    plan.to = Some(plan.target.clone());
+    let error = refused(&plan);
+    assert!(error.kind() == Kind::Invalid && error.to_string().contains("already"), "{error}");
+    plan.to = Some(TargetSpec::Null);
+    assert_eq!(refused(&plan).kind(), Kind::Unsupported);
     world.is_clean();
 }
 

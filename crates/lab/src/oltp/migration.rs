@@ -71,15 +71,7 @@ impl Run<'_> {
         let zero = env.monotonic();
         let record = Mutex::new(MigrationRecord::new(to, front.version(), self.scale.warm_up));
         let stopped = AtomicBool::new(false);
-        let mut mover = Some(Mover {
-            env,
-            front,
-            to,
-            destroy_data: self.plan.destroy_data,
-            zero,
-            record: &record,
-            stopped: &stopped,
-        });
+        let mut mover = Some(Mover { env, front, zero, record: &record, stopped: &stopped });
         let mut cycles: Vec<(Wanted, Cycle)> = Vec::new();
         std::thread::scope(|scope| -> Result<()> {
             let _stop = Stop(&stopped);

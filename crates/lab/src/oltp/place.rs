@@ -158,7 +158,7 @@ fn on_device(
 }
 
 /// Whether a device begins with a file system that the lab has made.
-fn is_ours(beginning: &[u8]) -> bool {
+pub(super) fn is_ours(beginning: &[u8]) -> bool {
     let has = |at: usize, what: &[u8]| beginning.get(at..at + what.len()) == Some(what);
     has(MAGIC.0, &MAGIC.1) && has(LABEL_AT, LABEL)
 }

@@ -2,7 +2,6 @@
 
 use super::record::MigrationRecord;
 use crate::front::Front;
-use crate::target::TargetSpec;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -15,8 +14,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 pub(super) struct Mover<'a> {
     pub env: &'a Env,
     pub front: &'a mut Front,
-    pub to: &'a TargetSpec,
-    pub destroy_data: bool,
     /// From when times are counted, by the steady clock.
     pub zero: Duration,
     pub record: &'a Mutex<MigrationRecord>,
@@ -33,7 +30,7 @@ impl Mover<'_> {
 
     fn move_it(&mut self) -> Result<()> {
         self.record.lock().began = Some(self.now());
-        self.front.begin_move(self.to, self.destroy_data)?;
+        self.front.begin_move()?;
         let mut finishing = false;
         loop {
             let progress = self.front.progress()?;
