@@ -70,6 +70,12 @@ impl Env {
         self.0.sleep(duration)
     }
 
+    /// Lets every other task that can go on run first, and looks what came in meanwhile. For long work in steps on a thread that others
+    /// share: a millisecond a step at most.
+    pub async fn yield_now(&self) {
+        tokio::task::yield_now().await;
+    }
+
     /// Runs `job` on a worker and waits for what it returns.
     ///
     /// # Panics

@@ -14,6 +14,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use stonefold_engine::{Engine, Key, Version};
+use stonefold_env::Env;
 use stonefold_format::account::{self, Account, Accounts as Document, Shard, Slot, shard_of};
 use stonefold_format::entry::SegmentId;
 use stonefold_format::ledger::{Changes, Deaths, LedgerBuilder, LedgerRef, decode_deaths};
@@ -137,8 +138,7 @@ impl Accounts {
         let decode = |bytes: &[u8]| account::decode(bytes, object);
         let shard = sound::decode(&*self.engine, &object_key(object), 0, &bytes, decode).await?;
         let shard = Arc::new(shard);
-        let weight = shard.values().map(|account| account.slots.len() * size_of::<Slot>()).sum::<usize>();
-        self.shards.insert(object, shard.clone(), weight as u64);
+        self.keep(object, &shard);
         Ok(shard)
     }
 
@@ -198,10 +198,19 @@ impl Accounts {
     }
 
     /// Puts a shard's new object, which nothing names yet.
-    pub(crate) async fn put_shard(&self, shard: &Shard, id: u64) -> Result<()> {
-        let object = account::encode(shard, id);
+    pub(crate) async fn put_shard(&self, env: &Env, shard: Shard, id: u64) -> Result<()> {
+        let shard = Arc::new(shard);
+        let encoded = shard.clone();
+        let object = env.offload(move || account::encode(&encoded, id)).await;
         self.put_bytes.fetch_add(object.len() as u64, Ordering::Relaxed);
-        self.engine.put_new(&object_key(id), object.into()).await.map(|_| ())
+        self.engine.put_new(&object_key(id), object.into()).await?;
+        self.keep(id, &shard);
+        Ok(())
+    }
+
+    fn keep(&self, object: u64, shard: &Arc<Shard>) {
+        let weight = shard.values().map(|account| account.slots.len() * size_of::<Slot>()).sum::<usize>();
+        self.shards.insert(object, shard.clone(), weight as u64);
     }
 
     /// Makes `next` the newest document, and forgets the objects that it no longer names.

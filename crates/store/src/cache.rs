@@ -4,8 +4,11 @@
 //! Replacement is CLOCK: what was used since the hand last passed stays, so that one long scan
 //! does not sweep out what is used again and again more than once round.
 
+mod shard;
+
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use shard::Shard;
+use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const SHARDS_MAX: u64 = 16;
 /// A shard smaller than this, in bytes, would refuse large values.
 const SHARD_BYTES_MIN: u64 = 1 << 20;
-/// What an entry costs beside its value: its slot, its place in a table that may be half empty, its allocations' own headers.
+/// What an entry costs beside its value: its slot, its part of the chains, its allocations' own headers.
 const ENTRY_OVERHEAD_BYTES: u64 = 128;
 /// One part in this many of a value is added to what it costs: values of many lengths come and go, and the allocator cannot use
 /// every gap they leave. Measured on a server whose cache was full: a tenth.
@@ -27,24 +30,12 @@ pub(crate) struct Cache<V> {
     misses: AtomicU64,
 }
 
-struct Shard<V> {
-    places: HashMap<u64, usize, BuildHasherDefault<AddressHasher>>,
-    slots: Vec<Slot<V>>,
-    free: Vec<usize>,
-    hand: usize,
-    bytes: u64,
-}
-
-struct Slot<V> {
-    address: u64,
-    bytes: u64,
-    used: bool,
-    value: Option<V>,
-}
-
-/// Addresses are sequential numbers: one multiplication spreads them.
+/// For tables by address.
 #[derive(Default)]
 pub(crate) struct AddressHasher(u64);
+
+/// Addresses of blocks.
+pub(crate) type AddressSet = HashSet<u64, BuildHasherDefault<AddressHasher>>;
 
 impl Hasher for AddressHasher {
     fn finish(&self) -> u64 {
@@ -58,6 +49,7 @@ impl Hasher for AddressHasher {
     }
 }
 
+/// Addresses are sequential numbers: one multiplication spreads them, over high bits and low.
 fn spread(value: u64) -> u64 {
     let mixed = value.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed ^ (mixed >> 32)
@@ -65,17 +57,9 @@ fn spread(value: u64) -> u64 {
 
 impl<V: Clone> Cache<V> {
     pub(crate) fn new(bytes_max: u64) -> Self {
-        let shard = || {
-            Mutex::new(Shard {
-                places: HashMap::default(),
-                slots: Vec::new(),
-                free: Vec::new(),
-                hand: 0,
-                bytes: 0,
-            })
-        };
+        let shards = (bytes_max / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX);
         Cache {
-            shards: (0..(bytes_max / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX)).map(|_| shard()).collect(),
+            shards: (0..shards).map(|_| Mutex::default()).collect(),
             bytes_max: AtomicU64::new(bytes_max),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
@@ -92,12 +76,10 @@ impl<V: Clone> Cache<V> {
 
     pub(crate) fn get(&self, address: u64) -> Option<V> {
         let mut shard = self.shard(address).lock();
-        let found = shard.places.get(&address).copied();
+        let found = shard.use_value(address);
         let counter = if found.is_some() { &self.hits } else { &self.misses };
         counter.fetch_add(1, Ordering::Relaxed);
-        let slot = &mut shard.slots[found?];
-        slot.used = true;
-        slot.value.clone()
+        found.cloned()
     }
 
     /// What a value of so many bytes takes of the bound.
@@ -110,24 +92,10 @@ impl<V: Clone> Cache<V> {
         let bytes = Self::weight(bytes);
         let shard_max = self.shard_bytes_max();
         let mut shard = self.shard(address).lock();
-        if bytes > shard_max || shard.places.contains_key(&address) {
-            return;
+        if bytes <= shard_max && !shard.contains(address) {
+            shard.shrink_to(shard_max - bytes);
+            shard.insert(address, value, bytes);
         }
-        shard.shrink_to(shard_max - bytes);
-        // A new value must be used once more before the hand comes round to be kept.
-        let slot = Slot { address, bytes, used: false, value: Some(value) };
-        let place = match shard.free.pop() {
-            Some(place) => {
-                shard.slots[place] = slot;
-                place
-            }
-            None => {
-                shard.slots.push(slot);
-                shard.slots.len() - 1
-            }
-        };
-        shard.places.insert(address, place);
-        shard.bytes += bytes;
     }
 
     /// Forgets everything.
@@ -142,16 +110,7 @@ impl<V: Clone> Cache<V> {
 
     /// Forgets the values of one part that are not to be kept.
     pub(crate) fn retain_part(&self, part: usize, keep: impl Fn(&V) -> bool) {
-        let mut shard = self.shards[part].lock();
-        let Shard { places, slots, free, bytes, .. } = &mut *shard;
-        for (place, slot) in slots.iter_mut().enumerate() {
-            if slot.value.as_ref().is_some_and(|value| !keep(value)) {
-                slot.value = None;
-                *bytes -= slot.bytes;
-                places.remove(&slot.address);
-                free.push(place);
-            }
-        }
+        self.shards[part].lock().retain(keep);
     }
 
     /// A new bound, kept to at once.
@@ -162,7 +121,7 @@ impl<V: Clone> Cache<V> {
     }
 
     pub(crate) fn bytes(&self) -> u64 {
-        self.shards.iter().map(|shard| shard.lock().bytes).sum()
+        self.shards.iter().map(|shard| shard.lock().bytes()).sum()
     }
 
     pub(crate) fn bytes_max(&self) -> u64 {
@@ -172,26 +131,6 @@ impl<V: Clone> Cache<V> {
     /// Hits and misses so far.
     pub(crate) fn hits_misses(&self) -> (u64, u64) {
         (self.hits.load(Ordering::Relaxed), self.misses.load(Ordering::Relaxed))
-    }
-}
-
-impl<V> Shard<V> {
-    fn shrink_to(&mut self, bytes_max: u64) {
-        while self.bytes > bytes_max {
-            let hand = self.hand;
-            self.hand = (hand + 1) % self.slots.len();
-            let slot = &mut self.slots[hand];
-            if slot.value.is_none() {
-                continue;
-            }
-            if std::mem::take(&mut slot.used) && bytes_max > 0 {
-                continue;
-            }
-            slot.value = None;
-            self.bytes -= slot.bytes;
-            self.places.remove(&slot.address);
-            self.free.push(hand);
-        }
     }
 }
 

@@ -12,15 +12,14 @@
 //! tails in the background; until then fewer duplicates are found.
 
 use crate::accounts::Accounts;
-use crate::cache::{AddressHasher, Cache};
+use crate::cache::{AddressHasher, AddressSet, Cache};
 use crate::planted;
 use crate::segments;
 use parking_lot::Mutex;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
 use stonefold_engine::{Engine, Key, Listed};
 use stonefold_env::Env;
 use stonefold_format::account::{Slot, shard_of};
@@ -247,16 +246,16 @@ impl Dedupe {
                 self.young.lock().entry(entry.segment().0).or_default().add(entry.slot());
                 self.keep(fingerprint, *entry);
             }
-            env.sleep(Duration::ZERO).await;
+            env.yield_now().await;
         }
     }
 
     /// Forgets the blocks at these addresses: reclaim has found nothing that refers to them. In steps, so that nobody waits long
     /// for the thread.
-    pub(crate) async fn forget(&self, env: &Env, idle: &HashSet<u64>) {
+    pub(crate) async fn forget(&self, env: &Env, idle: &AddressSet) {
         for part in 0..self.known.parts() {
             self.known.retain_part(part, |known| !idle.contains(&known.entry.address));
-            env.sleep(Duration::ZERO).await;
+            env.yield_now().await;
         }
     }
 

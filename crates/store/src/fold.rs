@@ -301,6 +301,8 @@ async fn place_next(
     packer.throttle().await?;
     let done = done.await;
     waiting.pop_front();
+    // Where the workers are ahead nothing has been waited for.
+    store.env.yield_now().await;
     let Processed { seen, packed, buffer } = done.map_err(|_| crate::closed())?;
     let mut found = 0;
     for piece in packed {

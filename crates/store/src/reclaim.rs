@@ -13,7 +13,11 @@
 //! 3. Segments of which all blocks are dead are deleted, once nobody who could follow an older reference is left.
 //! 4. [`crate::rewrite`]: segments of which much is dead are written anew without it.
 
-use crate::accounts;
+mod shards;
+
+pub(crate) use shards::{Deltas, of_shard, sum_up, totals};
+
+use crate::cache::AddressSet;
 use crate::disk::{Disk, StoredHead};
 use crate::mended;
 use crate::planted;
@@ -23,10 +27,10 @@ use crate::rewrite;
 use crate::segments;
 use crate::store::{Counters, Store};
 use crate::sweep;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use stonefold_format::account::{self, Account, Accounts as Document, Shard, Slot, shard_of};
+use stonefold_format::account::{self, Accounts as Document, Shard, shard_of};
 use stonefold_format::entry::SegmentId;
 use stonefold_format::ledger::LedgerRef;
 use stonefold_format::segment::{Header, SEGMENT_HEADER};
@@ -74,6 +78,15 @@ struct Batch {
     dead_blocks: u64,
     /// Whether a further batch would find more.
     idle: bool,
+}
+
+impl Batch {
+    fn add(&mut self, done: &shards::Done) {
+        self.empty.extend_from_slice(&done.empty);
+        self.sparse.extend_from_slice(&done.sparse);
+        self.dead_blocks += done.dead_blocks;
+        self.idle |= done.idle > 0;
+    }
 }
 
 /// What the heads' ledgers tell, gathered at one instant between two rounds.
@@ -199,9 +212,9 @@ async fn batch(store: &Store, memory: &mut Memory, dead_part: u32) -> Result<Bat
     let accounts = &store.segments.accounts;
     accounts.settle_doubt().await?;
     let condemns = !store.damage.hides_a_disk() || planted::is("hidden-head-ignored");
-    let idle = if condemns { idle_addresses(store).await? } else { HashSet::new() };
+    let idle = if condemns { idle_addresses(store).await? } else { AddressSet::default() };
     let pending = gather(store, &idle).await?;
-    let deltas = read_deltas(store, &pending.refs).await?;
+    let deltas = Arc::new(read_deltas(store, &pending.refs).await?);
     let mut next = Document::clone(&accounts.document());
     let young_from = pending.young_from;
     let mut batch = Batch { young_from, empty: Vec::new(), sparse: Vec::new(), dead_blocks: 0, idle: false };
@@ -210,29 +223,20 @@ async fn batch(store: &Store, memory: &mut Memory, dead_part: u32) -> Result<Bat
     touched.extend(deltas.iter().map(|(address, _)| shard_of(SegmentId(address >> 20))));
     let changed = !touched.is_empty() || next.consumed != pending.last;
     for number in touched {
-        let from = deltas.partition_point(|(address, _)| shard_of(SegmentId(address >> 20)) < number);
-        let upto = deltas.partition_point(|(address, _)| shard_of(SegmentId(address >> 20)) <= number);
-        let mut shard = Shard::clone(&*accounts.shard(number).await?);
-        let before = totals(&shard);
-        if condemns {
-            condemn(&mut shard, &deltas[from..upto], &mut batch);
-        }
-        apply(&mut shard, &deltas[from..upto])?;
-        if condemns {
-            settle_shard(&mut shard, dead_part, &mut batch);
-        }
-        let after = totals(&shard);
+        let (before, deltas) = (accounts.shard(number).await?, deltas.clone());
+        let job = shards::Job { number, before, deltas, dead_part: condemns.then_some(dead_part) };
+        let done = store.env.offload(move || job.run()).await?;
+        let [before, after] = done.totals;
         next.live_blocks = next.live_blocks + after.0 - before.0;
         next.present_blocks = next.present_blocks + after.1 - before.1;
-        let idle = shard.values().map(Account::idle).sum::<u32>();
-        batch.idle |= idle > 0;
-        if shard.is_empty() {
+        batch.add(&done);
+        if done.shard.is_empty() {
             next.shards.remove(&number);
             continue;
         }
         let object = store.segments.next_id().0;
-        accounts.put_shard(&shard, object).await?;
-        next.shards.insert(number, (object, idle));
+        accounts.put_shard(&store.env, done.shard, object).await?;
+        next.shards.insert(number, (object, done.idle));
     }
     next.consumed = pending.last;
     if changed {
@@ -244,21 +248,23 @@ async fn batch(store: &Store, memory: &mut Memory, dead_part: u32) -> Result<Bat
 }
 
 /// The addresses of all idle slots.
-async fn idle_addresses(store: &Store) -> Result<HashSet<u64>> {
-    let mut idle = HashSet::new();
+async fn idle_addresses(store: &Store) -> Result<AddressSet> {
+    let mut idle = AddressSet::default();
     let accounts = &store.segments.accounts;
     for (number, _) in accounts.document().shards.iter().filter(|(_, (_, idle))| *idle > 0) {
-        for (segment, account) in &*accounts.shard(*number).await? {
-            let slots = account.slots.iter().enumerate().filter(|(_, slot)| **slot == Slot::Live(0));
-            idle.extend(slots.map(|(at, _)| segment.0 << 20 | at as u64));
-        }
+        let shard = accounts.shard(*number).await?;
+        let add = move || {
+            idle.extend(shards::idle_addresses(&shard));
+            idle
+        };
+        idle = store.env.offload(add).await;
     }
     Ok(idle)
 }
 
 /// Everything pending, at one instant between two rounds, so that no release is seen without the references that
 /// were made before it. Deduplication forgets what is idle.
-async fn gather(store: &Store, idle: &HashSet<u64>) -> Result<Pending> {
+async fn gather(store: &Store, idle: &AddressSet) -> Result<Pending> {
     let _alone = store.folding.lock().await;
     let consumed = &store.segments.accounts.document().consumed;
     let young_from = store.segments.settled_below();
@@ -312,9 +318,9 @@ pub(crate) fn untold(store: &Store, disks: &[Arc<Disk>]) -> Vec<LedgerRef> {
     disks.iter().flat_map(new).collect()
 }
 
-/// By how much the references to each address change, in ascending order.
-pub(crate) async fn read_deltas(store: &Store, refs: &[LedgerRef]) -> Result<Vec<(u64, i64)>> {
-    let mut deltas: Vec<(u64, i64)> = Vec::new();
+/// What sections of changes add up to.
+pub(crate) async fn read_deltas(store: &Store, refs: &[LedgerRef]) -> Result<Deltas> {
+    let mut deltas = Deltas::new();
     for at in refs {
         store.pace_reclaim(at.length.into()).await;
         let changes = store.segments.accounts.read_changes(at).await?;
@@ -325,73 +331,7 @@ pub(crate) async fn read_deltas(store: &Store, refs: &[LedgerRef]) -> Result<Vec
         }
         deltas.extend(changes.freed.iter().map(|address| (*address, -1)));
     }
-    sum_up(&mut deltas);
-    Ok(deltas)
-}
-
-/// Adds up what comes to the same address, in ascending order.
-pub(crate) fn sum_up(deltas: &mut Vec<(u64, i64)>) {
-    deltas.sort_unstable_by_key(|(address, _)| *address);
-    deltas.dedup_by(|next, kept| {
-        let same = next.0 == kept.0;
-        if same {
-            kept.1 += next.1;
-        }
-        same
-    });
-}
-
-/// Condemns what was idle before and still is.
-fn condemn(shard: &mut Shard, deltas: &[(u64, i64)], batch: &mut Batch) {
-    let risen: HashMap<u64, i64> = deltas.iter().copied().filter(|(_, by)| *by > 0).collect();
-    for (segment, account) in shard.iter_mut() {
-        for (at, slot) in account.slots.iter_mut().enumerate() {
-            let address = segment.0 << 20 | at as u64;
-            if *slot == Slot::Live(0) && !risen.contains_key(&address) {
-                *slot = Slot::Dead;
-                batch.dead_blocks += 1;
-            }
-        }
-    }
-}
-
-/// Takes changes over.
-fn apply(shard: &mut Shard, deltas: &[(u64, i64)]) -> Result<()> {
-    for (address, by) in deltas.iter().filter(|(_, by)| *by != 0) {
-        let segment = SegmentId(address >> 20);
-        let slot = (address & 0xf_ffff) as u32;
-        accounts::change(shard.entry(segment).or_default(), slot, *by)
-            .map_err(|e| e.context(format!("slot {slot} of segment {segment}")))?;
-    }
-    // A block that came and went within the batch: its segment must be known all the same.
-    for (address, _) in deltas.iter().filter(|(_, by)| *by == 0) {
-        let account = shard.entry(SegmentId(address >> 20)).or_default();
-        let slot = (address & 0xf_ffff) as u32;
-        if account.slots.len() as u32 <= slot {
-            accounts::change(account, slot, 0)?;
-        }
-    }
-    Ok(())
-}
-
-/// Finds segments with nothing alive, which leave the shard, and those with much dead.
-fn settle_shard(shard: &mut Shard, dead_part: u32, batch: &mut Batch) {
-    shard.retain(|segment, account| {
-        let live = account.live();
-        if live == 0 {
-            batch.empty.push((*segment, account.generation));
-        } else if rewrite::is_worth(account.present - live, account.present, dead_part) {
-            batch.sparse.push(*segment);
-        }
-        live > 0
-    });
-}
-
-/// Blocks alive, and blocks held.
-pub(crate) fn totals(shard: &Shard) -> (u64, u64) {
-    shard.values().fold((0, 0), |(live, present), account| {
-        (live + u64::from(account.live()), present + u64::from(account.present))
-    })
+    Ok(sum_up(&store.env, deltas).await)
 }
 
 /// Drops from the heads what the newest batch took over.
@@ -447,11 +387,11 @@ pub(crate) async fn swap_shard(store: &Store, number: u64, shard: Shard) -> Resu
     let before = totals(&*accounts.shard(number).await?);
     let after = totals(&shard);
     let object = store.segments.next_id().0;
-    accounts.put_shard(&shard, object).await?;
+    let idle = shard.values().map(account::Account::idle).sum();
+    accounts.put_shard(&store.env, shard, object).await?;
     let mut next = Document::clone(&accounts.document());
     next.live_blocks = next.live_blocks + after.0 - before.0;
     next.present_blocks = next.present_blocks + after.1 - before.1;
-    let idle = shard.values().map(account::Account::idle).sum();
     next.shards.insert(number, (object, idle));
     accounts.swap(next).await
 }

@@ -300,8 +300,8 @@ async fn finish_shard(store: &Store, anew: &mut Anew) -> Result<()> {
     anew.document.live_blocks += live;
     anew.document.present_blocks += present;
     let object = store.segments.next_id().0;
-    store.segments.accounts.put_shard(&shard, object).await?;
     let idle = shard.values().map(Account::idle).sum();
+    store.segments.accounts.put_shard(&store.env, shard, object).await?;
     anew.document.shards.insert(number, (object, idle));
     Ok(())
 }

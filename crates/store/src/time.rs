@@ -97,21 +97,25 @@ impl Clock {
         let at = self.env.monotonic();
         let pool = Pool { time, ..stored.pool.clone() };
         let (key, bytes) = (Key::new("pool"), pool.encode());
-        let version = match self.engine.put_if(&key, bytes.clone().into(), &stored.version).await {
-            Ok(version) => version,
+        let mut again = true;
+        let version = loop {
+            let put = self.engine.put_if(&key, bytes.clone().into(), &stored.version).await;
+            let error = match put {
+                Ok(version) => break version,
+                Err(error) => error,
+            };
             // An error does not say whether it happened: what is stored does.
-            Err(error) => match self.engine.get(&key).await {
-                Ok((found, version)) if found == bytes => version,
+            match self.engine.get(&key).await {
+                Ok((found, version)) if found == bytes => break version,
                 // What an earlier attempt stored, which failed: another attempt puts it right.
-                Ok((found, version)) => {
-                    let ours = Pool::decode(&found).is_ok_and(|found| found.sessions == pool.sessions);
-                    if ours {
-                        stored.version = version;
+                Ok((found, version)) if Pool::decode(&found).is_ok_and(|f| f.sessions == pool.sessions) => {
+                    stored.version = version;
+                    if error.kind() != Kind::Conflict || !std::mem::take(&mut again) {
+                        return Err(error.context("recording the time"));
                     }
-                    return Err(error.context("recording the time"));
                 }
-                Err(_) => return Err(error.context("recording the time")),
-            },
+                _ => return Err(error.context("recording the time")),
+            }
         };
         *stored = Stored { pool, version, at };
         Ok(())

@@ -7,7 +7,7 @@
 use super::{Checked, Walk};
 use crate::accounts;
 use crate::map;
-use crate::reclaim;
+use crate::reclaim::{self, Deltas};
 use crate::releases::Releases;
 use crate::removed::STEP_ADDRESSES;
 use crate::store::Store;
@@ -90,9 +90,7 @@ impl Store {
                 }
                 Err(error) => return Err(error),
             };
-            let from = deltas.partition_point(|(address, _)| shard_of(SegmentId(address >> 20)) < number);
-            let upto = deltas.partition_point(|(address, _)| shard_of(SegmentId(address >> 20)) <= number);
-            for (address, by) in &deltas[from..upto] {
+            for (address, by) in reclaim::of_shard(&deltas, number) {
                 let (segment, slot) = (SegmentId(address >> 20), (address & 0xf_ffff) as u32);
                 if let Err(error) = accounts::change(shard.entry(segment).or_default(), slot, *by) {
                     checked.problems.push(error.context(format!("slot {slot} of segment {segment}")).what());
@@ -118,7 +116,7 @@ impl Store {
 
     /// By how much the references to each address change when the accounts know everything but the maps of removed disks; tells also
     /// whether everything that was removed is in it.
-    async fn untold_deltas(&self, untold: &Untold) -> Result<(Vec<(u64, i64)>, bool)> {
+    async fn untold_deltas(&self, untold: &Untold) -> Result<(Deltas, bool)> {
         let mut deltas = reclaim::read_deltas(self, &untold.changes).await?;
         let mut exact = true;
         for (at, after) in &untold.releases.deaths {
@@ -133,8 +131,7 @@ impl Store {
             let freed = deaths.into_iter().filter(|(birth, _)| birth > after);
             deltas.extend(freed.map(|(_, address)| (address, -1)));
         }
-        reclaim::sum_up(&mut deltas);
-        Ok((deltas, exact))
+        Ok((reclaim::sum_up(&self.env, deltas).await, exact))
     }
 
     /// The blocks and nodes of removed disks that reclaim has not come to yet.

@@ -160,8 +160,11 @@ impl Update<'_> {
             .segments
             .env
             .offload(move || leaves.into_iter().map(|leaf| leaf.make(epoch)).collect::<Vec<Made>>());
+        let made = made.await;
+        // Where the workers are ahead nothing has been waited for.
+        self.segments.env.yield_now().await;
         let mut updated = Vec::with_capacity(olds.len());
-        for ((made, old), (base, _)) in made.await.into_iter().zip(olds).zip(touched) {
+        for ((made, old), (base, _)) in made.into_iter().zip(olds).zip(touched) {
             let Some((node, encoded)) = made.node else {
                 updated.push((*old, made.grown));
                 continue;
