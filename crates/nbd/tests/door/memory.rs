@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::task::{Context, Poll};
+use std::time::Duration;
 use stonefold_nbd::{Exports, Target};
 use stonefold_store::Extent;
 use stonefold_types::{BLOCK_BYTES, Error, ExportName, Kind, Name, Result, SnapshotName};
@@ -24,6 +25,10 @@ pub(crate) struct MemoryDisk {
     pub(crate) flushes: AtomicU64,
     /// Nothing is cached, and everything waits this many polls.
     pub(crate) polls_to_wait: AtomicU64,
+    /// While this is set nothing ends that waits.
+    held: AtomicBool,
+    /// Requests that wait.
+    waiting: AtomicU64,
     /// Requests that touch this offset fail.
     pub(crate) bad_offset: AtomicU64,
     /// Whatever comes next panics.
@@ -57,6 +62,8 @@ impl MemoryDisk {
             read_only,
             flushes: AtomicU64::new(0),
             polls_to_wait: AtomicU64::new(0),
+            held: AtomicBool::new(false),
+            waiting: AtomicU64::new(0),
             bad_offset: AtomicU64::new(u64::MAX),
             panics: AtomicBool::new(false),
             prefetching: AtomicU64::new(0),
@@ -80,6 +87,23 @@ impl MemoryDisk {
         self.now.read().bytes.clone()
     }
 
+    /// Whatever comes from now on is in flight until `release`.
+    pub(crate) fn hold(&self) {
+        self.polls_to_wait.store(1, SeqCst);
+        self.held.store(true, SeqCst);
+    }
+
+    pub(crate) fn release(&self) {
+        self.held.store(false, SeqCst);
+    }
+
+    /// Waits until as many requests are in flight.
+    pub(crate) fn wait_for_requests(&self, number: u64) {
+        while self.waiting.load(SeqCst) != number {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     fn check(&self, offset: u64, len: usize) -> Result<()> {
         assert!(!self.panics.load(SeqCst), "the test asked for a panic");
         let bad = self.bad_offset.load(SeqCst);
@@ -89,8 +113,9 @@ impl MemoryDisk {
         Ok(())
     }
 
-    fn wait(&self) -> Wait {
-        Wait(self.polls_to_wait.load(SeqCst))
+    fn wait(&self) -> Wait<'_> {
+        self.waiting.fetch_add(1, SeqCst);
+        Wait { disk: self, polls: self.polls_to_wait.load(SeqCst) }
     }
 
     fn copy_out(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
@@ -115,18 +140,27 @@ impl MemoryDisk {
     }
 }
 
-/// Is pending for a number of polls.
-struct Wait(u64);
+/// Is pending for a number of polls, and while the disk is held.
+struct Wait<'a> {
+    disk: &'a MemoryDisk,
+    polls: u64,
+}
 
-impl Future for Wait {
+impl Future for Wait<'_> {
     type Output = ();
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        if self.0 == 0 {
+        if self.polls == 0 && !self.disk.held.load(SeqCst) {
             return Poll::Ready(());
         }
-        self.0 -= 1;
+        self.polls = self.polls.saturating_sub(1);
         cx.waker().wake_by_ref();
         Poll::Pending
+    }
+}
+
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        self.disk.waiting.fetch_sub(1, SeqCst);
     }
 }
 

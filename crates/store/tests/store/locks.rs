@@ -5,8 +5,8 @@ use crate::script::{MOMENT, scripted};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use stonefold_engine::MemoryEngine;
-use stonefold_engine::wrap::{Ask, Decision};
+use stonefold_engine::wrap::{Ask, Decision, Outcome};
+use stonefold_engine::{Engine, MemoryEngine};
 use stonefold_env::{BoxFuture, Env, SystemWorld, WallNanos, World};
 use stonefold_store::{DomainPolicy, Options, Store};
 use stonefold_types::{DiskSettings, Kind, SnapshotName};
@@ -48,11 +48,15 @@ struct Pool {
 
 impl Pool {
     async fn open(&self) -> Arc<Store> {
+        self.open_on(self.engine.clone()).await
+    }
+
+    async fn open_on(&self, engine: Arc<dyn Engine>) -> Arc<Store> {
         let system = SystemWorld::new(tokio::runtime::Handle::current(), 1).unwrap();
         let env = Env::new(Settable { system, ahead: self.ahead.clone() });
         // Pages of one, so that a lock has to find its way into one.
         let options = Options { snapshot_page_records: 1, keys: master(7), ..options(1, 1) };
-        Store::open(env, self.engine.clone(), options).await.unwrap()
+        Store::open(env, engine, options).await.unwrap()
     }
 
     fn set_forward(&self, by: u64) {
@@ -189,5 +193,31 @@ fn a_clock_in_order_needs_no_confirmation() {
         let store = pool.open().await;
         assert!(!store.time().in_doubt);
         store.remove_snapshot(&locked).await.unwrap();
+    });
+}
+
+/// Past bug: a confirmation was refused as a conflict, because an earlier record of the time was stored although an error had said
+/// otherwise.
+#[test]
+fn a_confirmation_that_was_stored_unseen_does_not_stand_in_the_way_of_the_next() {
+    run(async {
+        let pool = Pool { engine: Arc::default(), ahead: Arc::default() };
+        let (engine, script) = scripted(&pool.engine);
+        let store = pool.open_on(engine).await;
+        pool.set_forward(31 * DAY);
+        script.on(
+            Ask::PutIf,
+            "pool",
+            Decision { outcome: Outcome::FailAfter(Kind::Io), ..Decision::PROCEED },
+        );
+        script.on(Ask::Get, "pool", Decision::fail(Kind::Io));
+        assert_eq!(store.confirm_time().await.unwrap_err().kind(), Kind::Io);
+        assert!(script.is_over() && store.time().in_doubt);
+        pool.set_forward(DAY);
+        let confirmed = store.confirm_time().await.unwrap();
+        assert!(!confirmed.in_doubt && confirmed.trusted >= confirmed.wall);
+        store.close().await.unwrap();
+        let store = pool.open().await;
+        assert!(!store.time().in_doubt);
     });
 }
