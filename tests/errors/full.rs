@@ -9,6 +9,7 @@ use stonefold_e2e::mounts::{Loop, Mount};
 use stonefold_e2e::nbd::{Connection, Refused, errno};
 use stonefold_e2e::tools::run;
 use stonefold_guest::time::Deadline;
+use stonefold_nbd::wire::request::Command;
 use stonefold_needs::{Need, there_is};
 
 const ENOSPC: u32 = 28;
@@ -74,6 +75,56 @@ fn a_full_place_refuses_writes_and_loses_nothing_and_goes_on_with_room() {
         gateway.stop()?;
         let gateway = place.start(&journal)?;
         holds(&mut place.connect("web")?, written).context("after a restart")?;
+        gateway.stop()
+    });
+}
+
+/// Goal: what an operator is told to do on a full pool makes room: a trim by the guest, a snapshot and a disk removed, `pool reclaim`.
+#[test]
+fn what_is_removed_from_a_full_place_makes_room() {
+    if !there_is(Need::Loop, "a pool on a small file system that is filled") {
+        return;
+    }
+    in_a_place(|outer| {
+        let small = Small::new(outer)?;
+        fs::remove_file(small.mount.folder.join("ballast"))?;
+        let place = &Place::new()?.with_pool(&small.mount.folder.join("pool"));
+        let gateway = place.start(&["--journal", "16M", "--cache", "16M"]).map_err(|e| outer.explain(e))?;
+        let (mut written, mut kept) = (0, 0);
+        for disk in ["web", "old"] {
+            place.ok(&format!("disk create {disk} --size 1G"))?;
+        }
+        {
+            let mut old = place.connect("old")?;
+            while kept < 768 {
+                old.write(kept * PIECE, &noise(1 << 20 | kept, PIECE as usize))?;
+                kept += 1;
+            }
+        }
+        place.ok("snapshot create old --name monday")?;
+        let refused = fill(&mut place.connect("web")?, &mut written)?;
+        ensure!(refused.errno == ENOSPC, "{refused}");
+
+        // The guest deletes half of what it has; the snapshot is of the other disk, so that it holds none of it.
+        let mut connection = place.connect("web")?;
+        let half = written / 2;
+        for piece in half..written {
+            connection
+                .request(Command::Trim, 0, piece * PIECE, PIECE, &[])
+                .context("a trim on a full place")?;
+        }
+        connection.flush().context("a trim is durable on a full place")?;
+        written = half;
+        place.ok("pool reclaim")?;
+        go_on(place, &mut written).context("after a trim and a reclaim")?;
+
+        let refused = fill(&mut place.connect("web")?, &mut written)?;
+        ensure!(refused.errno == ENOSPC, "{refused}");
+        place.ok("snapshot rm old@monday").context("on a full place")?;
+        place.ok("disk rm old").context("on a full place")?;
+        place.ok("pool reclaim").context("on a full place")?;
+        go_on(place, &mut written).context("after a disk was removed")?;
+        holds(&mut place.connect("web")?, written)?;
         gateway.stop()
     });
 }

@@ -5,7 +5,10 @@ use anyhow::{Context, Result, ensure};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use stonefold_e2e::gateway::{Place, in_a_place};
+use stonefold_e2e::tools::run;
+use stonefold_guest::time::Deadline;
 use xxhash_rust::xxh3::xxh3_64;
 
 #[test]
@@ -32,6 +35,35 @@ fn a_pool_or_an_address_in_use_is_left_to_who_has_it() {
         ensure!(status == 1, "status {status}");
 
         ensure!(place.connect("web")?.read(0, 4)? == b"mine", "the first server was disturbed");
+        gateway.stop()
+    });
+}
+
+/// *Past bug*: signals were caught, and not looked at before the pool was open, however long that took.
+/// *Method*: a pipe that nobody writes to in place of a file of the pool's is opened for ever.
+#[test]
+fn a_server_that_is_starting_can_be_stopped() {
+    in_a_place(|place| {
+        let gateway = place.start(&[])?;
+        place.ok("disk create web --size 8M")?;
+        place.connect("web")?.write(0, b"mine")?;
+        gateway.stop()?;
+        let (mark, aside) = (place.pool().join("pool"), place.path("aside"));
+        fs::rename(&mark, &aside)?;
+        run("mkfifo", &[&mark.to_string_lossy()])?;
+        let starting = place.begin(&[])?;
+        let deadline = Deadline::after(Duration::from_secs(20));
+        // The last of the log is what the second server has said.
+        while place.log().matches("opening the pool").count() < 2 {
+            ensure!(!deadline.passed(), "{}", place.last_words());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        std::thread::sleep(Duration::from_millis(200));
+        starting.stop()?;
+        ensure!(!place.path("api.sock").exists(), "its socket is left behind");
+        fs::rename(aside, mark)?;
+        let gateway = place.start(&[])?;
+        ensure!(place.connect("web")?.read(0, 4)? == b"mine", "the pool was changed");
         gateway.stop()
     });
 }

@@ -267,6 +267,17 @@ impl Starting {
 
     /// SIGKILL, though it may be in the middle of its recovery.
     pub fn kill(self) {}
+
+    /// Asks it to stop.
+    ///
+    /// # Errors
+    /// When it does not in time, not well, or after it said anything.
+    pub fn stop(mut self) -> Result<()> {
+        stop(self.child.as_mut().context("it was started")?, &self.log)?;
+        let said: Vec<String> = self.said.iter().collect();
+        ensure!(said.is_empty(), "a server that was stopped said {said:?}");
+        Ok(())
+    }
 }
 
 impl Drop for Starting {
@@ -305,15 +316,16 @@ impl Gateway {
     /// # Errors
     /// When it does not in time, or not well.
     pub fn stop(mut self) -> Result<()> {
-        rustix::process::kill_process(
-            rustix::process::Pid::from_child(&self.child),
-            rustix::process::Signal::TERM,
-        )?;
-        let status = process::wait(&mut self.child, STOP_MAX)
-            .with_context(|| format!("the server does not stop\n{}", last_words(&self.log)))?;
-        ensure!(status.success(), "the server ended with {status}\n{}", last_words(&self.log));
-        Ok(())
+        stop(&mut self.child, &self.log)
     }
+}
+
+fn stop(child: &mut Child, log: &Path) -> Result<()> {
+    rustix::process::kill_process(rustix::process::Pid::from_child(child), rustix::process::Signal::TERM)?;
+    let status = process::wait(child, STOP_MAX)
+        .with_context(|| format!("the server does not stop\n{}", last_words(log)))?;
+    ensure!(status.success(), "the server ended with {status}\n{}", last_words(log));
+    Ok(())
 }
 
 impl Drop for Gateway {

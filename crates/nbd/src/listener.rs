@@ -1,20 +1,15 @@
 //! Sockets to listen on.
 //!
-//! *Promises*: a Unix socket is only ever its owner's (mode 0600 from its first instant); one that nobody listens on is
-//! replaced, any other file is left alone; our own is removed when the listener is dropped, unless it is ours no more.
+//! *Promises*: a Unix socket is only ever its owner's, see [`bind_unix`].
 
-use rustix::fs::{Mode, fchmod};
-use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with, sockopt,
-};
+use rustix::net::sockopt;
 use std::io;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 use stonefold_types::{Error, Kind, Result};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 use crate::address::Address;
+use crate::socket_file::{SocketFile, bind_unix};
 use crate::tls::Tls;
 
 /// Clients that may wait to be accepted: more than a host of machines that all reconnect at once.
@@ -58,9 +53,9 @@ impl Listener {
                 (Socket::Tcp(listener), Address::Tcp { host: host.clone(), port })
             }
             Address::Unix(path) => {
-                make_way(path)?;
-                let (listener, file) = listen_unix(path).map_err(|error| cannot_listen(address, error))?;
-                (Socket::Unix(listener, file), address.clone())
+                let cannot = |error| cannot_listen(address, error);
+                let (listener, file) = bind_unix(path, BACKLOG, cannot)?;
+                (Socket::Unix(UnixListener::from_std(listener).map_err(cannot)?, file), address.clone())
             }
         };
         Ok(Listener { socket, address, tls: None })
@@ -123,70 +118,6 @@ fn cannot_listen(address: &Address, error: io::Error) -> Error {
         Error::io(what, error)
     };
     error.remedy(remedy)
-}
-
-/// Removes a socket that nobody listens on any more.
-fn make_way(path: &Path) -> Result<()> {
-    let Ok(metadata) = std::fs::symlink_metadata(path) else { return Ok(()) };
-    let address = Address::Unix(path.to_owned());
-    if !metadata.file_type().is_socket() {
-        return Err(Error::new(Kind::AlreadyExists, format!("{} is there and is no socket", path.display()))
-            .remedy("move it away, or choose another path"));
-    }
-    match probe(path) {
-        Err(rustix::io::Errno::CONNREFUSED) => std::fs::remove_file(path).map_err(|error| {
-            Error::io(format!("cannot remove the stale socket {}", path.display()), error)
-                .remedy("remove it, or choose another path")
-        }),
-        // A full backlog, or a socket we may not reach, is a socket somebody has.
-        Ok(()) | Err(_) => Err(cannot_listen(&address, io::ErrorKind::AddrInUse.into())),
-    }
-}
-
-fn probe(path: &Path) -> rustix::io::Result<()> {
-    connect(&unix_socket()?, &SocketAddrUnix::new(path)?)
-}
-
-fn unix_socket() -> rustix::io::Result<std::os::fd::OwnedFd> {
-    socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)
-}
-
-fn listen_unix(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
-    let socket = unix_socket()?;
-    // The file gets the mode of the socket that is bound to it, so it is never open to others, not even for an instant.
-    fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
-    bind(&socket, &SocketAddrUnix::new(path)?)?;
-    let file = SocketFile::new(path)?;
-    listen(&socket, BACKLOG)?;
-    Ok((UnixListener::from_std(socket.into())?, file))
-}
-
-/// The file of a bound Unix socket.
-struct SocketFile {
-    path: PathBuf,
-    identity: (u64, u64),
-}
-
-impl SocketFile {
-    fn new(path: &Path) -> io::Result<Self> {
-        Ok(SocketFile { path: path.to_owned(), identity: identity(path)? })
-    }
-}
-
-fn identity(path: &Path) -> io::Result<(u64, u64)> {
-    let metadata = std::fs::symlink_metadata(path)?;
-    Ok((metadata.dev(), metadata.ino()))
-}
-
-impl Drop for SocketFile {
-    fn drop(&mut self) {
-        // A successor may have bound the path already.
-        if identity(&self.path).is_ok_and(|identity| identity == self.identity) {
-            if let Err(error) = std::fs::remove_file(&self.path) {
-                tracing::warn!(path = %self.path.display(), %error, "cannot remove the socket");
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -18,9 +18,9 @@ const NBD_DEFAULT: &str = "tcp://127.0.0.1:10809";
 const API_DEFAULT: &str = "127.0.0.1:7770";
 const CACHE_DEFAULT: Size = Size(1 << 30);
 /// Enough for the fold to run in large steps; it is memory on top of the cache's.
+const JOURNAL_DEFAULT: Size = Size(192 << 20);
 /// In how many days every copy of everything is read once.
 pub(crate) const SCRUB_DAYS_DEFAULT: u32 = 30;
-const JOURNAL_DEFAULT: Size = Size(192 << 20);
 
 /// Everything a server needs to know.
 #[derive(Clone, Debug)]

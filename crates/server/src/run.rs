@@ -52,41 +52,59 @@ impl Worker {
     }
 }
 
-/// Starts a server and returns when every door is open.
-pub fn start(config: Config) -> Result<Running> {
-    start_told(config, None)
+/// A server whose pool is being opened.
+struct Starting {
+    config: Config,
+    listeners: Vec<ApiListener>,
+    data: Worker,
 }
 
-fn start_told(config: Config, ended: Option<oneshot::Sender<()>>) -> Result<Running> {
-    memory::share_one_heap();
-    let listeners: Vec<ApiListener> =
-        config.api.iter().map(|address| ApiListener::bind(address, &config)).collect::<Result<_>>()?;
-    let (tell, told) = oneshot::channel();
-    let of_data = config.clone();
-    let data = Worker::start("data", ended, move |stop| data::run(&of_data, tell, stop))?;
-    let opened = match told.blocking_recv() {
-        Ok(Ok(opened)) => opened,
-        Ok(Err(error)) => {
-            data.stop("data")?;
-            return Err(error);
-        }
-        // It ended without a word, so it panicked; joining tells.
-        Err(_) => {
-            return Err(data
-                .stop("data")
-                .err()
-                .unwrap_or_else(|| Error::new(Kind::Closed, "the server ended")));
-        }
-    };
-    let ready = Ready {
-        pool: config.pool.clone(),
-        nbd: opened.doors.iter().map(door_uri).collect(),
-        api: listeners.iter().map(ApiListener::url).collect(),
-    };
-    let Opened { env, store, api_tls, access, doors, nbd } = opened;
-    let app = App::new(&config, &ready, env.wall(), doors, nbd, Gate::new(env.clone(), store), access);
-    let api = Worker::start("api", None, move |stop| http::run(listeners, app, env, api_tls, stop))?;
-    Ok(Running { ready, api, data })
+/// What the data thread tells once: that the pool is open, or why not.
+type Told = oneshot::Receiver<Result<Opened>>;
+
+/// Starts a server and returns when every door is open.
+pub fn start(config: Config) -> Result<Running> {
+    let (starting, told) = Starting::begin(config, None)?;
+    starting.end(told.blocking_recv().ok())
+}
+
+impl Starting {
+    /// Listens, and begins to open the pool.
+    fn begin(config: Config, ended: Option<oneshot::Sender<()>>) -> Result<(Starting, Told)> {
+        memory::share_one_heap();
+        let listeners: Vec<ApiListener> =
+            config.api.iter().map(|address| ApiListener::bind(address, &config)).collect::<Result<_>>()?;
+        let (tell, told) = oneshot::channel();
+        let of_data = config.clone();
+        let data = Worker::start("data", ended, move |stop| data::run(&of_data, tell, stop))?;
+        Ok((Starting { config, listeners, data }, told))
+    }
+
+    /// Goes on with what the data thread has told; without a word it panicked.
+    fn end(self, told: Option<Result<Opened>>) -> Result<Running> {
+        let Starting { config, listeners, data } = self;
+        let opened = match told {
+            Some(Ok(opened)) => opened,
+            Some(Err(error)) => {
+                data.stop("data")?;
+                return Err(error);
+            }
+            // Joining tells.
+            None => {
+                let ended = || Error::new(Kind::Closed, "the server ended");
+                return Err(data.stop("data").err().unwrap_or_else(ended));
+            }
+        };
+        let ready = Ready {
+            pool: config.pool.clone(),
+            nbd: opened.doors.iter().map(door_uri).collect(),
+            api: listeners.iter().map(ApiListener::url).collect(),
+        };
+        let Opened { env, store, api_tls, access, doors, nbd } = opened;
+        let app = App::new(&config, &ready, env.wall(), doors, nbd, Gate::new(env.clone(), store), access);
+        let api = Worker::start("api", None, move |stop| http::run(listeners, app, env, api_tls, stop))?;
+        Ok(Running { ready, api, data })
+    }
 }
 
 impl Running {
@@ -104,8 +122,9 @@ impl Running {
     }
 }
 
-/// Runs a server until a signal stops it: SIGTERM, SIGINT or SIGHUP once, gracefully; twice, at once. Prints its one
-/// line on stdout, as JSON when asked.
+/// Runs a server until a signal stops it: SIGTERM, SIGINT or SIGHUP once, gracefully; twice, at once. One that comes while the
+/// pool is still being opened ends that as a crash would: replay and refill are for the next start. Prints its one line on stdout,
+/// as JSON when asked.
 pub fn serve(config: Config, json: bool) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -114,7 +133,18 @@ pub fn serve(config: Config, json: bool) -> Result<()> {
     // Caught from here on, so that a stop during start is a stop, too.
     let mut signals = runtime.block_on(async { Signals::new() })?;
     let (ended, has_ended) = oneshot::channel();
-    let running = start_told(config, Some(ended))?;
+    let (starting, told) = Starting::begin(config, Some(ended))?;
+    let told = runtime.block_on(async {
+        tokio::select! {
+            told = told => Some(told.ok()),
+            name = signals.next() => {
+                tracing::info!(signal = name, "stopped while starting; the next start begins anew, and nothing is lost");
+                None
+            }
+        }
+    });
+    let Some(told) = told else { return Ok(()) };
+    let running = starting.end(told)?;
     announce(running.ready(), json)?;
     notify::tell(notify::READY);
     let stopped_by_signal = runtime.block_on(async {

@@ -165,21 +165,26 @@ impl Store {
         self.find(name).map(|disk| self.describe(&disk))
     }
 
-    /// Replaces a disk's settings; they hold for what is written from now on, its class of service for what waits already, too.
-    pub async fn set_disk(&self, name: &Name, settings: DiskSettings) -> Result<DiskInfo> {
+    /// Changes a disk's settings to what `change` makes of them, one call after another; they hold for what is written from now on,
+    /// its class of service for what waits already, too.
+    pub async fn set_disk(
+        &self,
+        name: &Name,
+        change: impl FnOnce(DiskSettings) -> DiskSettings,
+    ) -> Result<DiskInfo> {
         let disk = self.find(name)?;
-        let _no_class_goes = self.qos.changing.lock().await;
+        let _no_other_change = self.qos.changing.lock().await;
+        let (before, size_bytes) = {
+            let state = disk.state.lock();
+            (state.settings.clone(), state.size_bytes)
+        };
+        let settings = change(before.clone());
         let class = settings.qos.clone();
         // One that it has already may be one that was lost: that must not keep anything else from being changed.
-        let is_new = class != disk.state.lock().settings.qos;
-        if is_new {
+        if class != before.qos {
             self.qos.check_class(&class)?;
         }
-        let (reserved, size_bytes) = {
-            let state = disk.state.lock();
-            (state.settings.reserve, state.size_bytes)
-        };
-        let changes = settings.reserve != reserved;
+        let changes = settings.reserve != before.reserve;
         if settings.reserve && changes {
             self.check_promise(name, size_bytes, 0).await?;
         }
@@ -191,8 +196,9 @@ impl Store {
         Ok(self.describe(&disk))
     }
 
-    /// Changes a disk's size. What a smaller size cuts off is gone. Clients see the new size when they next connect.
-    pub async fn resize_disk(&self, name: &Name, size_bytes: u64) -> Result<DiskInfo> {
+    /// Changes a disk's size. What a smaller size cuts off is gone, so that it must be asked for (`shrink`), and is refused while
+    /// clients are attached to the disk itself. Clients see a larger size when they next connect.
+    pub async fn resize_disk(&self, name: &Name, size_bytes: u64, shrink: bool) -> Result<DiskInfo> {
         check_size(name, size_bytes)?;
         let disk = self.find(name)?;
         let _no_other_promise = self.qos.changing.lock().await;
@@ -203,6 +209,9 @@ impl Store {
         let appended = {
             let mut state = disk.state.lock();
             state.check_not_barred()?;
+            if size_bytes < state.size_bytes {
+                check_shrinkable(name, &state, size_bytes, shrink)?;
+            }
             let block_bytes = BLOCK_BYTES as u64;
             let lost = size_bytes / block_bytes..state.size_bytes.div_ceil(block_bytes);
             let mut encoded = Vec::new();
@@ -228,13 +237,6 @@ impl Store {
         }
         self.durably(appended).await?;
         Ok(self.describe(&disk))
-    }
-
-    /// Fails with `Busy` while a client is attached to the disk itself, and names it.
-    pub fn check_no_client(&self, name: &Name) -> Result<()> {
-        let disk = self.find(name)?;
-        let state = disk.state.lock();
-        state.clients.check_none(&format!("disk '{name}'"), |export| matches!(export, ExportName::Disk(_)))
     }
 
     /// Removes a disk. Refused while clients are attached, clones of it are being made, or it has snapshots; clones of it live on.
@@ -362,6 +364,17 @@ enum Done {
 pub(crate) fn check_idle(name: &Name, state: &State) -> Result<()> {
     debug_assert_eq!(state.clients.all().len(), state.clients.writers() + state.snapshots.readers());
     state.clients.check_none(&format!("disk '{name}'"), |_| true)
+}
+
+/// Fails with `Invalid` where shrinking was not asked for, and with `Busy` while a client is attached to the disk itself.
+fn check_shrinkable(name: &Name, state: &State, size_bytes: u64, asked: bool) -> Result<()> {
+    if !asked {
+        let (now, new) = (Size(state.size_bytes), Size(size_bytes));
+        let what = format!("disk '{name}' has {now}; {new} would throw away what lies beyond");
+        return Err(Error::new(Kind::Invalid, what).remedy("if that is meant, ask for shrinking (--shrink)"));
+    }
+    // A guest whose disk ends in its midst is a broken guest.
+    state.clients.check_none(&format!("disk '{name}'"), |export| matches!(export, ExportName::Disk(_)))
 }
 
 /// Fails with `Busy` while something needs the disk. One of which it is not known whether it was removed can be removed again.

@@ -130,10 +130,10 @@ async fn read(store: &std::sync::Arc<Store>, export: &str, base: u64) -> Result<
 async fn resize(client: &Client, disk: &Name, base: u64, expected: &mut Vec<u8>) -> Result<(), Error> {
     let before = client.store.disk(disk)?.size_bytes;
     let cut = base.next_multiple_of(4096) + 4096 * client.throw(|dice| 1 + dice.below(8));
-    client.store.resize_disk(disk, cut).await?;
+    client.store.resize_disk(disk, cut, true).await?;
     expected.truncate((cut - base) as usize);
     // What comes next writes to all that is looked at, unless it is set back.
-    client.store.resize_disk(disk, before).await?;
+    client.store.resize_disk(disk, before, true).await?;
     expected.resize(BYTES, 0);
     Ok(())
 }

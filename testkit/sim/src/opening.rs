@@ -59,7 +59,7 @@ pub(crate) async fn find_everything(
         } else if world.with_dice(|dice| dice.one_in(8)) {
             let settings = store.disk(&name).map_err(|e| sort("looking", e))?.settings;
             let settings = DiskSettings { durability: durability(world), ..settings };
-            store.set_disk(&name, settings).await.map_err(|e| sort("setting", e))?;
+            store.set_disk(&name, |_| settings).await.map_err(|e| sort("setting", e))?;
         }
         let now = store.disk(&name).map_err(|e| sort("looking", e))?.settings.durability;
         let mut story = story.lock();

@@ -24,7 +24,7 @@ impl Client {
             return self.shrink_under_a_write(disk, attachment, size, lost).await;
         }
         self.story.lock().begin(self.id, Step::Resize(size));
-        self.end_resize(self.store.resize_disk(disk, size).await.map(drop))
+        self.end_resize(self.store.resize_disk(disk, size, true).await.map(drop))
     }
 
     /// Both at once; which comes first is the world's choice.
@@ -41,7 +41,7 @@ impl Client {
             story.begin(self.id, Step::Resize(size));
         }
         let (written, resized) =
-            futures::join!(attachment.write(offset, &data, false), self.store.resize_disk(disk, size));
+            futures::join!(attachment.write(offset, &data, false), self.store.resize_disk(disk, size, true));
         match written {
             // Beyond the end, or become so while it waited.
             Err(error) if error.kind() == Kind::Invalid => {}

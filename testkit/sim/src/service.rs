@@ -29,7 +29,7 @@ pub(crate) async fn shuffle(world: &World, store: &Arc<Store>, stormy: bool) -> 
     }
     let disk = &disks[throw(disks.len() as u64) as usize];
     let settings = DiskSettings { qos: name(class), ..disk.settings.clone() };
-    match store.set_disk(&disk.name, settings).await {
+    match store.set_disk(&disk.name, |_| settings).await {
         // It was a clone that its maker has removed meanwhile.
         Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Busy) => Ok(()),
         other => other.map(|_| ()).map_err(|e| sort("sets a disk's class", e)),

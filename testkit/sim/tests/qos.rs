@@ -154,9 +154,9 @@ fn a_change_counts_for_who_waits() {
         assert_near("after set", in_seconds(&env, &store, &["web"], 5).await[0], 500, 3);
         class(&store, "slower", QosFigures { max_iops: Some(50), ..QosFigures::default() }).await;
         let now = store.disk(&name("web")).unwrap().settings;
-        store.set_disk(&name("web"), DiskSettings { qos: name("slower"), ..now.clone() }).await.unwrap();
+        store.set_disk(&name("web"), |_| DiskSettings { qos: name("slower"), ..now.clone() }).await.unwrap();
         assert_near("another class", in_seconds(&env, &store, &["web"], 5).await[0], 50, 8);
-        store.set_disk(&name("web"), DiskSettings { qos: name("production"), ..now }).await.unwrap();
+        store.set_disk(&name("web"), |_| DiskSettings { qos: name("production"), ..now }).await.unwrap();
         assert!(in_seconds(&env, &store, &["web"], 1).await[0] > 5000);
     });
 }
@@ -236,11 +236,11 @@ fn a_class_in_use_stays_and_classes_survive() {
         let settings = |class| DiskSettings { qos: name(class), ..DiskSettings::default() };
         for bad in ["fold", "reclaim", "nonsense"] {
             assert!(store.create_disk(&name("bad"), 4096, settings(bad)).await.is_err(), "{bad}");
-            assert!(store.set_disk(&name("web"), settings(bad)).await.is_err(), "{bad}");
+            assert!(store.set_disk(&name("web"), |_| settings(bad)).await.is_err(), "{bad}");
         }
         assert!(store.set_qos(&name("fold"), |fold| fold.max_bytes = Some(1)).await.is_err());
         store.set_qos(&name("fold"), |fold| fold.share = 7).await.unwrap();
-        store.set_disk(&name("web"), settings("test")).await.unwrap();
+        store.set_disk(&name("web"), |_| settings("test")).await.unwrap();
         store.remove_qos(&name("gold")).await.unwrap();
         assert_eq!(store.qos_class(&name("fold")).unwrap().figures.share, 7);
         assert_eq!(store.qos_classes().len(), 6);

@@ -7,7 +7,7 @@ use axum::Json;
 use axum::http::StatusCode;
 use serde::Deserialize;
 use stonefold_api::{Disk, DiskCreate, DiskResize, DiskSet, DiskUsage};
-use stonefold_types::{DiskSettings, Error, Kind, Size};
+use stonefold_types::DiskSettings;
 
 pub(super) async fn list(app: Shared) -> Json<Vec<Disk>> {
     let store = app.gate.store();
@@ -47,15 +47,14 @@ pub(super) async fn create(app: Shared, Body(asked): Body<DiskCreate>) -> Answer
 pub(super) async fn set(app: Shared, disk: DiskPath, Body(asked): Body<DiskSet>) -> Answer<Json<Disk>> {
     let export = disk.export();
     let set = app.gate.run(move |store| async move {
-        let now = store.disk(&disk.0)?.settings;
-        let settings = DiskSettings {
+        let change = |now: DiskSettings| DiskSettings {
             durability: asked.durability.unwrap_or(now.durability),
             compression: asked.compression.unwrap_or(now.compression),
             dedupe: asked.dedupe.unwrap_or(now.dedupe),
             qos: asked.qos.unwrap_or(now.qos),
             reserve: asked.reserve.unwrap_or(now.reserve),
         };
-        store.set_disk(&disk.0, settings).await
+        store.set_disk(&disk.0, change).await
     });
     let info = app.hint(&export, set.await)?;
     Ok(Json(convert::disk(info, &app.doors)))
@@ -63,21 +62,9 @@ pub(super) async fn set(app: Shared, disk: DiskPath, Body(asked): Body<DiskSet>)
 
 pub(super) async fn resize(app: Shared, disk: DiskPath, Body(asked): Body<DiskResize>) -> Answer<Json<Disk>> {
     let export = disk.export();
-    let resized = app.gate.run(move |store| async move {
-        let now = store.disk(&disk.0)?.size_bytes;
-        if asked.size_bytes < now && !asked.shrink {
-            let (now, new) = (Size(now), Size(asked.size_bytes));
-            let what = format!("disk '{}' has {now}; {new} would throw away what lies beyond", disk.0);
-            return Err(
-                Error::new(Kind::Invalid, what).remedy("if that is meant, ask for shrinking (--shrink)")
-            );
-        }
-        if asked.size_bytes < now {
-            // A guest whose disk ends in its midst is a broken guest.
-            store.check_no_client(&disk.0)?;
-        }
-        store.resize_disk(&disk.0, asked.size_bytes).await
-    });
+    let resized = app
+        .gate
+        .run(move |store| async move { store.resize_disk(&disk.0, asked.size_bytes, asked.shrink).await });
     let info = app.hint(&export, resized.await)?;
     Ok(Json(convert::disk(info, &app.doors)))
 }

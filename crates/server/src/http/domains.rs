@@ -42,12 +42,11 @@ pub(super) async fn set(
     Body(asked): Body<DomainSet>,
 ) -> Answer<Json<Domain>> {
     let set = app.gate.run(move |store| async move {
-        let now = store.domain(&name)?.policy;
-        let policy = DomainPolicy {
+        let change = |now: DomainPolicy| DomainPolicy {
             compression: asked.compression.unwrap_or(now.compression),
             dedupe: asked.dedupe.unwrap_or(now.dedupe),
         };
-        store.set_domain(&name, policy).await
+        store.set_domain(&name, change).await
     });
     Ok(Json(shown(set.await?)))
 }

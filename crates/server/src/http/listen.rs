@@ -3,15 +3,12 @@
 use super::secret::SecretListener;
 use super::{App, Life, router};
 use crate::{ApiAddress, Config};
-use rustix::fs::{Mode, fchmod};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
 use std::net::TcpListener;
-use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::time::Duration;
 use stonefold_env::Env;
+use stonefold_nbd::{SocketFile, bind_unix};
 use stonefold_tls::Acceptor;
 use stonefold_types::{Error, Kind, Result};
 use tokio::sync::watch;
@@ -28,16 +25,6 @@ pub(crate) enum ApiListener {
     Unix(UnixListener, SocketFile),
 }
 
-/// Takes the file away when the listener has gone.
-pub(crate) struct SocketFile(PathBuf);
-
-impl Drop for SocketFile {
-    fn drop(&mut self) {
-        // It may be gone already; the next start replaces what is stale.
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
-
 impl ApiListener {
     /// TLS is for TCP where there is a certificate: beyond loopback always, there when asked for.
     pub(crate) fn bind(address: &ApiAddress, config: &Config) -> Result<Self> {
@@ -49,7 +36,11 @@ impl ApiListener {
                 }
                 TcpListener::bind(socket).map(|listener| ApiListener::Tcp(listener, secret))
             }
-            ApiAddress::Unix(path) => bind_unix(path)?,
+            // Whoever may use the socket owns every disk.
+            ApiAddress::Unix(path) => {
+                let (listener, file) = bind_unix(path, BACKLOG, |e| taken(address, e))?;
+                Ok(ApiListener::Unix(listener, file))
+            }
         };
         let listener = listener.map_err(|e| taken(address, e))?;
         listener.set_nonblocking().map_err(|e| taken(address, e))?;
@@ -70,28 +61,9 @@ impl ApiListener {
                 let address = listener.local_addr().expect("a bound socket has an address");
                 format!("{}://{address}", if *secret { "https" } else { "http" })
             }
-            ApiListener::Unix(_, SocketFile(path)) => format!("unix://{}", path.display()),
+            ApiListener::Unix(_, file) => format!("unix://{}", file.path().display()),
         }
     }
-}
-
-/// Takes a path, from a server that died without taking its socket away, too.
-fn bind_unix(path: &Path) -> Result<std::io::Result<ApiListener>> {
-    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
-    if is_socket && UnixStream::connect(path).is_err() {
-        std::fs::remove_file(path)
-            .map_err(|e| Error::io(format!("taking away the stale socket '{}'", path.display()), e))?;
-    }
-    Ok(listen_unix(path).map(|listener| ApiListener::Unix(listener, SocketFile(path.to_owned()))))
-}
-
-/// Whoever may use the socket owns every disk: it is its maker's alone, from its first instant.
-fn listen_unix(path: &Path) -> std::io::Result<UnixListener> {
-    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
-    bind(&socket, &SocketAddrUnix::new(path)?)?;
-    listen(&socket, BACKLOG)?;
-    Ok(socket.into())
 }
 
 /// What to do about an address that cannot be listened on.

@@ -165,16 +165,21 @@ impl Store {
         Ok(self.describe_domain(&domain))
     }
 
-    /// Changes what new disks of a domain get.
-    pub async fn set_domain(&self, name: &Name, policy: DomainPolicy) -> Result<DomainInfo> {
+    /// Changes what new disks of a domain get to what `change` makes of it, one call after another.
+    pub async fn set_domain(
+        &self,
+        name: &Name,
+        change: impl FnOnce(DomainPolicy) -> DomainPolicy,
+    ) -> Result<DomainInfo> {
         self.check_open()?;
         let _alone = self.domains.changing.lock().await;
-        let change = |document: &mut Document| {
+        let policy = change(self.domain(name)?.policy);
+        let set = |document: &mut Document| {
             let domain = entry(document, name)?;
             (domain.compression, domain.dedupe) = (policy.compression, policy.dedupe);
             Ok(())
         };
-        self.domains.swap(change).await?;
+        self.domains.swap(set).await?;
         self.domain(name)
     }
 

@@ -26,7 +26,7 @@ fn a_second_copy_costs_next_to_nothing() {
             create(&store, disk).await;
         }
         let settings = DiskSettings { dedupe: false, ..DiskSettings::default() };
-        store.set_disk(&name("off"), settings).await.unwrap();
+        store.set_disk(&name("off"), |_| settings).await.unwrap();
         attach(&store, "a").write(0, &data, false).await.unwrap();
         store.snapshot(&[name("a")], Some(name("s"))).await.unwrap();
         store.diff(&"a@s".parse().unwrap(), None).await.unwrap();

@@ -1,10 +1,12 @@
 //! Disks: what they hold, what they refuse, what they tell.
 
 use crate::pool::{self, attach, contents, name, options, read, run, snap};
+use crate::script::{TOLD_LATE, scripted};
 use std::sync::Arc;
 use stonefold_engine::MemoryEngine;
-use stonefold_store::{Options, Store};
-use stonefold_types::{DiskSettings, Durability, ExportName, Kind};
+use stonefold_engine::wrap::Ask;
+use stonefold_store::{DomainPolicy, Options, Store};
+use stonefold_types::{Compression, DiskSettings, Durability, ExportName, Kind};
 
 /// Of every disk here: little, because it is read from end to end; more than one leaf of the map.
 pub(crate) const DISK_BYTES: u64 = 3 << 20;
@@ -167,6 +169,49 @@ fn what_was_trimmed_has_changed() {
     });
 }
 
+/// *Past bug*: of two changes at one time, the later put back what the earlier had changed.
+#[test]
+fn changes_at_one_time_all_hold() {
+    run(async {
+        let (engine, script) = scripted(&Arc::default());
+        let store = pool::open(engine, options(1, 1)).await;
+        create(&store, "web").await;
+        store.create_domain(&name("d"), DomainPolicy::default(), false).await.unwrap();
+        script.on(Ask::PutIf, "head/", TOLD_LATE);
+        script.on(Ask::PutIf, "domains", TOLD_LATE);
+        let (web, d) = (name("web"), name("d"));
+        let done = futures::join!(
+            store.set_disk(&web, |now| DiskSettings { durability: Durability::Ack, ..now }),
+            store.set_disk(&web, |now| DiskSettings { dedupe: false, ..now }),
+            store.set_domain(&d, |now| DomainPolicy { compression: Compression::None, ..now }),
+            store.set_domain(&d, |now| DomainPolicy { dedupe: false, ..now }),
+        );
+        assert!(script.is_over() && done.0.is_ok() && done.1.is_ok() && done.2.is_ok() && done.3.is_ok());
+        let settings = store.disk(&web).unwrap().settings;
+        assert_eq!((settings.durability, settings.dedupe), (Durability::Ack, false));
+        let policy = store.domain(&d).unwrap().policy;
+        assert_eq!((policy.compression, policy.dedupe), (Compression::None, false));
+    });
+}
+
+/// Goal: a guest's disk never ends in its midst.
+#[test]
+fn a_disk_is_cut_only_on_demand_and_without_clients() {
+    run(async {
+        let store = open(&Arc::default()).await;
+        create(&store, "web").await;
+        let (web, half) = (name("web"), DISK_BYTES / 2);
+        assert_eq!(store.resize_disk(&web, half, false).await.unwrap_err().kind(), Kind::Invalid);
+        let guest = store.attach_for(&ExportName::Disk(web.clone()), "a guest".into()).unwrap();
+        let told = store.resize_disk(&web, half, true).await.unwrap_err();
+        assert_eq!(told.kind(), Kind::Busy);
+        assert!(told.to_string().contains("a guest"), "{told}");
+        store.resize_disk(&web, 2 * DISK_BYTES, false).await.unwrap();
+        drop(guest);
+        assert_eq!(store.resize_disk(&web, half, true).await.unwrap().size_bytes, half);
+    });
+}
+
 /// Goal: what was answered as durable outlives a loss of power that takes all that was not (P1).
 #[test]
 fn what_was_told_to_be_durable_outlives_the_power() {
@@ -177,7 +222,7 @@ fn what_was_told_to_be_durable_outlives_the_power() {
             create(&store, "web").await;
             if how == "ack" {
                 let ack = DiskSettings { durability: Durability::Ack, ..DiskSettings::default() };
-                store.set_disk(&name("web"), ack).await.unwrap();
+                store.set_disk(&name("web"), |_| ack).await.unwrap();
             }
             let web = attach(&store, "web");
             web.write(0, &[1; 4096], how == "fua").await.unwrap();

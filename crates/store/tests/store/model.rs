@@ -111,7 +111,7 @@ impl Pair {
             }
             Act::Resize { disk, size } => {
                 let (name, model) = &mut self.disks[disk % count];
-                self.store.resize_disk(name, size).await.unwrap();
+                self.store.resize_disk(name, size, true).await.unwrap();
                 model.step(Step::Resize(size));
             }
             Act::Fold { disk } => {

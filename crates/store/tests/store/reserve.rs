@@ -106,23 +106,23 @@ fn a_promise_is_made_taken_back_and_grown_live() {
         let without = fill(&store, "other").await;
         // What deduplication makes of it today does not count.
         let all = without as u64;
-        let late = store.set_disk(&name("vm"), reserved()).await.unwrap_err();
+        let late = store.set_disk(&name("vm"), |_| reserved()).await.unwrap_err();
         assert_eq!(late.kind(), Kind::NoSpace, "{late}");
         attach(&store, "other").zero(0, all, false).await.unwrap();
         store.reclaim().await.unwrap();
-        store.set_disk(&name("vm"), reserved()).await.unwrap();
+        store.set_disk(&name("vm"), |_| reserved()).await.unwrap();
         assert_eq!(store.status().await.unwrap().reserved_bytes, VM as u64);
         let with = fill(&store, "other").await;
         assert!(with > 16 * MIB && with + VM < without, "{with} with, {without} without");
-        let grown = store.resize_disk(&name("vm"), 4 * VM as u64).await.unwrap_err();
+        let grown = store.resize_disk(&name("vm"), 4 * VM as u64, true).await.unwrap_err();
         assert_eq!((grown.kind(), store.disk(&name("vm")).unwrap().size_bytes), (Kind::NoSpace, VM as u64));
         // Taken back, it is anybody's at once.
-        store.set_disk(&name("vm"), DiskSettings::default()).await.unwrap();
+        store.set_disk(&name("vm"), |_| DiskSettings::default()).await.unwrap();
         attach(&store, "other").write(with as u64, &noise(5, MIB), false).await.unwrap();
         // A clone was promised nothing.
         attach(&store, "other").zero(0, all, false).await.unwrap();
         store.reclaim().await.unwrap();
-        store.set_disk(&name("vm"), reserved()).await.unwrap();
+        store.set_disk(&name("vm"), |_| reserved()).await.unwrap();
         store.snapshot(&[name("vm")], Some(name("s"))).await.unwrap();
         let clone = store.clone_snapshot(&"vm@s".parse().unwrap(), &name("clone")).await.unwrap();
         assert!(!clone.settings.reserve);
