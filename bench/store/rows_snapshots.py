@@ -17,7 +17,9 @@ OFTEN_SECONDS, SELDOM_SECONDS = 0.05, 1.0
 SNAPSHOTS = 1000
 CLONES = 1000
 CLONES_DEEP = 100
-
+# To each of the disks that are held against one another: 64 between a clone and the next.
+WRITES_BEHIND = 64 * CLONES_DEEP
+BLOCK_BYTES = 4096
 
 ROWS = ("snapshots-under-load", "clones", "reads-behind-snapshots")
 
@@ -145,7 +147,8 @@ def thousand_clones(lab, stonefold):
 
 
 def reads_behind(lab, stonefold):
-    """Three disks of the same content: as it was, with snapshots taken under writes, and at the end of a chain."""
+    """Three disks of the same content, with as many random writes since: as they were, with snapshots taken among them, and with a
+    clone of a clone taken after every few."""
     region = min(lab.size, lab.cache // 4)
     # What was removed before is being given back.
     settled(stonefold)
@@ -155,28 +158,44 @@ def reads_behind(lab, stonefold):
     base = "/v1/disks/disk/snapshots/original/clone"
     for disk in ("plain", "behind", "deep-0"):
         api.ask("POST", base, {"name": disk})
-    writes = load.Load(lab, stonefold, "randwrite", "4k", 1, disk="behind", seconds=600, rate_iops=1000, region=region)
+    written = dict(region=region, io_size=WRITES_BEHIND * BLOCK_BYTES)
+    load.run(lab, stonefold, "randwrite", "4k", 1, disk="plain", **written)
+    writes = load.Load(lab, stonefold, "randwrite", "4k", 1, disk="behind", rate_iops=1000, **written)
     for number in range(SNAPSHOTS):
         api.ask("POST", "/v1/snapshots", {"disks": ["behind"], "name": f"s{number}"})
         time.sleep(0.002)
-    writes.stop()
+    writes.result()
+    few = dict(written, io_size=WRITES_BEHIND // CLONES_DEEP * BLOCK_BYTES)
     for depth in range(CLONES_DEEP):
+        load.run(lab, stonefold, "randwrite", "4k", 1, disk=f"deep-{depth}", **few)
         api.ask("POST", "/v1/snapshots", {"disks": [f"deep-{depth}"], "name": "s"})
         api.ask("POST", f"/v1/disks/deep-{depth}/snapshots/s/clone", {"name": f"deep-{depth + 1}"})
     api.close()
     stonefold.settle("behind")
 
-    def job(disk):
+    def cached(disk):
         def measure():
             load.run(lab, stonefold, "read", "1M", 8, disk=disk, region=region)
             return load.run(lab, stonefold, "randread", "4k", 32, disk=disk, region=region, seconds=lab.seconds)
 
         return measure
 
-    deep = f"clone ×{CLONES_DEEP}"
-    measured = lab.alternate({"without": job("plain"), "1,000 snapshots": job("behind"), deep: job(f"deep-{CLONES_DEEP}")})
+    def cold(disk):
+        def measure():
+            stonefold.make_cold()
+            return load.run(lab, stonefold, "randread", "4k", 32, disk=disk, region=region)
+
+        return measure
+
+    disks = {"without": "plain", "1,000 snapshots": "behind", f"clone ×{CLONES_DEEP}": f"deep-{CLONES_DEEP}"}
+    arms = {arm: cached(disk) for arm, disk in disks.items()}
+    measured = lab.alternate({**arms, **{f"cold, {arm}": cold(disk) for arm, disk in disks.items()}})
     goals = []
-    for arm in ("1,000 snapshots", deep):
-        pairs = [pair for pair in zip(measured[arm], measured["without"]) if good(pair) == list(pair)]
-        goals.append(judged([ours["rate"] / theirs["rate"] for ours, theirs in pairs], 0.95, False, f"× without, {arm}"))
-    return row("4K random read, depth 32, in cache, behind snapshots", measured, per_second, goals)
+    for arm in measured:
+        base = "cold, without" if arm.startswith("cold") else "without"
+        if arm == base:
+            continue
+        pairs = [pair for pair in zip(measured[arm], measured[base]) if good(pair) == list(pair)]
+        goals.append(judged([ours["rate"] / theirs["rate"] for ours, theirs in pairs], 0.95, False, f"× {base}, {arm}"))
+    note = f"{lab.shown_size(region)} of each disk, {WRITES_BEHIND:,} blocks written at random; cold: each block once"
+    return row("4K random read, depth 32, behind snapshots", measured, per_second, goals, note)
