@@ -7,6 +7,9 @@ use stonefold_types::{Error, ExportName, Kind};
 /// Clients named in an error; more are counted.
 const NAMED_MAX: usize = 3;
 
+/// Who attaches in this process, to flush a disk or to warm a cache.
+pub(crate) const OWN: &str = "the server itself";
+
 /// A client that is attached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Client {
@@ -43,8 +46,8 @@ impl Clients {
     }
 
     /// Fails with `Busy` while one is attached to what fits; `what` is that, as in "disk 'web'".
-    pub(crate) fn check_none(&self, what: &str, fits: impl Fn(&ExportName) -> bool) -> Result<(), Error> {
-        let there: Vec<&Arc<Client>> = self.0.iter().filter(|client| fits(&client.export)).collect();
+    pub(crate) fn check_none(&self, what: &str, fits: impl Fn(&Client) -> bool) -> Result<(), Error> {
+        let there: Vec<&Arc<Client>> = self.0.iter().filter(|client| fits(client)).collect();
         if there.is_empty() {
             return Ok(());
         }
@@ -73,13 +76,13 @@ mod tests {
         let came: Vec<_> = [("a", "web"), ("b", "web@s"), ("c", "web"), ("d", "web"), ("d", "web")]
             .map(|(p, e)| come(p, e))
             .into();
-        let is_disk = |export: &ExportName| matches!(export, ExportName::Disk(_));
-        let told = |clients: &Clients, fits: fn(&ExportName) -> bool| {
+        let is_disk = |client: &Client| matches!(client.export, ExportName::Disk(_));
+        let told = |clients: &Clients, fits: fn(&Client) -> bool| {
             clients.check_none("disk 'web'", fits).err().map(|error| error.what())
         };
         assert_eq!(told(&clients, |_| true).unwrap(), "disk 'web' is in use by 5 clients: a; b; c; 2 more");
         assert_eq!(
-            told(&clients, |export| matches!(export, ExportName::Snapshot(_))).unwrap(),
+            told(&clients, |client| matches!(client.export, ExportName::Snapshot(_))).unwrap(),
             "disk 'web' is in use by 1 client: b"
         );
         assert_eq!((clients.writers(), clients.all().len()), (4, 5));

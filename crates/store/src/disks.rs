@@ -1,7 +1,7 @@
 //! Making, changing, removing and attaching disks.
 
 use crate::attachment::Attachment;
-use crate::clients::Client;
+use crate::clients::{Client, OWN};
 use crate::disk::{Disk, State, View};
 use crate::domains::DEFAULT;
 use crate::heads::{gone_key, head_key};
@@ -325,7 +325,7 @@ impl Store {
 
     /// Attaches a client to a disk, writable, or to a snapshot, read-only; one of this process.
     pub fn attach(self: &Arc<Self>, export: &ExportName) -> Result<Attachment> {
-        self.attach_for(export, "the server itself".into())
+        self.attach_for(export, OWN.into())
     }
 
     /// The same for somebody else; `peer` says who, for people.
@@ -373,8 +373,9 @@ fn check_shrinkable(name: &Name, state: &State, size_bytes: u64, asked: bool) ->
         let what = format!("disk '{name}' has {now}; {new} would throw away what lies beyond");
         return Err(Error::new(Kind::Invalid, what).remedy("if that is meant, ask for shrinking (--shrink)"));
     }
-    // A guest whose disk ends in its midst is a broken guest.
-    state.clients.check_none(&format!("disk '{name}'"), |export| matches!(export, ExportName::Disk(_)))
+    // A guest whose disk ends in its midst is a broken guest. What we do with it ourselves takes the cut.
+    let is_guest = |client: &Client| matches!(client.export, ExportName::Disk(_)) && *client.peer != *OWN;
+    state.clients.check_none(&format!("disk '{name}'"), is_guest)
 }
 
 /// Fails with `Busy` while something needs the disk. One of which it is not known whether it was removed can be removed again.

@@ -4,6 +4,7 @@
 //! materialises it, as a commit, when it gets there; what needs a commit (a clone, a comparison) has the fold come
 //! now.
 
+use crate::clients::Client;
 use crate::disk::{Disk, State, View};
 use crate::disks::{Beginning, check_idle};
 use crate::map;
@@ -165,7 +166,7 @@ impl Store {
             }
             if snapshot.readers > 0 {
                 let of_it =
-                    |export: &ExportName| matches!(export, ExportName::Snapshot(read) if read == name);
+                    |client: &Client| matches!(&client.export, ExportName::Snapshot(read) if read == name);
                 state.clients.check_none(&format!("snapshot '{name}'"), of_it)?;
             }
             let id = snapshot.id;
