@@ -37,7 +37,6 @@ pub const BUGS: &[(&str, &str)] = &[
     ("batch-taken-twice", "a batch counts again what an earlier one has counted"),
     ("shared-not-counted", "a reference made by dedupe is not counted"),
     ("idle-not-forgotten", "dedupe goes on pointing at blocks that reclaim is about to condemn"),
-    ("risen-condemned", "a block that was idle and is referred to again is condemned all the same"),
     ("clone-frees-all", "removing a clone frees what it has from its origin"),
     ("left-unsynced", "a server that leaves in a hurry does not make its journal durable"),
     ("shrink-keeps", "what a shrink cuts off comes back when the disk grows"),

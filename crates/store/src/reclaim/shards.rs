@@ -1,7 +1,6 @@
 //! What a batch does to the accounts of one shard: on a worker, because a shard has up to a million blocks.
 
 use crate::accounts;
-use crate::planted;
 use crate::rewrite;
 use std::sync::Arc;
 use stonefold_env::Env;
@@ -111,8 +110,7 @@ impl Job {
 /// Condemns what was idle before and still is.
 fn condemn(done: &mut Done, deltas: &[(u64, i64)]) {
     for (segment, account) in &mut done.shard {
-        let risen = of_segment(deltas, *segment).iter();
-        let risen = risen.filter(|(_, by)| *by > 0 && !planted::is("risen-condemned"));
+        let risen = of_segment(deltas, *segment).iter().filter(|(_, by)| *by > 0);
         let mut risen = risen.map(|(address, _)| slot_of(*address)).peekable();
         for (slot, at) in account.slots.iter_mut().zip(0..) {
             let has_risen = risen.next_if_eq(&at).is_some();

@@ -10,13 +10,13 @@
 
 use super::model::Verdict;
 use super::several::several;
-use super::worlds::{World, asked, find};
+use super::worlds::{World, asked, find, on_all_processors};
 use super::*;
 use crate::medium::{Counted, Medium};
 use stonefold_dice::Dice;
 
-/// Some 15 s on a quiet machine. `STONEFOLD_POWER_WORLDS` asks for more.
-const SEEDS: u64 = 8;
+/// Some 30 s on two quiet processors. `STONEFOLD_POWER_WORLDS` asks for more.
+const SEEDS: u64 = 4;
 const LIVES: u32 = 12;
 /// Seeds in which a planted bug is looked for.
 const SEEDS_OF_BUGS: u64 = 60;
@@ -96,13 +96,13 @@ fn run(seed: u64, bug: Option<&'static str>) -> Verdict {
 #[test]
 fn nothing_is_lost_with_the_power() {
     let from = asked("STONEFOLD_POWER_WORLDS_FROM", 1);
-    for seed in from..from + asked("STONEFOLD_POWER_WORLDS", SEEDS) {
+    on_all_processors(from..from + asked("STONEFOLD_POWER_WORLDS", SEEDS), |seed| {
         if let Err(why) = run(seed, None) {
             panic!(
                 "{why}; again: STONEFOLD_POWER_WORLDS_FROM={seed} STONEFOLD_POWER_WORLDS=1 cargo test -p stonefold-engine power"
             );
         }
-    }
+    });
 }
 
 /// Planted bugs that the first few worlds find. The others have [lives](super::directed::LIVES) of their own.

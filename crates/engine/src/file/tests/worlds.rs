@@ -245,29 +245,40 @@ pub(super) fn asked(variable: &str, or_else: u64) -> u64 {
 #[test]
 fn nothing_is_lost_in_any_world() {
     let from = asked("STONEFOLD_WORLDS_FROM", 1);
-    for seed in from..from + asked("STONEFOLD_WORLDS", SEEDS) {
+    on_all_processors(from..from + asked("STONEFOLD_WORLDS", SEEDS), |seed| {
         if let Err(why) = run(seed, None) {
             panic!(
                 "{why}; again: STONEFOLD_WORLDS_FROM={seed} STONEFOLD_WORLDS=1 cargo test -p stonefold-engine worlds"
             );
         }
-    }
+    });
 }
 
 #[test]
 fn every_planted_bug_is_found() {
-    let bugs = Mutex::new(planted::BUGS.iter());
-    let next = || bugs.lock().next();
-    let search = || {
-        while let Some((bug, what)) = next() {
-            let found = find(bug, 100, run);
-            assert!(found.is_some(), "{bug}: {what}");
+    on_all_processors(planted::BUGS, |(bug, what)| {
+        let found = find(bug, 100, run);
+        assert!(found.is_some(), "{bug}: {what}");
+    });
+}
+
+/// Does something with each of a list, as many at one time as there are processors: a world lives in one thread, and a bug is planted
+/// in one alone. Fails when one of them does.
+pub(super) fn on_all_processors<T: Send>(
+    all: impl IntoIterator<Item = T, IntoIter: Send>,
+    act: impl Fn(T) + Sync,
+) {
+    let rest = Mutex::new(all.into_iter());
+    let work = || {
+        loop {
+            let next = rest.lock().next();
+            let Some(next) = next else { return };
+            act(next);
         }
     };
-    // A bug is planted in one thread alone.
     std::thread::scope(|threads| {
         let many = std::thread::available_parallelism().map_or(1, usize::from);
-        (0..many).for_each(|_| drop(threads.spawn(search)));
+        (0..many).for_each(|_| drop(threads.spawn(work)));
     });
 }
 

@@ -1,0 +1,74 @@
+//! A run that is stopped keeps what it has measured, and says that it is not whole.
+
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+/// Long enough for a signal to come in its midst.
+const TIMES: &str = "[time]\nprecondition = \"0s\"\nsample = \"1s\"\npoint = \"5s\"\nquick_precondition = \"0s\"\nquick_sample = \"1s\"\nquick_point = \"5s\"\n";
+
+fn lab(words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_stonefold")).arg("lab").args(words).output().unwrap()
+}
+
+/// A run of a profile in short, which gets SIGINT two seconds after it told that it does what begins so; its figures and its status.
+fn stopped(dir: &Path, at: &str) -> (Value, Option<i32>) {
+    let shown = String::from_utf8(lab(&["show", "corners"]).stdout).unwrap();
+    let profile = dir.join("corners.toml");
+    std::fs::write(&profile, shown.split("[time]").next().unwrap().to_owned() + TIMES).unwrap();
+    let mut run = Command::new(env!("CARGO_BIN_EXE_stonefold"))
+        .args(["lab", "run"])
+        .arg(profile)
+        .args(["--target", &format!("file:{}/t.img", dir.display()), "--size", "32M", "--json", "--out"])
+        .arg(dir.join("out"))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let told = BufReader::new(run.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let mut said = Vec::new();
+    for line in told {
+        if line.starts_with(at) {
+            std::thread::sleep(Duration::from_secs(2));
+            rustix::process::kill_process(
+                rustix::process::Pid::from_child(&run),
+                rustix::process::Signal::INT,
+            )
+            .unwrap();
+        }
+        said.push(line);
+    }
+    assert!(said.iter().any(|line| line.starts_with(at)), "it never told {at:?}: {said:#?}");
+    let answer = run.wait_with_output().unwrap();
+    (serde_json::from_slice(&answer.stdout).unwrap(), answer.status.code())
+}
+
+/// The names of the rules that void a point.
+fn void(point: &Value) -> Vec<&str> {
+    let gates = point["gates"].as_array().unwrap().iter();
+    gates.filter(|gate| gate["state"] == "void").map(|gate| gate["name"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn a_run_that_is_stopped_keeps_what_it_has_and_is_not_held_for_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let (run, status) = stopped(dir.path(), "4K random read, 50%");
+    assert_eq!((status, &run["run"]["cut_short"]), (Some(3), &Value::Bool(true)), "{run}");
+    let summary = &run["summary"];
+    assert_eq!(summary["verdict"], "INVALID");
+    let [whole, cut] = &summary["points"].as_array().unwrap()[..] else { panic!("{summary}") };
+    assert!(whole["iops"].as_f64().unwrap() > 0.0 && !void(whole).contains(&"whole"), "{whole}");
+    assert!(cut["grade"] == "F" && void(cut).contains(&"whole"), "{cut}");
+    // What is kept tells the same, and can be shown.
+    let out = dir.path().join("out").to_str().unwrap().to_owned();
+    let again = lab(&["verify", &out, "--json"]);
+    assert_eq!(again.status.code(), Some(3));
+    let again: Value = serde_json::from_slice(&again.stdout).unwrap();
+    assert_eq!(again[0]["summary"], *summary);
+    let page = dir.path().join("page.html");
+    let report = lab(&["report", &out, "--html", page.to_str().unwrap()]);
+    assert!(report.status.success(), "{}", String::from_utf8_lossy(&report.stderr));
+    assert!(std::fs::read_to_string(page).unwrap().contains("it was ended before its time"));
+}
