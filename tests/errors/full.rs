@@ -90,15 +90,14 @@ fn what_is_removed_from_a_full_place_makes_room() {
         fs::remove_file(small.mount.folder.join("ballast"))?;
         let place = &Place::new()?.with_pool(&small.mount.folder.join("pool"));
         let gateway = place.start(&["--journal", "16M", "--cache", "16M"]).map_err(|e| outer.explain(e))?;
-        let (mut written, mut kept) = (0, 0);
+        let mut written = 0;
         for disk in ["web", "old"] {
             place.ok(&format!("disk create {disk} --size 1G"))?;
         }
         {
             let mut old = place.connect("old")?;
-            while kept < 768 {
-                old.write(kept * PIECE, &noise(1 << 20 | kept, PIECE as usize))?;
-                kept += 1;
+            for piece in 0..768 {
+                old.write(piece * PIECE, &noise(1 << 20 | piece, PIECE as usize))?;
             }
         }
         place.ok("snapshot create old --name monday")?;

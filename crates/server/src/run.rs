@@ -136,6 +136,8 @@ pub fn serve(config: Config, json: bool) -> Result<()> {
     let (starting, told) = Starting::begin(config, Some(ended))?;
     let told = runtime.block_on(async {
         tokio::select! {
+            // First: once it is told clients may be there, and an orderly stop is owed to them.
+            biased;
             told = told => Some(told.ok()),
             name = signals.next() => {
                 tracing::info!(signal = name, "stopped while starting; the next start begins anew, and nothing is lost");
