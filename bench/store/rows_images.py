@@ -41,7 +41,7 @@ def against_borg(lab):
     stonefold.ask("POST", "/v1/pool/reclaim", {}, 900)
     counters = stonefold.counters()
     lab.processes.stop(stonefold.process)
-    # Files of journals are kept to be used again: as many, however much is stored.
+    # Files of journals are kept to be used again while the server runs: as many, however much is stored.
     rest, spares = (tree_bytes(f"{stonefold.folder}/pool/{part}") for part in ("objects", "spares"))
     stored = {name: os.stat(file).st_blocks * 512 for name, file in files.items()}
     raw = {"borg_bytes": borg, "pool_object_bytes": rest, "pool_spare_bytes": spares, "files_bytes": stored, "import_seconds": seconds}

@@ -175,7 +175,7 @@ operation! {
 }
 operation! {
     /// Counters for Prometheus
-    metrics: get, path = "/metrics", tag = "server", responses((status = 200, content_type = "text/plain", body = String))
+    metrics: get, path = "/metrics", tag = "server", responses((status = 200, content_type = "application/openmetrics-text", body = String))
 }
 operation! {
     /// The pool's state

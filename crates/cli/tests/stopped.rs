@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 /// Long enough for a signal to come in its midst.
-const TIMES: &str = "[time]\nprecondition = \"0s\"\nsample = \"1s\"\npoint = \"5s\"\nquick_precondition = \"0s\"\nquick_sample = \"1s\"\nquick_point = \"5s\"\n";
+const TIMES: &str = "[time]\nprecondition = \"1s\"\nsample = \"5s\"\npoint = \"5s\"\nquick_precondition = \"0s\"\nquick_sample = \"1s\"\nquick_point = \"5s\"\n";
 
 fn lab(words: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_stonefold")).arg("lab").args(words).output().unwrap()

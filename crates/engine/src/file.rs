@@ -166,6 +166,11 @@ impl Engine for FileEngine {
         let members = self.members.clone();
         self.members.detached("journal", async move { journal::remove(&members, id).await }).await
     }
+
+    async fn rest(&self) {
+        let view = self.members.view();
+        futures::future::join_all(view.current().map(|(_, member)| member.rest())).await;
+    }
 }
 
 #[async_trait]

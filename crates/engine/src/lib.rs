@@ -182,6 +182,11 @@ pub trait Engine: Send + Sync + 'static {
 
     /// Forgets a journal for good.
     async fn journal_remove(&self, id: JournalId) -> Result<()>;
+
+    /// Nobody is going to use the place for a while: what is kept only to be fast, as files for the next journal to overwrite, is given back.
+    /// Changes nothing of what is stored, and nothing for calls that come all the same; what could not be given back is tried again
+    /// the next time.
+    async fn rest(&self) {}
 }
 
 /// The writing end of one incarnation of a journal.

@@ -324,6 +324,10 @@ impl<H: Hook> Engine for Wrapped<H> {
     async fn journal_remove(&self, id: JournalId) -> Result<()> {
         self.ask(Ask::JournalRemove, Subject::Journal(id), 0, self.inner.journal_remove(id)).await
     }
+
+    async fn rest(&self) {
+        self.inner.rest().await;
+    }
 }
 
 /// A journal with a hook around it. What a hook reports as failed stays failed, as the trait demands.

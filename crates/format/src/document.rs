@@ -39,6 +39,8 @@ pub enum DocumentKind {
     SnapshotDirectory = 9,
     /// How far the scrub has come.
     Scrub = 10,
+    /// An entry of the catalog.
+    Catalog = 11,
 }
 
 /// Wraps a body.

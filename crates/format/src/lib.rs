@@ -23,6 +23,7 @@
 
 pub mod account;
 mod bounds;
+pub mod catalog;
 pub mod chunk;
 pub mod document;
 pub mod domains;

@@ -23,6 +23,8 @@ use utoipa::ToSchema;
 
 /// The layout that is written.
 const FORMAT: u32 = 1;
+/// Among the facts of [`Run::machine`] the one that says what ended a run before its time, beside somebody who wished so.
+pub const ENDED_BY: &str = "ended by";
 const FILES: [&str; 3] = ["run.json", "profile.toml", "points.json"];
 const MANIFEST: &str = "manifest.json";
 
@@ -68,6 +70,9 @@ pub struct Run {
     /// How many times the profile's sizes the volumes had, where they took the target's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scale: Option<f64>,
+    /// What is behind the targets, as it was declared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub system: Option<crate::system::System>,
     /// Of tiles: what was replayed at each number of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tiles: Option<crate::tiles::Tiled>,

@@ -10,6 +10,7 @@ mod script;
 mod source;
 
 use crate::record::{Second, StreamRecord, add_series};
+use crate::reduced::Reduced;
 use crate::verify::Verification;
 use crate::workload::Load;
 use serde::{Deserialize, Serialize};
@@ -36,6 +37,8 @@ pub enum Goal {
     Scan,
     /// Every volume is flushed once.
     Flush,
+    /// Nothing is done; it is counted how far what the volumes hold reduces.
+    Survey,
     /// Something that is timed as a whole.
     Task(Task),
 }
@@ -101,8 +104,8 @@ pub struct Outcome {
     pub verification: Verification,
     /// How long it was, without the drain at its end.
     pub elapsed: Duration,
-    /// CPU time of the load's own threads.
-    pub cpu: Duration,
+    /// CPU time of that of the load's own threads that used most.
+    pub busiest: Duration,
     /// How many those were.
     pub threads: usize,
     /// With several generators what each did: its name, and its records as in `streams`.
@@ -111,6 +114,9 @@ pub struct Outcome {
     pub gaps: Vec<Gap>,
     /// How often connections broke that were made again.
     pub breaks: u64,
+    /// Of a survey: what volumes hold, those of which it is known.
+    #[serde(default)]
+    pub reduced: Vec<Reduced>,
 }
 
 impl Outcome {
@@ -123,9 +129,49 @@ impl Outcome {
         add_series(&mut self.series, &other.series);
         self.verification.add(&other.verification);
         self.elapsed = self.elapsed.max(other.elapsed);
-        self.cpu += other.cpu;
+        self.busiest = self.busiest.max(other.busiest);
         self.gaps.extend(&other.gaps);
         self.breaks += other.breaks;
+        other.reduced.iter().for_each(|one| self.add_reduced(one));
+    }
+
+    fn add_reduced(&mut self, of_one: &Reduced) {
+        match self.reduced.iter_mut().find(|reduced| reduced.volume == of_one.volume) {
+            Some(reduced) => reduced.add(of_one),
+            None => self.reduced.push(of_one.clone()),
+        }
+    }
+
+    /// Fails where not every I/O that was to fill volumes was answered without an error: whatever is measured on them would be of storage
+    /// that holds nothing in places.
+    ///
+    /// # Errors
+    /// What the target said first, with [`Kind::NoSpace`] where it was full.
+    pub(crate) fn check_filled(&self) -> Result<()> {
+        let failed: u64 = self.streams.iter().map(StreamRecord::failed).sum();
+        let unanswered = self.unanswered();
+        let first = self.streams.iter().find_map(|record| record.errors.keys().next());
+        let error = match first {
+            Some(errno) => {
+                let what =
+                    format!("writing every block once: {failed} I/Os failed, {unanswered} had no answer");
+                Error::io(what, std::io::Error::from_raw_os_error(*errno))
+            }
+            None if unanswered == 0 => return Ok(()),
+            None => {
+                Error::new(Kind::Io, format!("writing every block once: {unanswered} I/Os had no answer"))
+            }
+        };
+        Err(match error.kind() {
+            Kind::NoSpace => error.remedy("choose a smaller --size, or make room"),
+            _ => error
+                .remedy("look at what serves the target: it must take every block before it can be measured"),
+        })
+    }
+
+    /// I/Os that were never answered.
+    pub(crate) fn unanswered(&self) -> u64 {
+        self.streams.iter().map(|record| record.unanswered).sum()
     }
 
     fn add_stream(&mut self, number: usize, record: &StreamRecord) {
@@ -146,6 +192,7 @@ pub(crate) struct Shown {
     pub cpu: Duration,
     pub gaps: Vec<Gap>,
     pub breaks: u64,
+    pub reduced: Vec<Reduced>,
 }
 
 /// Runs a phase on all parts, each on a thread of its own, from one moment on.
@@ -197,9 +244,10 @@ fn merge(shown: Vec<Result<Shown>>) -> Result<Outcome> {
         add_series(&mut outcome.series, &part.series);
         outcome.verification.add(&part.verification);
         outcome.elapsed = outcome.elapsed.max(part.elapsed);
-        outcome.cpu += part.cpu;
+        outcome.busiest = outcome.busiest.max(part.cpu);
         outcome.gaps.extend(part.gaps);
         outcome.breaks += part.breaks;
+        part.reduced.iter().for_each(|one| outcome.add_reduced(one));
     }
     if outcome.threads == 0 {
         return Err(Error::new(Kind::Invalid, "a load without streams"));

@@ -7,6 +7,7 @@ use std::fs;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use utoipa::ToSchema;
 
 /// Processors that this process may use.
 pub fn cores() -> usize {
@@ -18,6 +19,12 @@ pub fn memory_bytes() -> u64 {
     let kib = field("/proc/meminfo", "MemTotal", ':')
         .and_then(|value| value.split(' ').next()?.parse::<u64>().ok());
     kib.map_or(0, |kib| kib << 10)
+}
+
+/// Bytes of memory that programs can still have without swapping; nothing where it cannot be told.
+pub(crate) fn available_bytes() -> Option<u64> {
+    let told = field("/proc/meminfo", "MemAvailable", ':')?;
+    told.split(' ').next()?.parse::<u64>().ok().map(|kib| kib << 10)
 }
 
 /// What all processors together have done since the machine started, in ticks.
@@ -90,7 +97,7 @@ pub fn describe() -> BTreeMap<String, String> {
 }
 
 /// How many processors were busy, second by second, whoever used them; all of a machine of two cores are 2.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Busy {
     /// In the second in which the fewest were.
     pub min: f64,

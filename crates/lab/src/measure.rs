@@ -4,38 +4,42 @@
 //! what was issued before the load had gone on for its precondition.
 
 mod fit;
+mod generator;
 mod outages;
 mod point;
+mod reins;
 mod tasks;
 mod tune;
 
 pub use fit::fit;
+pub(crate) use generator::ceiling;
+pub use reins::{Doing, Reins};
 pub use tasks::{TaskKind, TaskRecord};
 pub use tune::Probe;
 
 use crate::chaos::{OutageRecord, Outages};
-use crate::load::{Control, Goal, Outcome, Phase};
+use crate::counters::{Counters, Reconciled};
+use crate::load::{Goal, Outcome, Phase};
 use crate::machine::Busy;
 use crate::oltp::record::DatabaseRecord;
 use crate::profile::{Profile, Step, StepKind, Times};
 use crate::record::{Second, StreamRecord};
-use crate::rig::{Rig, RigOptions};
+use crate::reduced::Reduced;
+use crate::rig::RigOptions;
 use crate::target::TargetSpec;
 use crate::verify::Verification;
-use crate::worker::{Fleet, Token, WorkerAddress};
+use crate::worker::{Token, WorkerAddress};
 use crate::workload::{Arrivals, Load, Workload};
-use parking_lot::Mutex;
+use generator::Generator;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use stonefold_env::Env;
-use stonefold_types::Result;
+use stonefold_types::{Error, Result};
 
 /// How long I/Os in flight at the end of a phase are waited for.
 const GRACE: Duration = Duration::from_secs(60);
-/// How long the generator is measured against a target that answers at once.
-const CEILING_TIME: Duration = Duration::from_secs(1);
 
 /// What is run, and on what.
 #[derive(Clone, Debug)]
@@ -52,6 +56,8 @@ pub struct Plan {
     pub fleet: FleetPlan,
     /// What is done to the targets in mid-run.
     pub outages: Option<Outages>,
+    /// Who says what the targets have done; nobody where one of them cannot say it.
+    pub counters: Vec<Arc<dyn Counters>>,
 }
 
 /// Other machines that load.
@@ -86,12 +92,18 @@ pub struct Point {
     pub before: Vec<Second>,
     /// What was read.
     pub verification: Verification,
-    /// CPU seconds of the generator's threads, of each second of one.
+    /// CPU seconds of the generator's busiest thread, of each second.
     pub busy: f64,
     /// I/Os a second that the same load does against a target that answers at once.
     pub ceiling: f64,
     /// How far wall clock and steady clock had come apart by its end, in seconds.
     pub clocks_apart: f64,
+    /// How far what the volumes held at its end reduces; of those of which that is known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reduced: Vec<Reduced>,
+    /// What the target has counted beside what it answered, where it can say that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reconciled: Option<Reconciled>,
     /// It was ended before its time.
     pub cut_short: bool,
     /// Of a step of a database's users; streams are its transactions then.
@@ -121,10 +133,25 @@ pub struct PointLoad {
     pub stream: usize,
     /// Its name.
     pub name: String,
-    /// I/Os in flight, of a closed loop.
+    /// I/Os in flight, of a closed loop; of all workers together.
     pub outstanding: Option<u32>,
-    /// I/Os a second, of an open one.
+    /// I/Os a second, of an open one; of all workers together.
     pub rate: Option<f64>,
+    /// How these are spaced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arrivals: Option<Arrivals>,
+}
+
+impl PointLoad {
+    /// Whether it was an open or a closed loop, and how much of one.
+    pub fn words(&self) -> String {
+        match (self.outstanding, self.rate) {
+            (Some(outstanding), _) => format!("closed, {outstanding} in flight"),
+            (None, Some(rate)) => format!("open, {rate:.0}/s"),
+            // By the stream that it follows, or by its trace.
+            (None, None) => "paced".into(),
+        }
+    }
 }
 
 impl Point {
@@ -149,73 +176,6 @@ impl Point {
     }
 }
 
-/// What goes on, for whoever shows it.
-#[derive(Clone, Debug, Default)]
-pub struct Doing {
-    /// In words.
-    pub what: String,
-    /// How long it takes, where that is known.
-    pub length: Option<Duration>,
-    /// Bytes that it moves, where that is known.
-    pub bytes: Option<u64>,
-    /// When it began, by the steady clock.
-    pub since: Duration,
-}
-
-/// The reins of a run, in the hands of whoever shows it.
-pub struct Reins {
-    doing: Mutex<(Doing, Arc<Control>)>,
-    /// Said before everything that goes on.
-    within: Mutex<String>,
-    stopped: std::sync::atomic::AtomicBool,
-}
-
-impl Reins {
-    /// Of a run that has not begun.
-    pub fn new() -> Self {
-        let doing = Mutex::new((Doing::default(), Arc::new(Control::new())));
-        Reins { doing, within: Mutex::default(), stopped: false.into() }
-    }
-
-    /// What goes on from now on is a part of this.
-    pub(crate) fn within(&self, what: &str) {
-        what.clone_into(&mut self.within.lock());
-    }
-
-    /// Ends the run early.
-    pub fn stop(&self) {
-        self.stopped.store(true, std::sync::atomic::Ordering::SeqCst);
-        self.doing.lock().1.stop();
-    }
-
-    /// Whether somebody did.
-    pub fn is_stopped(&self) -> bool {
-        self.stopped.load(std::sync::atomic::Ordering::SeqCst)
-    }
-
-    /// What goes on now.
-    pub fn doing(&self) -> (Doing, Arc<Control>) {
-        self.doing.lock().clone()
-    }
-
-    pub(crate) fn begin(&self, mut doing: Doing) -> Arc<Control> {
-        doing.what.insert_str(0, &self.within.lock());
-        let control = Arc::new(Control::new());
-        *self.doing.lock() = (doing, control.clone());
-        // A stop that came between two phases holds for the next.
-        if self.is_stopped() {
-            control.stop();
-        }
-        control
-    }
-}
-
-impl Default for Reins {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 /// What came of a plan.
 #[derive(Clone, Debug)]
 pub struct Measured {
@@ -223,12 +183,24 @@ pub struct Measured {
     pub points: Vec<Point>,
     /// What the machines of other workers tell of themselves, by the workers' names.
     pub machines: Vec<(String, BTreeMap<String, String>)>,
+    /// What ended it before its time, beside somebody who wished so.
+    pub failure: Option<Error>,
+}
+
+impl Measured {
+    /// Fails where it was ended by an error, and lets go of what was measured until then.
+    ///
+    /// # Errors
+    /// What ended it.
+    pub fn unbroken(self) -> Result<Measured> {
+        self.failure.map_or_else(|| Ok(Measured { failure: None, ..self }), Err)
+    }
 }
 
 /// Runs all of a plan.
 ///
 /// # Errors
-/// What is wrong with a target; what has been measured until then is lost.
+/// What is wrong with a target, before anything is measured; what fails later is in the outcome.
 pub fn run(env: &Env, plan: &Plan, reins: &Reins) -> Result<Measured> {
     outages::check(plan)?;
     let workload = plan.profile.workload(plan.quick);
@@ -240,11 +212,15 @@ pub fn run(env: &Env, plan: &Plan, reins: &Reins) -> Result<Measured> {
     if !plan.profile.fills_itself() {
         run.fill()?;
     }
+    let mut failure = None;
     for step in &plan.profile.steps {
-        run.step(step)?;
-        if reins.is_stopped() || run.target_is_gone {
+        failure = run.step(step).err();
+        if failure.is_some() || reins.is_stopped() || run.target_is_gone {
             break;
         }
+    }
+    if let Some(error) = failure.take_if(|_| run.points.is_empty()) {
+        return Err(error);
     }
     let machines = match &run.generator {
         Generator::Here(_) => Vec::new(),
@@ -252,7 +228,7 @@ pub fn run(env: &Env, plan: &Plan, reins: &Reins) -> Result<Measured> {
             fleet.machines().map(|(name, machine)| (name.to_owned(), machine.clone())).collect()
         }
     };
-    Ok(Measured { points: run.points, machines })
+    Ok(Measured { points: run.points, machines, failure })
 }
 
 /// All loads that each stream will be given.
@@ -265,7 +241,7 @@ pub(crate) fn depths(workload: &Workload, steps: &[Step]) -> Vec<Vec<Load>> {
                     depths[*number]
                         .extend(points.iter().map(|outstanding| Load::Closed { outstanding: *outstanding }));
                 }
-                StepKind::Loads(_) => depths[*number].push(open(1.0)),
+                StepKind::Loads(_) | StepKind::Rates(_) => depths[*number].push(open(1.0)),
                 StepKind::Tune(tune) if tune.streams.contains(number) => {
                     depths[*number].push(Load::Closed { outstanding: tune.most });
                 }
@@ -278,60 +254,6 @@ pub(crate) fn depths(workload: &Workload, steps: &[Step]) -> Vec<Vec<Load>> {
 
 fn open(rate: f64) -> Load {
     Load::Open { from: rate, to: rate, arrivals: Arrivals::Poisson }
-}
-
-/// Who makes the load.
-enum Generator {
-    Here(Rig),
-    Fleet(Fleet),
-}
-
-impl Generator {
-    fn open(env: &Env, plan: &Plan, depths: &[Vec<Load>]) -> Result<Self> {
-        let workload = plan.profile.workload(plan.quick);
-        match &plan.fleet.token {
-            Some(token) => Fleet::open(env, plan, &plan.fleet.workers, token).map(Generator::Fleet),
-            None => Rig::open(env, workload, &plan.targets, depths, &plan.options).map(Generator::Here),
-        }
-    }
-
-    fn run(&mut self, phase: &Phase, control: &Control) -> Result<Outcome> {
-        match self {
-            Generator::Here(rig) => rig.run(phase, control),
-            Generator::Fleet(fleet) => fleet.run(phase, control),
-        }
-    }
-
-    /// I/Os a second that it does with this load when nothing holds it up.
-    fn ceiling(&mut self, env: &Env, plan: &Plan, loads: &[Option<Load>], footprint: f64) -> Result<f64> {
-        match self {
-            Generator::Here(_) => {
-                ceiling(env, plan.profile.workload(plan.quick), &plan.options, loads, footprint)
-            }
-            Generator::Fleet(fleet) => fleet.ceiling(loads, footprint),
-        }
-    }
-}
-
-/// I/Os a second that this process does with a load when nothing holds it up; what comes by itself is taken as a closed loop.
-pub(crate) fn ceiling(
-    env: &Env,
-    workload: &Workload,
-    options: &RigOptions,
-    loads: &[Option<Load>],
-    footprint: f64,
-) -> Result<f64> {
-    let closed = |load: &Option<Load>| match load {
-        Some(Load::Open { .. } | Load::Replay { .. }) => Some(Load::Closed { outstanding: 32 }),
-        other => *other,
-    };
-    let loads: Vec<Option<Load>> = loads.iter().map(closed).collect();
-    let depths: Vec<Vec<Load>> = loads.iter().map(|load| load.iter().copied().collect()).collect();
-    let mut rig = Rig::open(env, workload, &[TargetSpec::Null], &depths, options)?;
-    let phase = Phase { goal: Goal::For(CEILING_TIME), loads, footprint, grace: GRACE };
-    let outcome = rig.run(&phase, &Control::new())?;
-    let ios: u64 = outcome.streams.iter().map(StreamRecord::ios).sum();
-    Ok(ios as f64 / outcome.elapsed.as_secs_f64())
 }
 
 struct Run<'a> {
@@ -352,7 +274,9 @@ impl Run<'_> {
         let bytes = self.workload.volumes.iter().map(|volume| volume.bytes).sum();
         let doing = Doing { what: "writing every block once".into(), bytes: Some(bytes), ..Doing::default() };
         let loads = vec![None; self.workload.streams.len()];
-        self.phase(doing, Phase { goal: Goal::Fill, loads, footprint: 1.0, grace: GRACE }).map(drop)
+        let outcome = self.phase(doing, Phase { goal: Goal::Fill, loads, footprint: 1.0, grace: GRACE })?;
+        // One that was ended has I/Os that nobody waited for.
+        if self.reins.is_stopped() { Ok(()) } else { outcome.check_filled() }
     }
 
     fn step(&mut self, step: &Step) -> Result<()> {
@@ -373,9 +297,17 @@ impl Run<'_> {
                 let loads = self.share_of_capacity(&as_they_are, *share);
                 self.point(step, &format!("{:.0}% of capacity", share * 100.0), loads, 1.0, point / 4, point)
             }),
+            StepKind::Rates(rates) => rates.iter().try_for_each(|rate| {
+                let loads = as_they_are.iter().map(|(number, load)| match load {
+                    Load::Follow { .. } => (*number, *load),
+                    _ => (*number, open(*rate)),
+                });
+                self.point(step, &format!("{rate}/s"), loads.collect(), 1.0, point / 4, point)
+            }),
             StepKind::Footprints(parts) => parts.iter().try_for_each(|part| {
                 let label = format!("{:.0}% of each volume", part * 100.0);
-                self.point(step, &label, as_they_are.clone(), *part, point / 4, point)
+                let (before, sample) = self.plan.profile.footprint_times(self.plan.quick);
+                self.point(step, &label, as_they_are.clone(), *part, before, sample)
             }),
             StepKind::Fill(volumes, share) => self.fill_step(step, volumes, *share),
             StepKind::Copy(from, to, share) => self.copy_step(step, *from, to, *share),
@@ -385,8 +317,9 @@ impl Run<'_> {
         }
     }
 
-    /// Open loads for streams of which the closed ones before have shown what they can do.
+    /// Open loads for streams of which the closed ones before have shown what they can do. Each generator makes its part.
     fn share_of_capacity(&self, streams: &[(usize, Load)], share: f64) -> Vec<(usize, Load)> {
+        let share = share / self.generator.copies() as f64;
         let leads = |(number, load): &(usize, Load)| match load {
             Load::Follow { .. } => (*number, *load),
             _ => (*number, open((self.capacity(streams, *number) * share).max(1.0))),
@@ -445,7 +378,13 @@ pub(crate) mod tests {
         Point {
             step: "hold".into(),
             label: String::new(),
-            loads: vec![PointLoad { stream: 0, name: "s".into(), outstanding: Some(8), rate: None }],
+            loads: vec![PointLoad {
+                stream: 0,
+                name: "s".into(),
+                outstanding: Some(8),
+                rate: None,
+                arrivals: None,
+            }],
             footprint: 1.0,
             seconds: SECONDS as f64,
             streams: vec![record],
@@ -455,6 +394,8 @@ pub(crate) mod tests {
             busy: 0.1,
             ceiling: 1e6,
             clocks_apart: 0.0,
+            reduced: Vec::new(),
+            reconciled: None,
             cut_short: false,
             machine_cpu: None,
             database: None,

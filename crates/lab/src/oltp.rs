@@ -33,6 +33,7 @@ pub use profile::Profile;
 pub use ramp::Plateau;
 pub use server::Programs;
 
+use crate::bundle::ENDED_BY;
 use crate::chance::Chance;
 use crate::front::Front;
 use crate::measure::{Doing, Point, Reins};
@@ -53,9 +54,6 @@ const LOG_BYTES: u64 = 1 << 30;
 const LOG_MORE: f64 = 1.5;
 /// How much a database may grow in a step, as a share of what was loaded.
 const GROWTH: f64 = 0.3;
-
-/// The fact that says what ended a run before its time, beside somebody who wished so.
-const ENDED_BY: &str = "ended by";
 
 /// What is run, and on what.
 #[derive(Clone, Debug)]

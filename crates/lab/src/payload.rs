@@ -234,13 +234,18 @@ impl Payload {
         let mut block = [0; BLOCK_BYTES];
         let sizes = (0..SAMPLES).map(|n| {
             self.fill(n, 1, 0, &mut block);
-            let lz4 = lz4_flex::block::compress(&block).len().min(BLOCK_BYTES);
-            let zstd =
-                zstd::bulk::compress(&block, 1).map_or(BLOCK_BYTES, |left| left.len().min(BLOCK_BYTES));
+            let (lz4, zstd) = left_of(&block);
             (lz4 * zstd) as f64
         });
         sizes.map(f64::sqrt).sum::<f64>() / SAMPLES as f64
     }
+}
+
+/// Bytes that LZ4 and zstd leave of a block; all of it where they do not help.
+pub(crate) fn left_of(block: &[u8; BLOCK_BYTES]) -> (usize, usize) {
+    let lz4 = lz4_flex::block::compress(block).len().min(BLOCK_BYTES);
+    let zstd = zstd::bulk::compress(block, 1).map_or(BLOCK_BYTES, |left| left.len().min(BLOCK_BYTES));
+    (lz4, zstd)
 }
 
 fn check(what: &str, ratio: f64, most: f64) -> Result<()> {

@@ -42,6 +42,8 @@ pub struct Profile {
     pub require: String,
     /// Its volumes take the size of the target, in proportion.
     pub scales: bool,
+    /// How many times the cache that is measured all volumes are together, of a profile that is about one.
+    pub of_cache: Option<f64>,
     /// The text it was read from.
     pub text: String,
     /// What was changed since: the size of each volume, and how far its content reduces.
@@ -82,6 +84,8 @@ pub enum StepKind {
     /// Open loop, at these shares (from 0 to 1) of the most that the steps before have shown of these streams: finds
     /// latency.
     Loads(Vec<f64>),
+    /// Open loop, with so many I/Os of each stream a second, one after the other: what is asked of a storage, and not what it can do.
+    Rates(Vec<f64>),
     /// As the streams say, on these shares (from 0 to 1) of each volume: a working set that fits a cache, and others that
     /// do not.
     Footprints(Vec<f64>),
@@ -134,14 +138,23 @@ impl Profile {
         self.times[usize::from(quick)]
     }
 
+    /// How long a load on a part of the volumes settles and is then measured: as long as one that is held, since it is as much of a result; in
+    /// a quick run as a point of a sweep.
+    pub fn footprint_times(&self, quick: bool) -> (Duration, Duration) {
+        let Times { precondition, sample, point } = self.times(quick);
+        if quick { (point / 4, point) } else { (precondition, sample) }
+    }
+
     /// How long a run takes at least, without writing the volumes first.
     pub fn duration(&self, quick: bool) -> Duration {
         let times = self.times(quick);
         let of = |step: &Step| match &step.kind {
             StepKind::Hold => times.precondition + times.sample,
             StepKind::Sweep(points) => times.point * points.len() as u32 * 5 / 4,
-            StepKind::Loads(points) | StepKind::Footprints(points) => {
-                times.point * points.len() as u32 * 5 / 4
+            StepKind::Loads(points) | StepKind::Rates(points) => times.point * points.len() as u32 * 5 / 4,
+            StepKind::Footprints(parts) => {
+                let (before, sample) = self.footprint_times(quick);
+                (before + sample) * parts.len() as u32
             }
             // As many as doubling and halving need.
             StepKind::Tune(tune) => times.point * (2 * (tune.most / tune.least).max(2).ilog2() + 1) * 5 / 4,
@@ -168,6 +181,25 @@ impl Profile {
         }
         self.changes = (size, reduction);
         Ok(self)
+    }
+
+    /// The size of each volume for a target with a cache of so many bytes.
+    ///
+    /// # Errors
+    /// [`Kind::Invalid`] where the profile is not about a cache, or the cache is smaller than its I/Os can use.
+    pub fn volume_for_cache(&self, cache: u64) -> Result<u64> {
+        let Some(times) = self.of_cache else {
+            let what = format!("the profile '{}' says nothing of a cache", self.name);
+            return Err(
+                Error::new(Kind::Invalid, what).remedy("leave --cache out; --size sets the size of a volume")
+            );
+        };
+        let each = cache as f64 * times / self.full.volumes.len() as f64;
+        match each as u64 / BLOCK_BYTES as u64 {
+            0 => Err(Error::new(Kind::Invalid, format!("a cache of {cache} bytes is none"))
+                .remedy("write its size, as in --cache 16G")),
+            blocks => Ok(blocks * BLOCK_BYTES as u64),
+        }
     }
 
     /// With each volume so many times its size, in whole blocks.

@@ -214,6 +214,13 @@ impl Timing {
         (meant > 0).then(|| (self.last as f64 - self.first as f64) / meant as f64 - 1.0)
     }
 
+    /// How late requests were on average, as a share of the time they were meant to be issued in: a replay that fell behind and had caught up
+    /// by its end has no drift, and was another load meanwhile. Nothing of fewer than two moments.
+    pub fn lag(&self) -> Option<f64> {
+        let meant = self.last_meant.saturating_sub(self.first_meant);
+        (meant > 0).then(|| self.late_sum as f64 / self.count as f64 / meant as f64)
+    }
+
     /// Adds what another has seen of the same stream.
     fn add(&mut self, other: &Timing) {
         if self.count == 0 || other.count == 0 {
@@ -340,6 +347,18 @@ mod tests {
             assert_eq!(merged.quantile(share), pooled.quantile(share));
         }
         assert_eq!((merged.count(), merged.max()), (pooled.count(), pooled.max()));
+    }
+
+    /// Goal: a replay that stood still in its midst and had caught up by its end is not taken for one that kept its times.
+    #[test]
+    fn what_was_caught_up_has_lagged() {
+        let mut timing = Timing::default();
+        for moment in (0..100).map(|number| number * 1000) {
+            let issued = if (40_000..60_000).contains(&moment) { 60_000 } else { moment };
+            timing.note(moment, issued);
+        }
+        assert_eq!(timing.drift(), Some(0.0));
+        assert!((timing.lag().unwrap() - 0.0212).abs() < 0.0001, "{:?}", timing.lag());
     }
 
     #[test]

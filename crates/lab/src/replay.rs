@@ -103,7 +103,7 @@ pub fn run(env: &Env, plan: &Plan, layout: &Layout, reins: &Reins) -> Result<Vec
     }
     let length = Duration::from_secs_f64(layout.replayed.seconds);
     let loads: Vec<Option<Load>> = layout.workload.streams.iter().map(|stream| Some(stream.load)).collect();
-    let ceiling = ceiling(env, &layout.workload, &plan.options, &loads, 1.0)?;
+    let ceiling = ceiling(env, &layout.workload, &plan.targets, &plan.options, &loads, 1.0)?;
     let phase = Phase { goal: Goal::Replay(length, OVERRUN), loads, footprint: 1.0, grace: GRACE };
     let what = format!("replaying {}", title(&layout.replayed));
     let clocks = |env: &Env| env.wall() as f64 / 1e9 - env.monotonic().as_secs_f64();
@@ -130,7 +130,9 @@ fn fill(env: &Env, rig: &mut Rig, workload: &Workload, reins: &Reins) -> Result<
     let what = "writing every block once".to_owned();
     let doing = Doing { what, bytes: Some(bytes), since: env.monotonic(), ..Doing::default() };
     let loads = vec![None; workload.streams.len()];
-    rig.run(&Phase { goal: Goal::Fill, loads, footprint: 1.0, grace: GRACE }, &reins.begin(doing)).map(drop)
+    let phase = Phase { goal: Goal::Fill, loads, footprint: 1.0, grace: GRACE };
+    let outcome = rig.run(&phase, &reins.begin(doing))?;
+    if reins.is_stopped() { Ok(()) } else { outcome.check_filled() }
 }
 
 fn point(workload: &Workload, outcome: Outcome, ceiling: f64, clocks_apart: f64, cut_short: bool) -> Point {
@@ -142,6 +144,7 @@ fn point(workload: &Workload, outcome: Outcome, ceiling: f64, clocks_apart: f64,
         name: of.name.clone(),
         outstanding: None,
         rate: None,
+        arrivals: None,
     });
     Point {
         step: "replay".into(),
@@ -153,9 +156,11 @@ fn point(workload: &Workload, outcome: Outcome, ceiling: f64, clocks_apart: f64,
         series: outcome.series,
         before: Vec::new(),
         verification: outcome.verification,
-        busy: outcome.cpu.as_secs_f64() / (seconds * outcome.threads as f64).max(1e-9),
+        busy: outcome.busiest.as_secs_f64() / seconds.max(1e-9),
         ceiling,
         clocks_apart,
+        reduced: Vec::new(),
+        reconciled: None,
         cut_short,
         machine_cpu: None,
         database: None,

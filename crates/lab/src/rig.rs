@@ -6,6 +6,7 @@ use crate::generations::Generations;
 use crate::load::Behind;
 use crate::load::{self, Control, FILL_BYTES, FILL_OUTSTANDING, Outcome, Part, Phase, Play, slots_for};
 use crate::payload::Payload;
+use crate::preflight;
 use crate::target::{Buffers, Opened, TargetSpec, backend, lasting};
 use crate::volume::Content;
 use crate::workload::{Load, Workload};
@@ -57,6 +58,9 @@ impl Rig {
         options: &RigOptions,
     ) -> Result<Self> {
         workload.check()?;
+        if options.verify && !specs.contains(&TargetSpec::Null) {
+            preflight::check_memory(workload)?;
+        }
         let (seats, sizes) = lay(workload, specs)?;
         let targets = specs
             .iter()
@@ -97,6 +101,22 @@ impl Rig {
             })
             .collect::<Result<_>>()?;
         Ok(Rig { env: env.clone(), parts, targets })
+    }
+
+    /// Volumes on nothing, to find out what the generator does when nothing holds it up. As much is done with what is read as with what a
+    /// target answers that is looked at.
+    ///
+    /// # Errors
+    /// What is wrong with the load.
+    pub(crate) fn rehearse(
+        env: &Env,
+        workload: &Workload,
+        depths: &[Vec<Load>],
+        options: &RigOptions,
+    ) -> Result<Self> {
+        let mut rig = Rig::open(env, workload, &[TargetSpec::Null], depths, options)?;
+        rig.parts.iter_mut().for_each(Part::rehearse);
+        Ok(rig)
     }
 
     /// Threads of the load.

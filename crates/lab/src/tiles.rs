@@ -16,6 +16,7 @@ pub(crate) use rules::{summarise, vms_of};
 use crate::measure::{Point, Reins};
 use crate::replay::{self, Layout, Lot, Replayed};
 use crate::rig::RigOptions;
+use crate::stats::require;
 use crate::target::{TargetSpec, look};
 use crate::trace::Trace;
 use crate::trace::fit::Mode;
@@ -180,7 +181,7 @@ fn check(plan: &Plan) -> Result<()> {
     }
     let mut applications: Vec<&str> = plan.profile.vms.iter().map(|vm| vm.application.as_str()).collect();
     applications.dedup();
-    rules::check(&plan.require, &applications)?;
+    require::check(&plan.require, &applications)?;
     let vms = plan.profile.vms.len();
     if plan.first == 0 || plan.first > plan.tiles_max() {
         let what = format!("no number of tiles from {} to {}", plan.first, plan.tiles_max());

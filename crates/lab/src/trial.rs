@@ -12,7 +12,7 @@ pub use arms::{Arm, arms_of_file};
 pub use contrast::{Contrast, Figure, Findings, findings};
 pub use kept::{Trial, load, run_folder, save};
 
-use crate::measure::{self, FleetPlan, Plan, Point, Reins};
+use crate::measure::{self, FleetPlan, Measured, Plan, Point, Reins};
 use crate::payload::mix;
 use crate::profile::Profile;
 use crate::rig::RigOptions;
@@ -82,6 +82,7 @@ impl TrialPlan {
             options: RigOptions { seed: turn.seed, ..self.options.clone() },
             fleet: FleetPlan::default(),
             outages: None,
+            counters: Vec::new(),
         }
     }
 }
@@ -105,7 +106,7 @@ pub fn run(
             let mut turn =
                 Turn { round, arm: number, seed, began: env.wall() / 1_000_000_000, cut_short: false };
             arm.prepare()?;
-            let measured = measure::run(env, &plan.of(&turn), reins);
+            let measured = measure::run(env, &plan.of(&turn), reins).and_then(Measured::unbroken);
             // However it ended, what was prepared is put away.
             let after = arm.put_away();
             let points = measured.map_err(|e| e.context(format!("arm '{}'", arm.name)))?.points;

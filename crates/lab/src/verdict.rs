@@ -107,20 +107,18 @@ pub fn summarise_with(bundle: &Bundle, profile: &Profile) -> Result<Summary> {
         bundle.points.iter().map(|point| judge(point, workload, bundle.run.verified)).collect();
     let (mut required, beside) = chaos::required(&bundle.points);
     let asked = require::parse(&bundle.run.require)?;
+    let rate = asked.iter().find_map(Requirement::rate);
     // Of a run that was ended before anything was measured nothing can be asked.
     let nothing = bundle.run.cut_short && !bundle.points.iter().any(Point::is_judged);
     required.extend(
         asked
             .iter()
             .filter(|_| !nothing)
-            .map(|requirement| on_its_point(requirement, &bundle.points))
+            .map(|requirement| on_its_point(requirement, &bundle.points, rate))
             .collect::<Result<Vec<_>>>()?,
     );
     let mut verdict = conclude(&points, &required, bundle.run.cut_short);
-    // What was copied or read wrong is wrong whatever was required of a load.
-    let void = |judged: &Judged| judged.gates.iter().any(|gate| gate.state == State::Void);
-    let tasks = bundle.points.iter().zip(&points).filter(|(point, _)| point.task.is_some());
-    if tasks.into_iter().any(|(_, judged)| void(judged)) {
+    if bundle.points.iter().zip(&points).any(|(point, judged)| is_wrong(point, judged)) {
         verdict = Verdict::Invalid;
     }
     Ok(Summary { verdict, points, required, beside })
@@ -129,6 +127,16 @@ pub fn summarise_with(bundle: &Bundle, profile: &Profile) -> Result<Summary> {
 /// The rules that hold of something that is timed as a whole: it has no rate to be steady, and nothing was asked of it but
 /// that it be right.
 const OF_TASKS: [&str; 5] = ["verification", "written before read", "errors", "clock", "whole"];
+
+/// The rules without which a target is no storage, at whatever load that shows.
+const OF_DATA: [&str; 3] = ["verification", "written before read", "errors"];
+
+/// Whether what a point has shown leaves nothing to conclude, whatever was required of the others: data that was copied or read wrong, and
+/// I/Os that failed. An outage is there to find that out, and says so itself.
+fn is_wrong(point: &Point, judged: &Judged) -> bool {
+    let about_it = |gate: &&Gate| point.task.is_some() || OF_DATA.contains(&gate.name.as_str());
+    point.outage.is_none() && judged.gates.iter().filter(about_it).any(|gate| gate.state == State::Void)
+}
 
 fn judge(point: &Point, workload: &Workload, verified: bool) -> Judged {
     let steadiness = Steadiness::of(&point.series).filter(|_| point.is_load());
@@ -153,6 +161,8 @@ fn judge(point: &Point, workload: &Workload, verified: bool) -> Judged {
         verified,
         ceiling: Some(point.ceiling),
         busy: point.busy,
+        reduced: &point.reduced,
+        reconciled: point.reconciled,
         clocks_apart: point.clocks_apart,
         cut_short: point.cut_short,
     });
@@ -169,41 +179,69 @@ fn judge(point: &Point, workload: &Workload, verified: bool) -> Judged {
 fn load_of(told: &crate::measure::PointLoad, workload: &Workload) -> Load {
     match (told.outstanding, told.rate) {
         (Some(outstanding), _) => Load::Closed { outstanding },
-        (None, Some(rate)) => Load::Open { from: rate, to: rate, arrivals: Arrivals::Poisson },
+        // A bundle of before this was kept does not tell; those of the lab's own loads scatter.
+        (None, Some(rate)) => {
+            Load::Open { from: rate, to: rate, arrivals: told.arrivals.unwrap_or(Arrivals::Poisson) }
+        }
         (None, None) => workload.streams[told.stream].load,
     }
 }
 
-/// Points that are held count before those of sweeps, which are there to find something out.
-pub(crate) fn on_its_point(requirement: &Requirement, points: &[Point]) -> Result<Required> {
-    let judged: Vec<(usize, bool, Result<Met>)> = points
+/// Of a lightest load, how much less than what was asked for it may bring: its arrivals scatter.
+const RATE_SHORT_MAX: f64 = 0.01;
+
+/// Points that are held count before those of sweeps, which are there to find something out. Of those that count the worst decides.
+///
+/// Times are another matter. A closed loop asks for less when answers take longer, and so shows what a storage can do and not how long its
+/// users wait. Where open loops ran one of them decides: the lightest that brings the `rate` that is required, I/Os a second; without
+/// one, the worst.
+pub(crate) fn on_its_point(
+    requirement: &Requirement,
+    points: &[Point],
+    rate: Option<f64>,
+) -> Result<Required> {
+    let hold = |point: &Point| {
+        let streams: Vec<_> = point.loads.iter().map(|load| load.name.as_str()).zip(&point.streams).collect();
+        requirement.judge(&streams, point.seconds)
+    };
+    let judged: Vec<(usize, Result<Met>)> = points
         .iter()
         .enumerate()
         .filter(|(_, point)| point.is_judged())
-        .map(|(number, point)| {
-            let streams: Vec<_> =
-                point.loads.iter().map(|load| load.name.as_str()).zip(&point.streams).collect();
-            (number, point.label.is_empty(), requirement.judge(&streams, point.seconds))
-        })
+        .map(|(n, point)| (n, hold(point)))
         .collect();
-    let any_held = judged.iter().any(|(_, held, met)| *held && met.is_ok());
-    let about = judged.iter().filter(|(_, held, met)| met.is_ok() && (*held || !any_held));
-    let headroom =
-        |met: &Result<Met>| met.as_ref().ok().and_then(|met| met.headroom).unwrap_or(f64::NEG_INFINITY);
-    let least = about.min_by(|a, b| headroom(&a.2).total_cmp(&headroom(&b.2))).map(|(number, _, _)| *number);
-    match least {
-        Some(point) => {
-            let met =
-                judged.into_iter().find(|(number, _, _)| *number == point).expect("it is one of them").2?;
-            Ok(Required { point, met })
-        }
-        None => Err(judged.into_iter().find_map(|(_, _, met)| met.err()).unwrap_or_else(|| {
+    let said: Vec<(usize, &Met)> =
+        judged.iter().filter_map(|(number, met)| Some((*number, met.as_ref().ok()?))).collect();
+    let those = |which: &dyn Fn(&Point) -> bool| -> Vec<(usize, &Met)> {
+        said.iter().filter(|(number, _)| which(&points[*number])).copied().collect()
+    };
+    let is_held = |point: &Point| point.label.is_empty();
+    let is_open = |point: &Point| requirement.is_time() && point.loads.iter().any(|load| load.rate.is_some());
+    let by_choice = [
+        those(&|point| is_open(point) && is_held(point)),
+        lightest(those(&is_open), points, rate),
+        those(&is_held),
+        said.clone(),
+    ];
+    let about = by_choice.into_iter().find(|about| !about.is_empty()).unwrap_or_default();
+    match about.into_iter().min_by(|(_, a), (_, b)| a.worst_first(b)) {
+        Some((point, met)) => Ok(Required { point, met: met.clone() }),
+        None => Err(judged.into_iter().find_map(|(_, met)| met.err()).unwrap_or_else(|| {
             stonefold_types::Error::new(
                 stonefold_types::Kind::NotFound,
                 format!("nothing was measured to hold '{requirement}' against"),
             )
         })),
     }
+}
+
+/// The lightest of these that brings a rate, alone; all of them where none does, or none is asked for.
+fn lightest<'a>(open: Vec<(usize, &'a Met)>, points: &[Point], rate: Option<f64>) -> Vec<(usize, &'a Met)> {
+    let brings =
+        |number: usize| rate.is_some_and(|rate| points[number].iops() >= rate * (1.0 - RATE_SHORT_MAX));
+    let enough = open.iter().filter(|(number, _)| brings(*number)).copied();
+    let lightest = enough.min_by(|(a, _), (b, _)| points[*a].iops().total_cmp(&points[*b].iops()));
+    lightest.map_or(open, |one| vec![one])
 }
 
 pub(crate) fn conclude(points: &[Judged], required: &[Required], cut_short: bool) -> Verdict {
@@ -216,13 +254,14 @@ pub(crate) fn conclude(points: &[Judged], required: &[Required], cut_short: bool
     {
         return Verdict::Invalid;
     }
-    match required.iter().map(|one| one.met.met).min_by_key(|met| match met {
-        Some(false) => 0,
-        None => 1,
-        Some(true) => 2,
-    }) {
+    match required.iter().map(|one| &one.met).min_by(|a, b| a.worst_first(b)).map(|met| met.met) {
         Some(Some(false)) => Verdict::Fail,
+        // What is missing might have failed.
+        Some(Some(true)) if cut_short => Verdict::Inconclusive,
         Some(None) => Verdict::Inconclusive,
         _ => Verdict::Pass,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 use stonefold_types::{Error, Kind, Result};
 
 /// The words between the two, as they are now. Another number is another language.
-const LANGUAGE: u32 = 2;
+const LANGUAGE: u32 = 3;
 
 /// What a worker is told to load.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -133,6 +133,7 @@ fn plan(target: &str, outages: &str, profile: &str) -> Plan {
         options: RigOptions { threads: 2, verify: true, seed: 7, destroy_data: false, lasting: true },
         fleet: FleetPlan::default(),
         outages: Some(Outages::parse("o", outages).unwrap()),
+        counters: Vec::new(),
     }
 }
 
@@ -140,7 +141,7 @@ fn run(target: &str, outages: &str, profile: &str, reins: &Reins) -> Result<(Vec
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let env = Env::new(SystemWorld::new(runtime.handle().clone(), 1).unwrap());
     let plan = plan(target, outages, profile);
-    let points = measure::run(&env, &plan, reins)?.points;
+    let points = measure::run(&env, &plan, reins)?.unbroken()?.points;
     let bundle =
         Bundle { run: record(&plan), profile: PROFILE.into(), points: points.clone(), hash: String::new() };
     let summary = summarise_with(&bundle, &plan.profile).unwrap();
@@ -227,6 +228,20 @@ fn a_server_that_swallows_flushes_is_found() {
     assert_eq!(summary.verdict, Verdict::Fail);
     assert!(missed(&summary).contains(&"kill: no flushed write is lost"), "{:?}", missed(&summary));
     assert!(seen.gone_flushed > 0 && seen.lost > 0, "{seen:?}");
+}
+
+/// One that comes back and cannot read what it had: nobody reads it in the load, only the look at every block does.
+#[test]
+fn what_cannot_be_read_afterwards_is_not_kept() {
+    let server = Server::nbdkit("--filter=error file DIR/disk error-pread-rate=20% error-file=DIR/fail");
+    let fails = format!("touch {}; {}", server.path("fail").display(), server.start);
+    let text = server.outages("flush", &["kill"]).replace(&server.start, &fails);
+    let writes = PROFILE.replace("read = 30", "read = 0");
+    let (points, summary) = run(&server.target(), &text, &writes, &Reins::new()).unwrap();
+    let outage = outage(&points[0]);
+    assert!(outage.unread > 0 && outage.verification.as_ref().unwrap().faults() == 0, "{outage:?}");
+    assert_eq!(summary.verdict, Verdict::Fail, "{summary:#?}");
+    assert_eq!(missed(&summary), ["kill: every block can be read afterwards"]);
 }
 
 /// Two outages: after the first nothing is there any more, and the second begins with everything written anew.

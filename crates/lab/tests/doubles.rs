@@ -8,13 +8,23 @@ use nbdkit::Nbdkit;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use stonefold_env::{Env, SystemWorld};
+use stonefold_lab::bundle::{Bundle, Run};
 use stonefold_lab::load::{Control, Goal, Outcome, Phase};
+use stonefold_lab::measure::{self, FleetPlan, Plan, Reins};
 use stonefold_lab::payload::Reduction;
+use stonefold_lab::profile::Profile;
 use stonefold_lab::rig::{Rig, RigOptions};
+use stonefold_lab::stats::compare::Finding;
+use stonefold_lab::trial::{self, Arm, Figure, TrialPlan, findings};
+use stonefold_lab::verdict::{Summary, summarise_with};
 use stonefold_lab::workload::{Arrivals, Load, Stream, Volume, Workload};
 use stonefold_needs::{Need, there_is};
+use stonefold_types::Kind;
 
 const VOLUME_BYTES: u64 = 64 << 20;
+const PROFILE: &str = "title = 'one volume'\nabout = 'for this test'\n[[volume]]\nname = 'v'\nsize = '16M'\nquick = '16M'\n\
+    [[stream]]\nname = 's'\nvolume = 'v'\nread = 100\nrandom = 100\nsizes = { '4K' = 100 }\noutstanding = 2\n\
+    [time]\nquick_precondition = '1s'\nquick_sample = '6s'\n";
 
 fn nbdkit(arguments: &[&str]) -> Nbdkit {
     Nbdkit::start(tempfile::tempdir().unwrap(), arguments)
@@ -135,6 +145,57 @@ fn errors_are_counted_and_void_the_number() {
     assert_eq!(record.errors.keys().copied().collect::<Vec<_>>(), [5]);
 }
 
+/// Nothing is measured on volumes of which a part was never written.
+#[test]
+fn a_target_that_does_not_take_every_block_is_not_measured() {
+    for (error, kind) in [("ENOSPC", Kind::NoSpace), ("EIO", Kind::Io)] {
+        let error = format!("error={error}");
+        let nbdkit = nbdkit(&["--filter=error", "memory", "64M", "error-pwrite-rate=20%", &error]);
+        let profile = Profile::parse("p", PROFILE).unwrap();
+        let plan = Plan {
+            profile,
+            quick: true,
+            targets: vec![nbdkit.target().parse().unwrap()],
+            options: RigOptions { threads: 1, verify: false, seed: 5, destroy_data: false, lasting: false },
+            fleet: FleetPlan::default(),
+            outages: None,
+            counters: Vec::new(),
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let env = Env::new(SystemWorld::new(runtime.handle().clone(), 1).unwrap());
+        let error = measure::run(&env, &plan, &Reins::new()).unwrap_err();
+        assert!(error.kind() == kind && error.what().contains("writing every block"), "{error}");
+    }
+}
+
+/// One of two volumes on one thread answers nothing for longer than the load lasts; the other one's I/Os wait for none of that.
+#[test]
+fn a_slow_volume_holds_up_no_others_stream() {
+    let (slow, quick) =
+        (nbdkit(&["--filter=delay", "memory", "64M", "rdelay=4"]), nbdkit(&["memory", "64M"]));
+    let load = Load::Open { from: 2000.0, to: 2000.0, arrivals: Arrivals::Constant };
+    let mut two = workload(1.0, load);
+    two.volumes.push(Volume { name: "w".into(), ..two.volumes[0].clone() });
+    two.streams.push(Stream { name: "t".into(), volume: 1, ..two.streams[0].clone() });
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let env = Env::new(SystemWorld::new(runtime.handle().clone(), 1).unwrap());
+    let options = RigOptions { threads: 1, verify: false, seed: 5, destroy_data: true, lasting: false };
+    let targets = [slow.target().parse().unwrap(), quick.target().parse().unwrap()];
+    let mut rig = Rig::open(&env, &two, &targets, &[vec![load], vec![load]], &options).unwrap();
+    let phase = Phase {
+        goal: Goal::For(Duration::from_secs(3)),
+        loads: vec![Some(load); 2],
+        footprint: 1.0,
+        grace: Duration::from_secs(1),
+    };
+    let outcome = rig.run(&phase, &Control::new()).unwrap();
+    let [slow, quick] = &outcome.streams[..] else { panic!("two streams") };
+    assert!(slow.unissued > 4000, "it had no more in flight than its share: {}", slow.unissued);
+    assert!(quick.unissued < 60, "{}", quick.unissued);
+    let median = Duration::from_nanos(quick.read.response.quantile(0.5));
+    assert!(median < Duration::from_millis(100), "{median:?}");
+}
+
 /// What nbdkit loses between two runs of one load is told by its kind.
 #[test]
 fn what_a_target_forgets_is_found() {
@@ -253,4 +314,47 @@ fn shell(command: &str) -> String {
     let output = Command::new("sh").args(["-c", command]).output().unwrap();
     assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
+}
+
+/// The lab's acceptance, on targets that are what they are: one answers 5% later than the other, and is found to.
+#[test]
+fn a_target_that_is_five_percent_slower_is_found() {
+    let late = |delay: &str| nbdkit(&["--filter=delay", "memory", "64M", delay]);
+    // So long that what a busy machine adds to it is little.
+    let (first, second) = (late("rdelay=60ms"), late("rdelay=63ms"));
+    let arm = |name: &str, target: &Nbdkit| {
+        let targets = vec![target.target().parse().unwrap()];
+        Arm { name: name.into(), targets, before: None, after: None, system: None }
+    };
+    let text = PROFILE.replace("outstanding = 2", "outstanding = 16");
+    let plan = TrialPlan {
+        profile: Profile::parse("p", &text).unwrap(),
+        quick: true,
+        arms: vec![arm("as it is", &first), arm("slower", &second)],
+        // Five decide; a busy machine keeps some from becoming steady.
+        rounds: 16,
+        options: RigOptions { threads: 1, verify: true, seed: 5, destroy_data: true, lasting: false },
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let env = Env::new(SystemWorld::new(runtime.handle().clone(), 1).unwrap());
+    let (mut turns, mut bundles, mut summaries) = (Vec::new(), Vec::new(), Vec::<Summary>::new());
+    let reins = Reins::new();
+    trial::run(&env, &plan, &reins, |turn, points| {
+        let run = Run { profile: "p".into(), quick: true, verified: true, ..Run::default() };
+        let bundle = Bundle { run, profile: text.clone(), points, hash: String::new() };
+        turns.push(turn);
+        summaries.push(summarise_with(&bundle, &plan.profile).unwrap());
+        bundles.push(bundle);
+        let is_steady =
+            |summary: &Summary| summary.points[0].steadiness.as_ref().is_some_and(|one| one.is_steady());
+        if summaries.chunks_exact(2).filter(|round| round.iter().all(is_steady)).count() == 5 {
+            reins.stop();
+        }
+        Ok(())
+    })
+    .unwrap();
+    let found = findings(2, &turns, &bundles, &summaries, 5);
+    let mean = found.contrasts.iter().find(|one| one.figure == Figure::Mean).unwrap();
+    assert!(mean.comparison.finding == Finding::Higher && mean.void.is_none(), "{mean:?}");
+    assert!((1.04..1.06).contains(&mean.comparison.ratio), "{mean:?}");
 }

@@ -91,12 +91,13 @@ fn plan(profile: Profile, target: &str) -> Plan {
         options: RigOptions { threads: 2, verify: true, seed: 7, destroy_data: false, lasting: false },
         fleet: FleetPlan::default(),
         outages: None,
+        counters: Vec::new(),
     }
 }
 
 fn run(plan: &Plan) -> (Vec<Point>, Summary) {
     let (_runtime, env) = env();
-    let points = measure::run(&env, plan, &Reins::new()).unwrap().points;
+    let points = measure::run(&env, plan, &Reins::new()).unwrap().unbroken().unwrap().points;
     let summary = summary(plan, &points);
     (points, summary)
 }

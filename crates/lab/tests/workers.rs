@@ -3,14 +3,20 @@
 //! Goal: what comes of them together is the sum of what each did, to the last I/O; nobody is led who does not know the token; one that
 //! is lost ends the run.
 
+mod nbdkit;
+
+use nbdkit::Served;
 use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use stonefold_env::{Env, SystemWorld};
+use stonefold_lab::bundle::{Bundle, Run};
 use stonefold_lab::measure::{FleetPlan, Measured, Plan, Reins, run};
 use stonefold_lab::profile::Profile;
 use stonefold_lab::rig::RigOptions;
+use stonefold_lab::stats::gates::{Gate, State};
+use stonefold_lab::verdict::summarise_with;
 use stonefold_lab::worker::{Token, serve};
 
 const TOKEN: &str = "a token for this test alone";
@@ -66,6 +72,7 @@ fn plan(dir: &Path, workers: &[String], token: &str) -> Plan {
             targets: vec![format!("file:{}/vm-{{n}}", dir.display())],
         },
         outages: None,
+        counters: Vec::new(),
     }
 }
 
@@ -74,7 +81,7 @@ fn what_comes_of_all_is_the_sum_of_each() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let plan = plan(dir.path(), &[worker(), worker()], TOKEN);
     let (_runtime, env) = env();
-    let Measured { points, machines } = run(&env, &plan, &Reins::new()).unwrap();
+    let Measured { points, machines, .. } = run(&env, &plan, &Reins::new()).unwrap().unbroken().unwrap();
     assert_eq!((points.len(), machines.len()), (1, 2));
     let point = &points[0];
     assert_eq!((point.streams.len(), point.workers.len()), (2, 2));
@@ -90,6 +97,8 @@ fn what_comes_of_all_is_the_sum_of_each() {
     }
     assert!(point.series.len() >= 5 && point.ceiling > point.iops());
     assert!(point.verification.right > 0 && point.verification.faults() == 0, "{:?}", point.verification);
+    // The loads of all together are what the result is held against.
+    assert!(point.loads.iter().all(|load| load.outstanding == Some(4)), "{:?}", point.loads);
     // Each has volumes of its own, and nothing in common with the other's.
     let blocks = |name: &str| -> std::collections::HashSet<[u8; 32]> {
         let bytes = std::fs::read(dir.path().join(name)).unwrap();
@@ -97,6 +106,35 @@ fn what_comes_of_all_is_the_sum_of_each() {
         bytes.chunks(4096).map(|block| *blake3::hash(block).as_bytes()).collect()
     };
     assert!(blocks("vm-1").is_disjoint(&blocks("vm-2")));
+}
+
+/// Goal: half of what all can do together is half, and no rule is broken by there being two of them.
+#[test]
+fn a_share_of_the_capacity_is_one_of_all_together() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    // Slow by a known time, so that little of a busy machine is seen.
+    let slow = |name: &str| {
+        let socket = dir.path().join(name);
+        let served = Served::start(&socket, &["--filter=delay", "memory", "16M", "rdelay=8ms", "wdelay=8ms"]);
+        (served, socket)
+    };
+    let served = [slow("vm-1"), slow("vm-2")];
+    let mut plan = plan(dir.path(), &[worker(), worker()], TOKEN);
+    plan.fleet.targets = vec![format!("nbd+unix:///?socket={}/vm-{{n}}", dir.path().display())];
+    let steps =
+        "[[step]]\nname = 'all'\n[[step]]\nname = 'part'\nloads = [50]\n[time]\nquick_point = \"8s\"\n";
+    plan.profile = Profile::parse("p", &PROFILE.replace("[time]\n", steps)).unwrap();
+    let (_runtime, env) = env();
+    let points = run(&env, &plan, &Reins::new()).unwrap().unbroken().unwrap().points;
+    let share = points[1].iops() / points[0].iops();
+    assert!((share - 0.5).abs() < 0.06, "{share}");
+    let run = Run { format: Run::FORMAT, verified: true, quick: true, ..Run::default() };
+    let bundle = Bundle { run, profile: plan.profile.text.clone(), points, hash: String::new() };
+    for point in summarise_with(&bundle, &plan.profile).unwrap().points {
+        let against = |gate: &&Gate| gate.state == State::Fail && gate.name != "clock";
+        assert!(!point.gates.iter().any(|gate| against(&gate)), "{}: {:#?}", point.name, point.gates);
+    }
+    drop(served);
 }
 
 #[test]

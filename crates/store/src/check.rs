@@ -129,6 +129,7 @@ impl Store {
         }
         self.tell_missing(&mut checked);
         checked.problems.extend(self.damage.reasons().iter().map(ToString::to_string));
+        checked.problems.extend(self.check_catalog().await?);
         let mut walk = Walk::default();
         for tree in &trees {
             self.check_open()?;

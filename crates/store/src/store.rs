@@ -245,7 +245,7 @@ impl Store {
         self.moving_wake.notify_one();
         folded?;
         flushed?;
-        self.remove_empty_journal().await
+        self.put_to_rest().await
     }
 
     /// Ends for somebody who will open the pool again in a moment: makes everything durable that was acknowledged, and leaves what
@@ -275,7 +275,7 @@ impl Store {
         self.moving_wake.notify_one();
         flushed?;
         match quiet {
-            futures::future::Either::Left(_) => self.remove_empty_journal().await,
+            futures::future::Either::Left(_) => self.put_to_rest().await,
             futures::future::Either::Right(_) => Ok(()),
         }
     }
@@ -291,13 +291,17 @@ impl Store {
         if self.leaving.load(Ordering::Acquire) { Err(crate::closed()) } else { Ok(()) }
     }
 
-    /// The journal's part of an orderly end: one that holds nothing need not be replayed.
-    async fn remove_empty_journal(&self) -> Result<()> {
+    /// The last of an orderly end. A journal that holds nothing need not be replayed, and nobody needs what is kept for the next one.
+    async fn put_to_rest(&self) -> Result<()> {
         let empty = self.all_disks().iter().all(|disk| disk.state.lock().first_unfolded_lsn().is_none());
         if empty {
             self.engine.journal_remove(self.journal.id()).await?;
         }
-        self.record_time().await
+        self.record_time().await?;
+        if empty {
+            self.engine.rest().await;
+        }
+        Ok(())
     }
 
     pub(crate) async fn flush(&self) -> Result<()> {

@@ -4,6 +4,7 @@
 //! power; two changes at once are made one after the other, by compare-and-swap. A failed change may have happened: what
 //! is stored is read back to tell.
 
+use crate::documents;
 use crate::store::Store;
 use stonefold_engine::{Key, Version};
 use stonefold_format::tokens::{SecretHash, TOKENS_MAX, Token, Tokens};
@@ -44,30 +45,21 @@ impl Store {
     }
 
     async fn stored_tokens(&self) -> Result<(Tokens, Option<Version>)> {
-        match self.engine.get(&key()).await {
-            Ok((bytes, version)) => Ok((Tokens::decode(&bytes)?, Some(version))),
-            Err(error) if error.kind() == Kind::NotFound => Ok((Tokens::default(), None)),
-            Err(error) => Err(error.context("reading the tokens")),
-        }
+        let stored =
+            documents::stored(&*self.engine, &key()).await.map_err(|e| e.context("reading the tokens"))?;
+        Ok(match stored {
+            Some((bytes, version)) => (Tokens::decode(&bytes)?, Some(version)),
+            None => (Tokens::default(), None),
+        })
     }
 
     async fn change_tokens(&self, change: impl Fn(&mut Tokens) -> Result<()>) -> Result<Tokens> {
         for _ in 0..TRIES_MAX {
             let (mut tokens, version) = self.stored_tokens().await?;
             change(&mut tokens)?;
-            let bytes = tokens.encode().into();
-            let put = match &version {
-                Some(version) => self.engine.put_if(&key(), bytes, version).await,
-                None => self.engine.put_new(&key(), bytes).await,
-            };
-            match put {
-                Ok(_) => return Ok(tokens),
-                Err(error) if matches!(error.kind(), Kind::Conflict | Kind::AlreadyExists) => {}
-                // An error does not say whether it happened: what is stored does.
-                Err(error) => match self.stored_tokens().await {
-                    Ok((found, _)) if found == tokens => return Ok(tokens),
-                    _ => return Err(error.context("storing the tokens")),
-                },
+            let put = documents::swap(&*self.engine, &key(), tokens.encode().into(), version.as_ref()).await;
+            if put.map_err(|e| e.context("storing the tokens"))?.is_some() {
+                return Ok(tokens);
             }
         }
         Err(Error::new(Kind::Conflict, "the tokens are changed by others all the time").remedy("try again"))

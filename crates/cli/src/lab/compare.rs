@@ -2,8 +2,7 @@
 
 use super::catalogue::length;
 use super::load::{Load, environment, quoted, record, target};
-use super::picture;
-use super::trial;
+use super::{picture, system, trial};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::interrupt::on_stop;
@@ -48,6 +47,12 @@ pub(super) struct Arms {
     /// The second arm's
     #[arg(long, value_name = "TARGET", requires = "a")]
     b: Vec<String>,
+    /// What is behind the first arm's target, as 'lab run' takes it
+    #[arg(long, value_name = "FILE", requires = "a")]
+    system_a: Option<PathBuf>,
+    /// What is behind the second arm's
+    #[arg(long, value_name = "FILE", requires = "b")]
+    system_b: Option<PathBuf>,
     /// A file that lists two arms or more, each with its target and with commands before and after its runs
     #[arg(long, value_name = "FILE", conflicts_with_all = ["a", "b"])]
     arms: Option<PathBuf>,
@@ -110,12 +115,13 @@ impl Arms {
             };
             return arms_of_file(&text, resolve).map_err(Failure::Misuse);
         }
-        let arm = |name: &str, texts: &[String]| -> Result<Arm, Failure> {
+        let arm = |name: &str, texts: &[String], told: Option<&Path>| -> Result<Arm, Failure> {
             let targets: Vec<TargetSpec> =
                 texts.iter().map(|text| target(context, text)).collect::<Result<_, _>>()?;
-            Ok(Arm { name: name.into(), targets, before: None, after: None })
+            let system = told.map(system::read).transpose()?;
+            Ok(Arm { name: name.into(), targets, before: None, after: None, system })
         };
-        Ok(vec![arm("A", &self.a)?, arm("B", &self.b)?])
+        Ok(vec![arm("A", &self.a, self.system_a.as_deref())?, arm("B", &self.b, self.system_b.as_deref())?])
     }
 
     fn words(&self, words: &mut Vec<String>) {
@@ -123,6 +129,9 @@ impl Arms {
         self.b.iter().for_each(|target| words.push(format!("--b {}", quoted(target))));
         words
             .extend(self.arms.as_ref().map(|path| format!("--arms {}", quoted(&path.display().to_string()))));
+        for (flag, path) in [("--system-a", &self.system_a), ("--system-b", &self.system_b)] {
+            words.extend(system::words(flag, path.as_deref()));
+        }
         words.push(format!("--pairs {}", self.pairs));
     }
 }
@@ -143,6 +152,7 @@ impl Compare {
             quick: plan.quick,
             arms: plan.arms.iter().map(|arm| arm.name.clone()).collect(),
             commands,
+            systems: plan.arms.iter().map(|arm| arm.system.clone()).collect(),
             rounds: plan.rounds,
             seed: plan.options.seed,
             began,

@@ -4,9 +4,13 @@ use super::catalogue::{Found, find};
 use crate::context::Context;
 use crate::failure::Failure;
 use clap::Args;
+use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
+use stonefold_api::Client;
 use stonefold_env::{Env, SystemWorld};
 use stonefold_lab::bundle::{self, Run as Record};
+use stonefold_lab::counters::{self, Counters, Counts};
 use stonefold_lab::measure::Plan;
 use stonefold_lab::oltp;
 use stonefold_lab::payload::Reduction;
@@ -15,7 +19,7 @@ use stonefold_lab::rig::RigOptions;
 use stonefold_lab::tiles;
 use stonefold_lab::worker::WorkerAddress;
 use stonefold_lab::{TargetSpec, machine};
-use stonefold_types::{BLOCK_BYTES, Error, Kind, Size};
+use stonefold_types::{BLOCK_BYTES, Error, Kind, Name, Size};
 
 #[derive(Args)]
 pub(super) struct Load {
@@ -30,6 +34,9 @@ pub(super) struct Load {
     /// The size of each volume, in place of the profile's
     #[arg(long)]
     pub(super) size: Option<Size>,
+    /// The size of the cache that is measured, of a profile that is about one: its volumes are so many times as large as it says
+    #[arg(long, conflicts_with = "size")]
+    pub(super) cache: Option<Size>,
     /// How far what is written reduces, in place of what the profile says: DEDUPE:COMPRESSION, as in 1.2:2
     #[arg(long, value_name = "D:C", value_parser = reduction)]
     pub(super) payload: Option<Reduction>,
@@ -69,6 +76,7 @@ impl Load {
             quick,
             out,
             size,
+            cache: None,
             payload: None,
             threads: None,
             seed: None,
@@ -97,6 +105,8 @@ impl Load {
             );
             return Err(Failure::Misuse(error.remedy("choose a multiple of 4K")));
         }
+        let of_cache = self.cache.map(|cache| profile.volume_for_cache(cache.0));
+        let size = size.or(of_cache.transpose().map_err(Failure::Misuse)?);
         let profile = profile.changed(size, self.payload)?;
         if let Some(dir) = &self.out {
             bundle::check_free(dir)?;
@@ -133,6 +143,7 @@ impl Load {
         let flag = |name: &str, set: bool| set.then(|| name.to_owned());
         let mut words: Vec<String> = flag("--quick", self.quick).into_iter().collect();
         words.extend(self.size.map(|size| format!("--size {}", size.0)));
+        words.extend(self.cache.map(|cache| format!("--cache {}", cache.0)));
         words.extend(
             self.payload.map(|payload| format!("--payload {}:{}", payload.dedupe, payload.compression)),
         );
@@ -172,7 +183,7 @@ pub(super) fn record(plan: &Plan, locked: bool, began: u64) -> Record {
         verified: plan.options.verify
             && !plan.targets.contains(&TargetSpec::Null)
             && !plan.fleet.targets.iter().any(|target| target == "null:"),
-        bytes: plan.profile.bytes(plan.quick),
+        bytes: plan.profile.bytes(plan.quick) * plan.fleet.workers.len().max(1) as u64,
         require: String::new(),
         began,
         reproduce: String::new(),
@@ -195,6 +206,47 @@ pub(super) fn target(context: &Context, text: &str) -> Result<TargetSpec, Failur
             .remedy("serve with --nbd unix:///PATH, too")
     })?;
     uri.parse().map_err(Failure::Failed)
+}
+
+/// A disk of a server, as that counts it.
+struct OfDisk {
+    client: Client,
+    name: Name,
+}
+
+/// Without the client, which has a secret.
+impl fmt::Debug for OfDisk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("OfDisk").field(&self.name).finish()
+    }
+}
+
+impl Counters for OfDisk {
+    fn counts(&self) -> Result<Counts, Error> {
+        let io = self.client.disk(&self.name)?.io.ok_or_else(|| {
+            Error::new(
+                Kind::Unsupported,
+                format!("the server does not tell what disk '{}' has done", self.name),
+            )
+        })?;
+        Ok(Counts { read_bytes: io.read_bytes, written_bytes: io.written_bytes })
+    }
+}
+
+/// Who says what the targets have done; nobody where one of them cannot say it.
+pub(super) fn counters(context: &Context, targets: &[String]) -> Result<Vec<Arc<dyn Counters>>, Failure> {
+    let mut all: Vec<Arc<dyn Counters>> = Vec::new();
+    for text in targets {
+        match text.parse::<TargetSpec>().map_err(Failure::Misuse)? {
+            TargetSpec::Device(path) => all.push(Arc::new(counters::of_device(&path)?)),
+            TargetSpec::Stonefold(name) => {
+                let name = name.parse().map_err(Failure::Misuse)?;
+                all.push(Arc::new(OfDisk { client: context.client()?, name }));
+            }
+            _ => return Ok(Vec::new()),
+        }
+    }
+    Ok(all)
 }
 
 /// The real one; it ends with its runtime.

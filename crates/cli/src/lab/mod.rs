@@ -12,6 +12,7 @@ mod replay;
 mod report;
 mod run;
 mod study;
+mod system;
 mod tiles;
 mod timed;
 mod trace;

@@ -25,6 +25,7 @@ pub(super) fn run(
     shipped: bool,
 ) -> std::result::Result<ExitCode, Failure> {
     refuse_words_of_others(run).map_err(Failure::Misuse)?;
+    let system = run.declared.read()?;
     let (_runtime, env) = environment()?;
     let seed = run.load.seed.unwrap_or_else(|| u64::from_le_bytes(env.random()) >> 16);
     let target = target(context, one_of(&run.target).map_err(Failure::Misuse)?)?;
@@ -67,6 +68,7 @@ pub(super) fn run(
         machine: facts,
         cut_short: reins.is_stopped() || outcome.failure.is_some(),
         migration: outcome.migration,
+        system,
         ..Record::default()
     };
     let (text, points) = (plan.profile.text, outcome.points);
@@ -87,6 +89,7 @@ pub(super) fn run(
 fn refuse_words_of_others(run: &Run) -> Result<()> {
     let words = [
         ("--size", run.load.size.is_some()),
+        ("--cache", run.load.cache.is_some()),
         ("--payload", run.load.payload.is_some()),
         ("--threads", run.load.threads.is_some()),
         ("--no-verify", run.load.no_verify),
@@ -118,6 +121,7 @@ fn reproduce(run: &Run, seed: u64) -> String {
     if !run.require.is_empty() {
         words.push(format!("--require {}", quoted(&run.require)));
     }
+    words.extend(run.declared.words());
     words.push(format!("--seed {seed}"));
     words.join(" ")
 }

@@ -1,6 +1,7 @@
 //! `stonefold lab replay`.
 
 use super::load::{environment, quoted, target};
+use super::system::Declared;
 use super::trace::opened;
 use super::{picture, report};
 use crate::context::Context;
@@ -60,6 +61,8 @@ pub(crate) struct Replay {
     /// What is needed, as in 'p99<=20ms,web:mean<=5ms', in place of the rules for tiles
     #[arg(long, value_name = "NEEDS", default_value = "")]
     require: String,
+    #[command(flatten)]
+    declared: Declared,
     /// Where the raw data go: a folder that is empty or does not exist yet [default: nothing is kept]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -93,6 +96,7 @@ impl Replay {
         if let Some(dir) = &self.out {
             bundle::check_free(dir)?;
         }
+        let system = self.declared.read()?;
         let (_runtime, env) = environment()?;
         let plan = self.plan(context, &env)?;
         let layout = Layout::new(&plan)?;
@@ -119,6 +123,7 @@ impl Replay {
             machine: machine::describe(),
             cut_short: reins.is_stopped(),
             replay: Some(layout.replayed),
+            system,
             ..Record::default()
         };
         let hash = match &self.out {
@@ -183,6 +188,7 @@ impl Replay {
         if !self.require.is_empty() {
             words.push(format!("--require {}", quoted(&self.require)));
         }
+        words.extend(self.declared.words());
         words.push(format!("--threads {} --seed {}", plan.options.threads, plan.options.seed));
         words.join(" ")
     }

@@ -17,7 +17,7 @@ use stonefold_lab::stats::gates::{Grade, State};
 use stonefold_lab::stats::require::time;
 use stonefold_lab::tiles::figures::{Tiles, figures as tiles};
 use stonefold_lab::trial::Trial;
-use stonefold_lab::verdict::{self, Summary};
+use stonefold_lab::verdict::{self, Judged, Summary};
 use stonefold_types::Size;
 
 #[derive(Serialize)]
@@ -62,6 +62,8 @@ impl<'a> Document<'a> {
 struct Figures {
     point: String,
     stream: String,
+    /// Whether it was an open or a closed loop, and how much of one.
+    load: String,
     grade: Grade,
     iops: f64,
     bytes_per_second: f64,
@@ -193,6 +195,7 @@ fn figures(bundle: &Bundle, summary: &Summary) -> Vec<Figures> {
             .map(|(load, record)| Figures {
                 point: name.clone(),
                 stream: load.name.clone(),
+                load: load.words(),
                 grade,
                 iops: record.ios() as f64 / seconds,
                 bytes_per_second: (record.read.bytes + record.write.bytes) as f64 / seconds,
@@ -269,6 +272,8 @@ fn text(document: &Document<'_>, kept: Option<&Path>) -> String {
         ("profile", profile),
         ("target", run.targets.join(", ")),
         ("size", size_words(run)),
+        ("system", system_words(run)),
+        ("of its system", shares_words(document)),
         ("machine", machine_words(&run.machine)),
         (
             "raw data",
@@ -289,15 +294,35 @@ fn size_words(run: &Run) -> String {
     }
 }
 
+fn system_words(run: &Run) -> String {
+    let Some(system) = &run.system else {
+        return "not told; --system FILE says what the figures are those of".into();
+    };
+    let mut words: Vec<String> =
+        system.facts().into_iter().map(|(name, what)| format!("{name} {what}")).collect();
+    words.extend(system.of_cache(run.bytes).map(|times| format!("the volumes are {times}")));
+    words.join("; ")
+}
+
+/// What the load that did most did for each of what the target is made of.
+fn shares_words(document: &Document<'_>) -> String {
+    let Some(system) = &document.run.system else { return String::new() };
+    let best = document.summary.points.iter().max_by(|a, b| a.iops.total_cmp(&b.iops));
+    let shares = |point: &Judged| format!("{}: {}", point.name, system.shares(point.iops).join("; "));
+    best.filter(|point| !system.shares(point.iops).is_empty()).map(shares).unwrap_or_default()
+}
+
 fn of_streams(figures: &[Figures]) -> String {
     let mut table = Table::new(&[
-        "POINT", "STREAM", "IOPS>", "BYTES/S>", "MEAN>", "P50>", "P99>", "P99.9>", "MAX>", "TRUST",
+        "POINT", "STREAM", "LOOP", "IOPS>", "BYTES/S>", "MEAN>", "P50>", "P99>", "P99.9>", "MAX>",
+        "SERVICE>", "TRUST",
     ]);
     for one in figures {
         let took = |nanos: u64| time(nanos as f64);
         table.row([
             one.point.clone(),
             one.stream.clone(),
+            one.load.clone(),
             format!("{:.0}", one.iops),
             Size(one.bytes_per_second as u64).to_string(),
             time(one.response_nanos.mean),
@@ -305,6 +330,7 @@ fn of_streams(figures: &[Figures]) -> String {
             took(one.response_nanos.p99),
             one.response_nanos.p99_9.map_or_else(|| "-".into(), took),
             took(one.response_nanos.max),
+            time(one.service_nanos.mean),
             format!("{:?}", one.grade),
         ]);
     }

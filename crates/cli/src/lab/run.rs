@@ -1,7 +1,8 @@
 //! `stonefold lab run`.
 
 use super::catalogue::length;
-use super::load::{Load, environment, quoted, record, target};
+use super::load::{Load, counters, environment, quoted, record, target};
+use super::system::Declared;
 use super::{oltp, picture, report, tiles, worker};
 use crate::context::Context;
 use crate::failure::Failure;
@@ -11,9 +12,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use stonefold_lab::bundle::{self, Bundle};
+use stonefold_lab::bundle::{self, Bundle, ENDED_BY};
 use stonefold_lab::chaos::{Outages, Promise};
 use stonefold_lab::measure::{self, FleetPlan, Measured, Plan, Reins};
+use stonefold_lab::preflight::Others;
 use stonefold_lab::rig::RigOptions;
 use stonefold_lab::stats::require;
 use stonefold_lab::tiles::check_scale;
@@ -37,6 +39,8 @@ use stonefold_types::{Error, Kind, Size};
 pub(crate) struct Run {
     #[command(flatten)]
     pub(super) load: Load,
+    #[command(flatten)]
+    pub(super) declared: Declared,
     /// What to measure; once for all volumes of the profile, or once for each, in order
     #[arg(long, required = true, value_name = "TARGET")]
     pub(super) target: Vec<String>,
@@ -85,6 +89,7 @@ impl Run {
         let (worker, require) = (Vec::new(), String::new());
         Run {
             load,
+            declared: Declared::default(),
             target,
             worker,
             token_file: None,
@@ -132,6 +137,7 @@ impl Run {
     pub(super) fn measure(&self, context: &Context) -> Result<(Bundle, Summary), Failure> {
         let (profile, locked) = self.load.profile()?;
         let outages = self.outages()?;
+        let system = self.declared.read()?;
         if profile.has_outages() && outages.is_none() {
             let what =
                 format!("the profile {} strikes the target, and nobody has said how", self.load.named());
@@ -150,29 +156,46 @@ impl Run {
             true => measure::fit(profile, self.load.quick, &targets)?,
             false => profile,
         };
-        let plan = Plan { profile, quick: self.load.quick, targets, options, fleet, outages };
+        let require = if self.require.is_empty() { profile.require.clone() } else { self.require.clone() };
+        let streams = &profile.workload(self.load.quick).streams;
+        let streams: Vec<&str> = streams.iter().map(|stream| stream.name.as_str()).collect();
+        require::check(&require, &streams).map_err(Failure::Misuse)?;
+        // What workers name is on their machines; and what is struck may not answer, and counts from nothing again.
+        let counters = match fleet.token.is_some() || outages.is_some() {
+            true => Vec::new(),
+            false => counters(context, &self.target)?,
+        };
+        let plan = Plan { profile, quick: self.load.quick, targets, options, fleet, outages, counters };
         tell_plan(&plan);
+        // Who else is busy where workers are is not seen from here.
+        let others = plan.fleet.token.is_none().then(Others::look).flatten();
+        if let Some(warning) = others.and_then(|others| others.warning()) {
+            eprintln!("{warning}");
+        }
         let reins = Arc::new(Reins::new());
         let of_signal = reins.clone();
         on_stop(move || of_signal.stop())?;
         let mut record = record(&plan, locked, env.wall() / 1_000_000_000);
-        let Measured { points, machines } =
+        let Measured { points, machines, failure } =
             picture::show(&env, &reins, || measure::run(&env, &plan, &reins))?;
-        record.require.clone_from(match self.require.as_str() {
-            "" => &plan.profile.require,
-            _ => &self.require,
-        });
+        record.require = require;
+        record.system = system;
         record.reproduce = self.reproduce(&plan.options);
-        record.cut_short = reins.is_stopped();
+        record.cut_short = reins.is_stopped() || failure.is_some();
+        record.machine.extend(failure.iter().map(|failure| (ENDED_BY.to_owned(), failure.what())));
         let told =
             machines.iter().map(|(name, machine)| (format!("worker {name}"), report::machine_words(machine)));
         record.machine.extend(told);
+        record.machine.extend(others.map(|others| ("busy before".to_owned(), others.words())));
         let hash = match &self.load.out {
             Some(dir) => bundle::save(dir, &record, &plan.profile.text, &points)?,
             None => String::new(),
         };
         let bundle = Bundle { run: record, profile: plan.profile.text.clone(), points, hash };
         let summary = verdict::summarise_with(&bundle, &plan.profile)?;
+        if let Some(failure) = failure {
+            eprintln!("ended before its time: {failure}");
+        }
         Ok((bundle, summary))
     }
 
@@ -205,6 +228,7 @@ impl Run {
         if !self.require.is_empty() {
             words.push(format!("--require {}", quoted(&self.require)));
         }
+        words.extend(self.declared.words());
         words.push(self.load.words(options));
         words.join(" ")
     }

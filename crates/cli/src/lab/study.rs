@@ -73,7 +73,7 @@ impl Study {
             return answer(
                 context,
                 &study,
-                &study::of_run(&study, &bundle, cores),
+                &study::of_run(&study, &bundle, &summary, cores),
                 &About::of(&bundle),
                 summary.verdict,
             );
@@ -140,7 +140,8 @@ fn read(context: &Context, study: &Report, dir: &Path, cores: f64) -> Result<Exi
         return Err(other(&format!("{} on one target", bundle.run.profile)));
     }
     let summary = verdict::summarise(&bundle)?;
-    answer(context, study, &study::of_run(study, &bundle, cores), &About::of(&bundle), summary.verdict)
+    let found = study::of_run(study, &bundle, &summary, cores);
+    answer(context, study, &found, &About::of(&bundle), summary.verdict)
 }
 
 fn tell_trial(
@@ -150,8 +151,8 @@ fn tell_trial(
     bundles: &[Bundle],
     cores: f64,
 ) -> Result<ExitCode, Failure> {
-    let findings = trial::compute(trial, bundles)?.1;
-    let found = study::of_trial(study, trial, bundles, &findings, cores);
+    let (summaries, findings) = trial::compute(trial, bundles)?;
+    let found = study::of_trial(study, trial, bundles, &summaries, &findings, cores);
     let about = About { quick: trial.quick, locked: trial.locked, again: &trial.reproduce };
     answer(context, study, &found, &about, findings.verdict)
 }

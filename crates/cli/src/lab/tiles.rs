@@ -28,6 +28,7 @@ pub(super) fn run(
 ) -> std::result::Result<ExitCode, Failure> {
     refuse_words_of_others(run).map_err(Failure::Misuse)?;
     let price = run.price.as_deref().map(price_file).transpose()?;
+    let system = run.declared.read()?;
     let (_runtime, env) = environment()?;
     let (first, most) = run.tiles.unwrap_or((1, None));
     let plan = Plan {
@@ -70,6 +71,7 @@ pub(super) fn run(
         machine: machine::describe(),
         cut_short: reins.is_stopped() || broken,
         tiles: Some(tiled),
+        system,
         ..Record::default()
     };
     let text = plan.profile.text;
@@ -94,6 +96,7 @@ fn price_file(path: &Path) -> Result<String> {
 fn refuse_words_of_others(run: &Run) -> Result<()> {
     let words = [
         ("--size", run.load.size.is_some(), "; --scale makes volumes smaller"),
+        ("--cache", run.load.cache.is_some(), ""),
         ("--payload", run.load.payload.is_some(), ""),
         ("--worker", !run.worker.is_empty(), ""),
         ("--warehouses", run.warehouses.is_some(), ""),
@@ -117,6 +120,7 @@ fn reproduce(run: &Run, plan: &Plan) -> String {
     if !run.require.is_empty() {
         words.push(format!("--require {}", quoted(&run.require)));
     }
+    words.extend(run.declared.words());
     words.push(run.load.words(&plan.options));
     words.join(" ")
 }

@@ -9,7 +9,8 @@ use std::path::Path;
 use std::process::ExitCode;
 use stonefold_lab::bundle::Bundle;
 use stonefold_lab::report::{Report, TrialReport};
-use stonefold_lab::stats::compare::{CONFIDENCE, Finding, PAIRS_MIN};
+use stonefold_lab::stats::compare::{CONFIDENCE, Finding, PAIRS_MIN, detectable};
+use stonefold_lab::stats::median;
 use stonefold_lab::stats::require::time;
 use stonefold_lab::trial::{Contrast, Figure, Findings, Trial, Turn, findings, load};
 use stonefold_lab::verdict::{Summary, Verdict, summarise};
@@ -54,7 +55,8 @@ pub(super) fn compute(
 ) -> stonefold_types::Result<(Vec<Summary>, Findings)> {
     let summaries = bundles.iter().map(summarise).collect::<stonefold_types::Result<Vec<_>>>()?;
     let turns: Vec<Turn> = trial.runs.iter().map(|(turn, _)| *turn).collect();
-    let found = findings(trial.arms.len(), &turns, bundles, &summaries, trial.seed);
+    let mut found = findings(trial.arms.len(), &turns, bundles, &summaries, trial.seed);
+    found.unlike = trial.unlike(bundles.first().map_or(0, |bundle| bundle.run.bytes));
     Ok((summaries, found))
 }
 
@@ -68,7 +70,7 @@ pub(super) fn tell_progress(trial: &Trial, bundles: &[Bundle]) {
     let Ok((_, found)) = compute(trial, bundles) else { return };
     let Some(first) = found.contrasts.iter().find(|one| one.comparison.pairs.len() > 1) else { return };
     let scatter = first.comparison.deviation();
-    let shown = stonefold_lab::stats::compare::detectable(scatter, trial.rounds.max(PAIRS_MIN));
+    let shown = detectable(scatter, trial.rounds.max(PAIRS_MIN), found.contrasts.len());
     eprintln!(
         "after {rounds} of {} rounds: {} differs by {:+.1}%; as these scatter, all rounds would show {:.1}%",
         trial.rounds,
@@ -96,6 +98,11 @@ fn text(trial: &Trial, found: &Findings, kept: Option<&Path>) -> String {
         ]);
     }
     let mut text = table.or("nothing could be compared");
+    if found.contrasts.len() > 1 {
+        text.push_str(
+            "intervals: of arms that are equal all of them together hold 1 in 98 of 100 comparisons\n",
+        );
+    }
     let mut unsteady: Vec<(&str, usize)> =
         found.contrasts.iter().map(|one| (&*one.point, one.unsteady)).collect();
     unsteady.dedup();
@@ -105,6 +112,9 @@ fn text(trial: &Trial, found: &Findings, kept: Option<&Path>) -> String {
             count(rounds as u64, "round"),
             if rounds == 1 { "is" } else { "are" }
         ));
+    }
+    for one in &found.unlike {
+        text.push_str(&format!("not alike: {one}\n"));
     }
     for one in &found.left_out {
         text.push_str(&format!("not compared: {one}\n"));
@@ -149,14 +159,13 @@ fn share(share: f64) -> String {
 /// The first arm's and each other's median of the first figure.
 fn levels(trial: &Trial, found: &Findings) -> String {
     let Some(first) = found.contrasts.first() else { return String::new() };
-    let median = |of: &dyn Fn(&(f64, f64)) -> f64, one: &Contrast| {
-        let mut values: Vec<f64> = one.comparison.pairs.iter().map(of).collect();
-        values.sort_by(f64::total_cmp);
-        values.get(values.len() / 2).map_or_else(|| "-".into(), |value| amount(one.figure, *value))
+    let level = |of: &dyn Fn(&(f64, f64)) -> f64, one: &Contrast| {
+        let values = one.comparison.pairs.iter().map(of).collect();
+        median(values).map_or_else(|| "-".into(), |value| amount(one.figure, value))
     };
-    let mut words = vec![format!("{} {}", trial.arms[0], median(&|pair| pair.0, first))];
+    let mut words = vec![format!("{} {}", trial.arms[0], level(&|pair| pair.0, first))];
     for one in found.contrasts.iter().filter(|one| (&one.point, one.figure) == (&first.point, first.figure)) {
-        words.push(format!("{} {}", trial.arms[one.arm], median(&|pair| pair.1, one)));
+        words.push(format!("{} {}", trial.arms[one.arm], level(&|pair| pair.1, one)));
     }
     format!("{} ({}, {})", words.join(", "), figure_words(first), first.point)
 }

@@ -68,9 +68,7 @@ impl Member {
         self.check_sound()?;
         match self.write(header, bytes.clone()).await {
             Err(error) if error.kind() == Kind::NoSpace => {
-                let member = self.clone();
-                let released = self.io.blocking(move || member.spares.release()).await;
-                self.count_bytes(released, 0);
+                let released = self.release_spares().await;
                 if released == 0 { Err(error) } else { self.write(header, bytes).await }
             }
             other => other,

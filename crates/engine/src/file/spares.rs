@@ -14,12 +14,17 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use stonefold_types::{AlignedBuf, Result};
 
 /// The length of the first file of a new pool, in bytes: zeroed in some 10 ms.
 const FIRST_BYTES: u64 = 4 << 20;
 /// Spare files together, in bytes, at most: a large journal's worth. Also no more than a 64th of the file system.
 const KEPT_BYTES_MAX: u64 = 1 << 30;
+/// How often it is looked whether a file that is being made is there, and how many times at most: a second in all. One that takes longer stays
+/// for the next opening.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+const LOOKS_MAX: usize = 200;
 /// Zeros written at once.
 const ZEROS_BYTES: usize = 1 << 20;
 
@@ -78,7 +83,7 @@ impl Spares {
         self.state.lock().ready.iter().map(|s| s.bytes).sum()
     }
 
-    /// Gives all spares back to the file system; returns their bytes.
+    /// See [`Member::release_spares`].
     pub(super) fn release(&self) -> u64 {
         let ready = std::mem::take(&mut self.state.lock().ready);
         // One that cannot be removed is found again when the pool is opened.
@@ -140,6 +145,27 @@ impl Spares {
             }
             member.spares.state.lock().preparing = false;
         });
+    }
+}
+
+impl Member {
+    /// Gives all spares back, the one, too, that is being made ahead of need.
+    pub(super) async fn rest(self: &Arc<Self>) {
+        for _ in 0..LOOKS_MAX {
+            if !self.spares.state.lock().preparing {
+                break;
+            }
+            self.env.sleep(LOOK_EVERY).await;
+        }
+        self.release_spares().await;
+    }
+
+    /// Gives all spares back to the file system; returns their bytes.
+    pub(super) async fn release_spares(self: &Arc<Self>) -> u64 {
+        let member = self.clone();
+        let released = self.io.blocking(move || member.spares.release()).await;
+        self.count_bytes(released, 0);
+        released
     }
 }
 

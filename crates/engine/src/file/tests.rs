@@ -114,6 +114,29 @@ async fn a_second_opener_is_told_who_has_it() {
     open(&options).await.unwrap();
 }
 
+/// Files that are kept for the next journal go when nobody is going to use the pool, and are made again when somebody does.
+#[tokio::test]
+async fn what_is_kept_only_to_be_fast_is_given_back_at_rest() {
+    let dir = tempdir();
+    let engine = open(&Options::new(dir.path())).await.unwrap();
+    let spares = || fs::read_dir(dir.path().join("spares")).unwrap().count();
+    let used = || async { engine.room().await.unwrap().used_bytes };
+    let before = used().await;
+    for life in 0..2 {
+        let id = JournalId([life; 16]);
+        let journal = engine.journal_create(id).await.unwrap();
+        for seq in 0..3 {
+            journal.append(chunk::encode(id.0, seq, 1, &vec![7; 3 << 20]).freeze()).await.unwrap();
+        }
+        journal.sync().await.unwrap();
+        drop(journal);
+        engine.journal_remove(id).await.unwrap();
+        assert!(spares() > 0 && used().await > before + (4 << 20));
+        engine.rest().await;
+        assert_eq!((spares(), used().await), (0, before));
+    }
+}
+
 /// A directory with anything else in it is left exactly as it was.
 #[tokio::test]
 async fn a_strange_directory_is_left_alone() {

@@ -64,7 +64,13 @@ fn bundle() -> Bundle {
     let point = Point {
         step: "hold".into(),
         label: String::new(),
-        loads: vec![PointLoad { stream: 0, name: "mail".into(), outstanding: Some(1), rate: None }],
+        loads: vec![PointLoad {
+            stream: 0,
+            name: "mail".into(),
+            outstanding: Some(1),
+            rate: None,
+            arrivals: None,
+        }],
         footprint: 1.0,
         seconds: 10.0,
         streams: vec![record],
@@ -76,6 +82,8 @@ fn bundle() -> Bundle {
         database: None,
         ceiling: 1e6,
         clocks_apart: 0.0,
+        reduced: Vec::new(),
+        reconciled: None,
         cut_short: false,
         workers: Vec::new(),
         outage: None,

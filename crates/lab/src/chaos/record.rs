@@ -31,6 +31,9 @@ pub struct OutageRecord {
     pub breaks: u64,
     /// What was read of every block afterwards, and during the load; nothing where the target did not come back.
     pub verification: Option<Verification>,
+    /// Reads of that look that failed, or were never answered: what lies there is gone, too.
+    #[serde(default)]
+    pub unread: u64,
 }
 
 impl OutageRecord {
@@ -55,6 +58,7 @@ impl OutageRecord {
             patience: outage.patience,
             breaks,
             verification: None,
+            unread: 0,
         }
     }
 

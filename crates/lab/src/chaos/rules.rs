@@ -56,8 +56,12 @@ fn kept(record: &OutageRecord) -> Gate {
     let Some(seen) = &record.verification else {
         return gate("promise", State::Fail, "nothing could be read afterwards".into());
     };
-    let why = format!("{} sectors were read: {}", seen.checked(), in_words(seen));
-    gate("promise", if seen.faults() == 0 { State::Pass } else { State::Fail }, why)
+    let unread = match record.unread {
+        0 => String::new(),
+        many => format!(", and {many} reads failed or had no answer"),
+    };
+    let why = format!("{} sectors were read{unread}: {}", seen.checked(), in_words(seen));
+    gate("promise", if seen.faults() + record.unread == 0 { State::Pass } else { State::Fail }, why)
 }
 
 fn in_words(seen: &Verification) -> String {
@@ -95,6 +99,14 @@ pub(crate) fn required(points: &[Point]) -> (Vec<Required>, Vec<Required>) {
         let within = format!("answers again within {:.0} s", record.patience);
         required.push(of(within, nanos, told, Some(record.came_back)));
         let Some(seen) = &record.verification else { continue };
+        let (unread, told) =
+            (record.unread as f64, format!("{} reads failed or had no answer", record.unread));
+        required.push(of(
+            "every block can be read afterwards".into(),
+            Some(unread),
+            told,
+            Some(unread == 0.0),
+        ));
         let none = |what: &str, many: u64| {
             let told = format!("{many} of {} sectors", seen.checked());
             of(format!("no {what}"), Some(many as f64), told, Some(many == 0))

@@ -73,11 +73,37 @@ fn is_closed(profile: &Profile, quick: bool, judged: &Judged) -> bool {
     let streams = &profile.workload(quick).streams;
     match step.kind {
         StepKind::Sweep(_) => true,
-        StepKind::Loads(_) | StepKind::Outages => false,
+        StepKind::Loads(_) | StepKind::Rates(_) | StepKind::Outages => false,
         StepKind::Tune(_) => true,
         StepKind::Fill(..) | StepKind::Copy(..) | StepKind::Check(..) => false,
         StepKind::Hold | StepKind::Footprints(_) => {
             step.streams.iter().any(|number| matches!(streams[*number].load, Load::Closed { .. }))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bundle::tests::bundle;
+    use crate::measure::{Point, tests::point};
+    use crate::verdict::summarise;
+
+    fn rules(points: Vec<Point>, steps: &str) -> Vec<&'static str> {
+        let mut bundle = bundle(points);
+        bundle.run.require = "read.mean<=1s".into();
+        bundle.profile.push_str(steps);
+        let summary = summarise(&bundle).unwrap();
+        lint_run(&Told::of(bundle, summary)).into_iter().map(|finding| finding.rule).collect()
+    }
+
+    /// Goal: a time that only a closed loop could answer for is objected to, and no other.
+    #[test]
+    fn a_time_judged_on_a_closed_loop_is_objected_to() {
+        const STEPS: &str = "[[step]]\nname = 'hold'\n[[step]]\nname = 'latency'\nloads = [50]\n";
+        let mut open = Point { step: "latency".into(), label: "50% of capacity".into(), ..point(500) };
+        (open.loads[0].outstanding, open.loads[0].rate) = (None, Some(500.0));
+        assert!(rules(vec![point(1000)], STEPS).contains(&"closed-loop"));
+        assert!(!rules(vec![point(1000), open], STEPS).contains(&"closed-loop"));
     }
 }

@@ -11,6 +11,7 @@ use super::{Control, Gap, Goal, Phase, Shown, Task};
 use crate::address::{Addresses, Draw};
 use crate::payload::mix;
 use crate::record::Second;
+use crate::reduced::Reduced;
 use crate::target::{Abilities, Backend, Buffers, Op, Request};
 use crate::verify::{Expected, Verification};
 use crate::volume::Content;
@@ -23,7 +24,7 @@ use stonefold_env::Env;
 use stonefold_types::{Error, Result};
 
 /// An I/O that begins later than this after its moment counts as late, in nanoseconds.
-const LATE_NANOS: u64 = 1_000_000;
+pub(super) const LATE_NANOS: u64 = 1_000_000;
 /// Nearer than this to the next I/O a thread does not sleep: it would oversleep, in nanoseconds.
 const SPIN_NANOS: u64 = 60_000;
 /// The longest sleep: how soon a stop is seen.
@@ -46,6 +47,8 @@ pub(crate) struct Part {
     buffers: Buffers,
     slots: Vec<Slot>,
     free: Vec<u32>,
+    /// I/Os of one stream in flight at most, where its load says nothing of that: so that a slow volume's leave room for those of others.
+    share: u32,
     seed: u64,
     /// Phases begun.
     phase: u64,
@@ -143,6 +146,7 @@ impl Part {
             buffers,
             free: (0..slots.len() as u32).rev().collect(),
             slots,
+            share: u32::MAX,
             seed,
             phase: 0,
             plays: Arc::new([]),
@@ -160,6 +164,11 @@ impl Part {
         }
     }
 
+    /// See [`crate::rig::Rig::rehearse`].
+    pub(crate) fn rehearse(&mut self) {
+        self.volumes.iter_mut().for_each(|behind| behind.content.rehearse());
+    }
+
     /// See [`crate::rig::Rig::give`].
     pub(crate) fn give(&mut self, plays: Arc<[Play]>) {
         self.plays = plays;
@@ -173,7 +182,7 @@ impl Part {
         let end = match phase.goal {
             Goal::For(length) => length.as_nanos() as u64,
             Goal::Replay(length, overrun) => (length + overrun).as_nanos() as u64,
-            Goal::Fill | Goal::Scan | Goal::Flush | Goal::Task(_) => u64::MAX,
+            Goal::Fill | Goal::Scan | Goal::Flush | Goal::Survey | Goal::Task(_) => u64::MAX,
         };
         while self.clock() < start {
             std::thread::sleep(Duration::from_nanos((start - self.clock().min(start)).min(1_000_000)));
@@ -194,9 +203,17 @@ impl Part {
             gaps: Vec::new(),
             breaks: 0,
         };
-        self.drive(&mut running, phase.grace)
-            .map_err(|e| Error::io("the target cannot be spoken to any more", e))?;
-        Ok(self.finish(running, cpu))
+        // A survey asks the target nothing: not even for what it never answered.
+        if phase.goal != Goal::Survey {
+            self.drive(&mut running, phase.grace)
+                .map_err(|e| Error::io("the target cannot be spoken to any more", e))?;
+        }
+        let mut shown = self.finish(running, cpu);
+        if phase.goal == Goal::Survey {
+            let of = |behind: &Behind| Reduced::of(behind.volume, &behind.content);
+            shown.reduced = self.volumes.iter().filter_map(of).collect();
+        }
+        Ok(shown)
     }
 
     fn begin(&mut self, phase: &Phase) {
@@ -205,6 +222,7 @@ impl Part {
             Goal::For(length) | Goal::Replay(length, _) => self.sources_of_streams(phase, *length),
             Goal::Fill => self.sources_of_volumes(0.0, 1.0, |_| true),
             Goal::Scan => self.sources_of_volumes(1.0, 1.0, |_| true),
+            Goal::Survey => Vec::new(),
             Goal::Flush => {
                 let mut sources = self.sources_of_volumes(0.0, 1.0, |_| true);
                 sources.iter_mut().for_each(Source::flush_once);
@@ -222,6 +240,15 @@ impl Part {
                 sources
             }
         };
+        self.share_out();
+    }
+
+    /// What closed loops leave of the free slots goes to the others in equal parts.
+    fn share_out(&mut self) {
+        let bounded: u32 = self.sources.iter().filter_map(Source::outstanding).sum();
+        let others = self.sources.iter().filter(|source| source.outstanding().is_none()).count() as u32;
+        let left = (self.free.len() as u32).saturating_sub(bounded);
+        self.share = left.checked_div(others).map_or(u32::MAX, |share| share.max(1));
     }
 
     fn sources_of_streams(&self, phase: &Phase, length: Duration) -> Vec<Source> {
@@ -327,6 +354,11 @@ impl Part {
     fn issue_due(&mut self, now: u64) {
         for index in 0..self.sources.len() {
             while let Some(intended) = self.sources[index].due(now) {
+                // Its own share of the slots is in flight: others have theirs.
+                let source = &self.sources[index];
+                if source.outstanding().is_none() && source.in_flight >= self.share {
+                    break;
+                }
                 let Some(slot) = self.free.pop() else { return };
                 let Some(draw) = self.sources[index].draw() else {
                     self.free.push(slot);
@@ -395,6 +427,7 @@ impl Part {
             cpu: thread_cpu().saturating_sub(cpu),
             gaps: running.gaps,
             breaks: running.breaks,
+            reduced: Vec::new(),
         }
     }
 

@@ -1,11 +1,13 @@
 //! One stream while it runs: where its next I/O goes and when.
 
+use super::part::LATE_NANOS;
 use super::script::Script;
 use crate::address::{Addresses, Draw};
 use crate::chance::Chance;
 use crate::record::StreamRecord;
 use crate::trace::Op;
 use crate::workload::{Arrivals, Load};
+use std::collections::VecDeque;
 
 /// One stream of a part. Times are nanoseconds since the phase began.
 pub(crate) struct Source {
@@ -54,6 +56,8 @@ enum Schedule {
         leader: usize,
         each: f64,
         credit: f64,
+        /// When each that is due became so.
+        due: VecDeque<u64>,
     },
     Replay {
         script: Box<Script>,
@@ -109,7 +113,8 @@ impl Source {
                 let leader = leader(stream);
                 // Whoever follows nobody has nothing to do.
                 self.exhausted = leader.is_none();
-                Schedule::Follow { leader: leader.unwrap_or(usize::MAX), each: ios / per, credit: 0.0 }
+                let (leader, due) = (leader.unwrap_or(usize::MAX), VecDeque::new());
+                Schedule::Follow { leader, each: ios / per, credit: 0.0, due }
             }
             // Given by `replay`, or by nobody.
             Load::Replay { .. } => {
@@ -130,7 +135,7 @@ impl Source {
         match &self.schedule {
             Schedule::Closed { outstanding } => (self.in_flight < *outstanding).then_some(now),
             Schedule::Open { next, .. } => (*next <= now as f64).then_some(*next as u64),
-            Schedule::Follow { credit, .. } => (*credit >= 1.0).then_some(now),
+            Schedule::Follow { due, .. } => due.front().copied(),
             Schedule::Replay { next, .. } => next.map(|(at, _)| at).filter(|at| *at <= now),
         }
     }
@@ -181,12 +186,24 @@ impl Source {
         Some(Draw { op: Op::Flush, fua: false, offset: 0, bytes: 0, random: false, hot: false })
     }
 
+    /// I/Os in flight, where its load says how many.
+    pub(crate) fn outstanding(&self) -> Option<u32> {
+        match self.schedule {
+            Schedule::Closed { outstanding } => Some(outstanding),
+            _ => None,
+        }
+    }
+
     /// Another stream has completed an I/O.
-    pub(crate) fn led(&mut self, by: usize) {
-        if let Schedule::Follow { leader, each, credit } = &mut self.schedule
+    pub(crate) fn led(&mut self, by: usize, now: u64) {
+        if let Schedule::Follow { leader, each, credit, due } = &mut self.schedule
             && *leader == by
         {
             *credit += *each;
+            while *credit >= 1.0 {
+                *credit -= 1.0;
+                due.push_back(now);
+            }
         }
     }
 
@@ -195,6 +212,12 @@ impl Source {
         while !self.exhausted && self.next().is_some_and(|next| next < end) {
             self.record.unissued += 1;
             self.advance();
+        }
+        // What its leader's last answers made due had no time left.
+        if let Schedule::Follow { due, .. } = &mut self.schedule {
+            let waited = |at: &&u64| **at + LATE_NANOS < end;
+            self.record.unissued += due.iter().filter(waited).count() as u64;
+            due.clear();
         }
     }
 
@@ -205,7 +228,7 @@ impl Source {
                 *next = script.next();
                 self.exhausted = next.is_none();
             }
-            Schedule::Follow { credit, .. } => *credit -= 1.0,
+            Schedule::Follow { due, .. } => drop(due.pop_front()),
             Schedule::Open { arrivals, from, to, length, next } => {
                 // Of so many I/Os that the rate, which changes evenly, brings within the phase, the next one's moment.
                 let ahead = match arrivals {
@@ -330,9 +353,10 @@ mod tests {
         source.begin(Load::Follow { stream: 0, ios: 15.0, per: 100.0 }, 1.0, Some);
         let mut issued = 0;
         for _ in 0..1000 {
-            source.led(0);
-            source.led(7);
-            while source.due(0).is_some() {
+            source.led(0, 5);
+            source.led(7, 5);
+            while let Some(intended) = source.due(9) {
+                assert_eq!(intended, 5, "from when it was due");
                 source.draw().unwrap();
                 issued += 1;
             }

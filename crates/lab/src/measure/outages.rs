@@ -134,9 +134,12 @@ impl Run<'_> {
         let mut clean = None;
         if record.came_back {
             self.flush()?;
-            let mut seen = self.whole("reading every block", Goal::Scan)?.verification;
+            let look = self.whole("reading every block", Goal::Scan)?;
+            let failed: u64 = look.streams.iter().map(crate::record::StreamRecord::failed).sum();
+            record.unread = failed + look.unanswered();
+            let mut seen = look.verification;
             seen.add(&point.verification);
-            clean = Some(seen.faults() == 0);
+            clean = Some(seen.faults() == 0 && record.unread == 0);
             point.verification = seen.clone();
             record.verification = Some(seen);
         }

@@ -1,10 +1,12 @@
 //! One load: settling, then the sample.
 
 use super::{Doing, GRACE, Point, PointLoad, Run};
-use crate::load::{Goal, Outcome, Phase};
+use crate::counters::{Counts, Reconciled};
+use crate::load::{Control, Goal, Outcome, Phase};
 use crate::machine::CpuWatch;
 use crate::profile::Step;
 use crate::record::StreamRecord;
+use crate::reduced::Reduced;
 use crate::workload::Load;
 use std::time::Duration;
 use stonefold_types::Result;
@@ -33,6 +35,18 @@ impl Wanted {
         self.loads.iter().for_each(|(number, load)| loads[*number] = Some(*load));
         Phase { goal: Goal::For(length), loads, footprint: self.footprint, grace: self.grace }
     }
+}
+
+fn reconcile(said: Counts, outcome: &Outcome) -> Reconciled {
+    let mut answered = Counts::default();
+    let mut in_flight = 0;
+    for record in &outcome.streams {
+        answered.read_bytes += record.read.bytes;
+        answered.written_bytes += record.write.bytes;
+        let largest = record.sizes.keys().max().copied().unwrap_or(0);
+        in_flight += record.issued().saturating_sub(record.ios()) * largest;
+    }
+    Reconciled { said, answered, in_flight }
 }
 
 impl Run<'_> {
@@ -73,11 +87,42 @@ impl Run<'_> {
             return Ok(None);
         }
         let clocks = self.clocks();
+        let counted = self.counts()?;
         let watch = CpuWatch::start();
         let outcome = run(self, doing(name, wanted.sample), phase(wanted.sample))?;
         let machine_cpu = watch.and_then(CpuWatch::end);
         let clocks_apart = self.clocks() - clocks;
-        Ok(Some(Point { machine_cpu, ..self.point_of(wanted, settling, outcome, ceiling, clocks_apart) }))
+        let said = self.counts()?.zip(counted).map(|(now, before)| now.since(before));
+        let reconciled = said.map(|said| reconcile(said, &outcome));
+        let reduced = self.survey()?;
+        let point = self.point_of(wanted, settling, outcome, ceiling, clocks_apart);
+        Ok(Some(Point { machine_cpu, reduced, reconciled, ..point }))
+    }
+
+    /// What the targets say that they have done, if they can say it.
+    fn counts(&self) -> Result<Option<Counts>> {
+        if self.plan.counters.is_empty() {
+            return Ok(None);
+        }
+        let each = self.plan.counters.iter().map(|counters| counters.counts());
+        each.sum::<Result<Counts>>().map(Some)
+    }
+
+    /// How far what the volumes hold reduces, beside what the profile declares.
+    fn survey(&mut self) -> Result<Vec<Reduced>> {
+        let loads = vec![None; self.workload.streams.len()];
+        let phase = Phase { goal: Goal::Survey, loads, footprint: 1.0, grace: GRACE };
+        let outcome = self.generator.run(&phase, &Control::new())?;
+        let declared = |reduced: Reduced| {
+            let of = &self.workload.volumes[reduced.volume];
+            Reduced {
+                name: of.name.clone(),
+                dedupe_declared: of.reduction.dedupe,
+                compression_declared: of.reduction.compression,
+                ..reduced
+            }
+        };
+        Ok(outcome.reduced.into_iter().map(declared).collect())
     }
 
     fn point_of(
@@ -106,9 +151,11 @@ impl Run<'_> {
             series: outcome.series,
             before: settling.series,
             verification,
-            busy: outcome.cpu.as_secs_f64() / (seconds * outcome.threads as f64).max(1e-9),
+            busy: outcome.busiest.as_secs_f64() / seconds.max(1e-9),
             ceiling,
             clocks_apart,
+            reduced: Vec::new(),
+            reconciled: None,
             cut_short: self.reins.is_stopped(),
             database: None,
             machine_cpu: None,
@@ -119,12 +166,15 @@ impl Run<'_> {
     }
 
     fn told(&self, stream: usize, load: Load) -> PointLoad {
-        let (outstanding, rate) = match load {
-            Load::Closed { outstanding } => (Some(outstanding), None),
-            Load::Open { from, to, .. } => (None, Some((from + to) / 2.0)),
-            Load::Follow { .. } | Load::Replay { .. } => (None, None),
+        let copies = self.generator.copies();
+        let (outstanding, rate, arrivals) = match load {
+            Load::Closed { outstanding } => (Some(outstanding * copies as u32), None, None),
+            Load::Open { from, to, arrivals } => {
+                (None, Some((from + to) / 2.0 * copies as f64), Some(arrivals))
+            }
+            Load::Follow { .. } | Load::Replay { .. } => (None, None, None),
         };
-        PointLoad { stream, name: self.workload.streams[stream].name.clone(), outstanding, rate }
+        PointLoad { stream, name: self.workload.streams[stream].name.clone(), outstanding, rate, arrivals }
     }
 
     /// Wall clock less steady clock, in seconds.

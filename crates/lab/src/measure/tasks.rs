@@ -107,6 +107,7 @@ impl Run<'_> {
             name: name(number),
             outstanding: Some(FILL_OUTSTANDING),
             rate: None,
+            arrivals: None,
         };
         Point {
             step: step.name.clone(),
@@ -118,9 +119,11 @@ impl Run<'_> {
             series: outcome.series,
             before: Vec::new(),
             verification: outcome.verification,
-            busy: outcome.cpu.as_secs_f64() / (seconds * outcome.threads as f64),
+            busy: outcome.busiest.as_secs_f64() / seconds,
             ceiling: 0.0,
             clocks_apart: 0.0,
+            reduced: Vec::new(),
+            reconciled: None,
             cut_short: self.reins.is_stopped(),
             database: None,
             workers,

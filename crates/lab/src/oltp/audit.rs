@@ -8,7 +8,7 @@ use super::input::Kind;
 use super::migration;
 use super::ramp::Plateau;
 use super::record::DatabaseRecord;
-use crate::bundle::Bundle;
+use crate::bundle::{Bundle, ENDED_BY};
 use crate::measure::Point;
 use crate::stats::gates::{self, Gate, LITTLE_MAX, STEADY, State};
 use crate::stats::require::{self, Requirement};
@@ -62,10 +62,10 @@ pub(super) fn conclude(
         judged.gates.iter().any(|gate| gate.state == State::Void && of_all(gate))
     };
     // A step that failed in its warm-up has no point that could tell.
-    let failed = bundle.run.machine.contains_key(super::ENDED_BY);
+    let failed = bundle.run.machine.contains_key(ENDED_BY);
     let nothing = rests_on.is_empty() || rests_on.iter().any(|point| void(&points[*point]));
     let untrue = failed || nothing || points.iter().any(lost);
-    match required.iter().map(|one| one.met.met).min_by_key(|met| met.map_or(1, |met| u8::from(met) * 2)) {
+    match required.iter().map(|one| &one.met).min_by(|a, b| a.worst_first(b)).map(|met| met.met) {
         _ if untrue || (bundle.run.cut_short && required.is_empty()) => Verdict::Invalid,
         Some(Some(false)) => Verdict::Fail,
         Some(None) => Verdict::Inconclusive,
@@ -320,6 +320,8 @@ pub(crate) mod tests {
             busy: 0.1,
             ceiling: 0.0,
             clocks_apart: 0.0,
+            reduced: Vec::new(),
+            reconciled: None,
             cut_short: false,
             workers: Vec::new(),
             outage: None,
@@ -334,7 +336,13 @@ pub(crate) mod tests {
             side.ios = (share * 100.0) as u64 - if *kind == Kind::NewOrder { 45 } else { 0 };
             (0..side.ios).for_each(|_| side.response.record(100_000_000));
             point.streams.push(record);
-            point.loads.push(PointLoad { stream, name: kind.name().into(), outstanding: None, rate: None });
+            point.loads.push(PointLoad {
+                stream,
+                name: kind.name().into(),
+                outstanding: None,
+                rate: None,
+                arrivals: None,
+            });
         }
         point.series = (0..100)
             .map(|_| {

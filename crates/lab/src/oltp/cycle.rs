@@ -243,6 +243,7 @@ impl Run<'_> {
             name: kind.name().into(),
             outstanding: None,
             rate: None,
+            arrivals: None,
         };
         let cores = machine::cores() as f64;
         let whole = seconds.ceil() as usize;
@@ -261,6 +262,8 @@ impl Run<'_> {
             busy: (to.own.saturating_sub(from.own)).as_secs_f64() / (seconds * cores).max(1e-9),
             ceiling: 0.0,
             clocks_apart: to.clocks - from.clocks,
+            reduced: Vec::new(),
+            reconciled: None,
             cut_short,
             workers: Vec::new(),
             outage: None,

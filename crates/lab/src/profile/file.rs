@@ -29,6 +29,7 @@ pub(super) struct ProfileFile {
     require: String,
     #[serde(default)]
     scales: bool,
+    of_cache: Option<f64>,
 }
 
 #[derive(Clone, Copy, Deserialize)]
@@ -150,6 +151,9 @@ impl ProfileFile {
             times(&self.time.quick_precondition, &self.time.quick_sample, &self.time.quick_point)?,
         ];
         require::parse(&self.require)?;
+        if self.of_cache.is_some_and(|times| !(times > 0.0 && times <= 1000.0)) {
+            return Err(invalid("'of_cache' above 0 and up to 1000 can be".into()));
+        }
         let steps: Vec<Step> = match self.step.is_empty() {
             true => vec![Step {
                 name: "hold".into(),
@@ -170,6 +174,7 @@ impl ProfileFile {
             steps,
             require: self.require,
             scales: self.scales,
+            of_cache: self.of_cache,
             text: text.into(),
             changes: (None, None),
             scale: None,

@@ -16,6 +16,7 @@ pub(super) struct StepWords {
     streams: Option<Vec<String>>,
     outstanding: Option<Vec<u32>>,
     loads: Option<Vec<f64>>,
+    rates: Option<Vec<f64>>,
     footprints: Option<Vec<f64>>,
     fill: Option<Vec<String>>,
     copy: Option<CopyWords>,
@@ -49,6 +50,7 @@ impl StepWords {
         let kinds = [
             self.outstanding.is_some(),
             self.loads.is_some(),
+            self.rates.is_some(),
             self.footprints.is_some(),
             self.fill.is_some(),
             self.copy.is_some(),
@@ -58,7 +60,7 @@ impl StepWords {
         ];
         if kinds.iter().filter(|kind| **kind).count() > 1 {
             return Err(wrong(
-                "only one of outstanding, loads, footprints, fill, copy, check, tune and outages can be",
+                "only one of outstanding, loads, rates, footprints, fill, copy, check, tune and outages can be",
             ));
         }
         if let Some(kind) = self.task(workload)? {
@@ -94,6 +96,13 @@ impl StepWords {
                 return Err(wrong("it needs from 1 to 64 depths, each from 1 to 4096"));
             }
             return Ok(StepKind::Sweep(depths.clone()));
+        }
+        if let Some(rates) = &self.rates {
+            let can_be = |rate: &f64| *rate >= 1.0 && *rate <= 1e7;
+            if rates.is_empty() || rates.len() > POINTS_MAX || !rates.iter().all(can_be) {
+                return Err(wrong("it needs from 1 to 64 rates, each from 1 to 10,000,000 I/Os a second"));
+            }
+            return Ok(StepKind::Rates(rates.clone()));
         }
         match (&self.loads, &self.footprints, &self.tune) {
             (Some(loads), _, _) => Ok(StepKind::Loads(points(loads)?)),

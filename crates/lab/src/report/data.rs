@@ -2,12 +2,16 @@
 
 use super::phases::{OutageFigures, TaskFigures, outages, tasks};
 use crate::bundle::Bundle;
-use crate::measure::{Point, Probe};
+use crate::machine::Busy;
+use crate::measure::{Point, PointLoad, Probe};
 use crate::oltp::figures::{Step, ramp};
 use crate::oltp::migration;
 use crate::record::{Direction, Latencies, Second, StreamRecord};
+use crate::stats::require::ABOVE_MIN;
+use crate::system::System;
 use crate::tiles::{self, figures::Tiles};
 use serde::Serialize;
+use std::collections::BTreeSet;
 use utoipa::ToSchema;
 
 /// Points of a spectrum at most.
@@ -46,8 +50,12 @@ pub struct PointChart {
     pub iops: f64,
     /// Bytes a second.
     pub bytes: f64,
-    /// CPU of the load's threads, of each second of one.
+    /// Processor seconds of the busiest thread of the load, of each second.
     pub busy: f64,
+    /// How busy the whole machine was, where that could be told.
+    pub machine: Option<Busy>,
+    /// Its I/Os for each of what the target is declared to be made of.
+    pub shares: Vec<String>,
     /// Each stream's figures.
     pub streams: Vec<StreamFigures>,
     /// Second by second; what was before counts from below 0 and is not in any figure.
@@ -63,6 +71,8 @@ pub struct PointChart {
 pub struct StreamFigures {
     /// Its name.
     pub stream: String,
+    /// Whether it was an open or a closed loop, and how much of one.
+    pub load: String,
     /// Reads or writes.
     pub side: &'static str,
     /// I/Os a second.
@@ -79,6 +89,8 @@ pub struct StreamFigures {
     pub p999: Option<f64>,
     /// See `mean`.
     pub max: f64,
+    /// Milliseconds from the moment at which an I/O was issued, on average: what the storage took of the response time.
+    pub service: f64,
 }
 
 /// One second.
@@ -129,6 +141,8 @@ pub struct CurvePoint {
     pub mean: f64,
     /// Milliseconds.
     pub p99: f64,
+    /// Of its step's closed loops the one with the most throughput for its response time.
+    pub knee: bool,
 }
 
 /// A working set and what came of it.
@@ -142,17 +156,14 @@ pub struct CliffPoint {
     pub iops: f64,
 }
 
+/// A load whose I/Os in flight are given.
+const CLOSED: &str = "closed loop";
+
 /// Computes all of them.
 pub fn charts(bundle: &Bundle) -> Charts {
     Charts {
-        points: bundle.points.iter().map(point_chart).collect(),
-        curve: bundle
-            .points
-            .iter()
-            .filter(|point| !point.label.is_empty() && point.footprint >= 1.0)
-            .filter(|point| point.database.is_none() && point.is_load())
-            .map(curve_point)
-            .collect(),
+        points: bundle.points.iter().map(|point| point_chart(point, bundle.run.system.as_ref())).collect(),
+        curve: curve(&bundle.points),
         cliff: bundle
             .points
             .iter()
@@ -175,7 +186,7 @@ pub fn charts(bundle: &Bundle) -> Charts {
     }
 }
 
-fn point_chart(point: &Point) -> PointChart {
+fn point_chart(point: &Point, system: Option<&System>) -> PointChart {
     let (response, service) = (all(point, |side| &side.response), all(point, |side| &side.service));
     let bytes: u64 = point.streams.iter().map(|record| record.read.bytes + record.write.bytes).sum();
     let mut spectrum = spectrum(&response, "response");
@@ -189,11 +200,16 @@ fn point_chart(point: &Point) -> PointChart {
         iops: point.iops(),
         bytes: bytes as f64 / point.seconds,
         busy: point.busy,
+        machine: point.machine_cpu,
+        shares: system
+            .filter(|_| point.is_load())
+            .map(|system| system.shares(point.iops()))
+            .unwrap_or_default(),
         streams: point
             .loads
             .iter()
             .zip(&point.streams)
-            .flat_map(|(load, record)| figures(&load.name, record, point.seconds))
+            .flat_map(|(load, record)| figures(load, record, point.seconds))
             .collect(),
         timeline: past.chain(counted).collect(),
         spectrum,
@@ -210,12 +226,13 @@ fn all(point: &Point, which: impl Fn(&Direction) -> &Latencies) -> Latencies {
     all
 }
 
-fn figures(stream: &str, record: &StreamRecord, seconds: f64) -> Vec<StreamFigures> {
+fn figures(load: &PointLoad, record: &StreamRecord, seconds: f64) -> Vec<StreamFigures> {
     [("reads", &record.read), ("writes", &record.write), ("flushes, trims, zeroings", &record.control)]
         .into_iter()
         .filter(|(_, side)| side.ios > 0)
         .map(|(name, side)| StreamFigures {
-            stream: stream.to_owned(),
+            stream: load.name.clone(),
+            load: load.words(),
             side: name,
             iops: side.ios as f64 / seconds,
             bytes: side.bytes as f64 / seconds,
@@ -224,6 +241,7 @@ fn figures(stream: &str, record: &StreamRecord, seconds: f64) -> Vec<StreamFigur
             p99: side.response.quantile(0.99) as f64 / MILLI,
             p999: (side.response.count() >= 10_000).then(|| side.response.quantile(0.999) as f64 / MILLI),
             max: side.response.max() as f64 / MILLI,
+            service: side.service.mean() / MILLI,
         })
         .collect()
 }
@@ -239,11 +257,11 @@ fn timeline(second: f64, record: &Second) -> TimelinePoint {
 
 /// Evenly spaced by the logarithm of how rare a time is, as far as there are I/Os to say.
 fn spectrum(latencies: &Latencies, of: &'static str) -> Vec<SpectrumPoint> {
-    let count = latencies.count() as f64;
-    if count < 2.0 {
+    // Ten are above the rarest: fewer say nothing of it. The slowest of all stands in the tables.
+    let rarest = (latencies.count() as f64 / ABOVE_MIN).log10();
+    if rarest <= 0.0 {
         return Vec::new();
     }
-    let rarest = count.log10();
     (0..=SPECTRUM_POINTS)
         .map(|place| 10f64.powf(rarest * place as f64 / SPECTRUM_POINTS as f64))
         .map(|one_in| SpectrumPoint {
@@ -274,14 +292,80 @@ fn cumulative(latencies: &Latencies) -> Vec<CumulativePoint> {
     points
 }
 
+/// Where more load begins to buy waiting instead of throughput is taken to be where throughput ÷ response time is greatest: the *power* of
+/// L. Kleinrock (ICC 1979). Of fewer points than this nobody can say.
+const KNEE_POINTS_MIN: usize = 3;
+
+fn curve(points: &[Point]) -> Vec<CurvePoint> {
+    let is_swept = |point: &&Point| {
+        !point.label.is_empty() && point.footprint >= 1.0 && point.database.is_none() && point.is_load()
+    };
+    let mut curve: Vec<CurvePoint> = points.iter().filter(is_swept).map(curve_point).collect();
+    let steps: BTreeSet<String> = curve.iter().map(|point| point.step.clone()).collect();
+    for step in steps {
+        let mut of_step: Vec<&mut CurvePoint> =
+            curve.iter_mut().filter(|point| point.step == step && point.kind == CLOSED).collect();
+        if of_step.len() < KNEE_POINTS_MIN {
+            continue;
+        }
+        let power = |point: &CurvePoint| point.iops / point.mean;
+        if let Some(knee) = of_step.iter_mut().max_by(|a, b| power(a).total_cmp(&power(b))) {
+            knee.knee = true;
+        }
+    }
+    curve
+}
+
 fn curve_point(point: &Point) -> CurvePoint {
     let response = all(point, |side| &side.response);
     CurvePoint {
         step: point.step.clone(),
         label: point.label.clone(),
-        kind: if point.loads.iter().any(|load| load.rate.is_some()) { "open loop" } else { "closed loop" },
+        kind: if point.loads.iter().any(|load| load.rate.is_some()) { "open loop" } else { CLOSED },
         iops: point.iops(),
         mean: response.mean() / MILLI,
         p99: response.quantile(0.99) as f64 / MILLI,
+        knee: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::tests::point;
+
+    /// Goal: the knee is where more in flight begins to buy waiting, one of each sweep; open loops and two points have none.
+    #[test]
+    fn the_knee_of_a_sweep_is_where_power_is_greatest() {
+        let swept = |step: &str, depth: u64, iops: u64| {
+            let nanos = depth * 1_000_000_000 / iops;
+            let mut one = Point { step: step.into(), label: format!("depth {depth}"), ..point(iops) };
+            one.streams[0].read.response = Latencies::new();
+            (0..100).for_each(|_| one.streams[0].read.response.record(nanos));
+            one
+        };
+        // Four at a time go at once; more of them wait.
+        let mut points: Vec<Point> =
+            [1, 2, 4, 8, 16].map(|depth: u64| swept("a", depth, depth.min(4) * 1000 + depth)).to_vec();
+        points.extend([swept("b", 1, 1000), swept("b", 2, 1100)]);
+        let mut open = swept("a", 1, 9000);
+        (open.loads[0].outstanding, open.loads[0].rate) = (None, Some(9000.0));
+        points.push(open);
+        let knees: Vec<_> = curve(&points).into_iter().filter(|point| point.knee).collect();
+        assert_eq!(
+            knees.iter().map(|knee| (&*knee.step, &*knee.label)).collect::<Vec<_>>(),
+            [("a", "depth 4")]
+        );
+    }
+
+    /// Goal: a percentile is drawn as far as ten I/Os are above it, and no farther.
+    #[test]
+    fn what_few_have_shown_is_not_drawn() {
+        let mut latencies = Latencies::new();
+        (0..10).for_each(|_| latencies.record(1000));
+        assert!(spectrum(&latencies, "response").is_empty());
+        (0..990).for_each(|_| latencies.record(1000));
+        let drawn = spectrum(&latencies, "response");
+        assert!((drawn.last().unwrap().one_in - 100.0).abs() < 1e-6);
     }
 }

@@ -55,9 +55,12 @@ function verdict(run) {
     run.run.cut_short ? "ended before its time" : null].filter(Boolean);
   const least = summary.required.map((one) => one.met.headroom).filter((one) => one !== null);
   const headroom = least.length && ["PASS", "FAIL"].includes(summary.verdict) ? ` Headroom ${(Math.min(...least) * 100).toFixed(0)}%.` : "";
+  const rests = summary.required.length ? summary.required.map((one) => summary.points[one.point]) : summary.points;
+  const grade = rests.map((one) => one.grade).sort().at(-1);
   return element("section", { class: `verdict ${summary.verdict}` },
     element("strong", {}, text(word)),
-    element("div", {}, element("p", {}, text(says + headroom)), marks.map((mark) => element("p", { class: "soft" }, text(mark)))));
+    element("div", {}, element("p", {}, text(says + headroom)),
+      grade ? element("p", {}, text("Trust in what it rests on: "), element("span", { class: `grade ${grade}` }, text(grade))) : null, marks.map((mark) => element("p", { class: "soft" }, text(mark)))));
 }
 function requirements(run) {
   if (!run.summary.required.length) return null;
@@ -75,13 +78,13 @@ const nanos = (value) => time(value === null ? null : value / 1e6);
 function figures(run) {
   if (isDatabase(run)) return users(run);
   const rows = run.charts.points.flatMap((point, at) => point.streams.map((one) => [
-    point.name, `${one.stream}, ${one.side}`, rate(one.iops), `${size(one.bytes)}/s`,
-    time(one.mean), time(one.p50), time(one.p99), time(one.p999), time(one.max),
+    point.name, `${one.stream}, ${one.side}`, one.load, rate(one.iops), `${size(one.bytes)}/s`,
+    time(one.mean), time(one.p50), time(one.p99), time(one.p999), time(one.max), time(one.service),
     element("span", { class: `grade ${run.summary.points[at].grade}` }, text(run.summary.points[at].grade)),
   ]));
   return [element("h2", {}, text("Figures")),
-    element("p", { class: "soft" }, text("Times are response times: from the moment an I/O was meant to be issued.")),
-    table(["point", "stream", "IOPS>", "bytes>", "mean>", "p50>", "p99>", "p99.9>", "max>", "trust"], rows)];
+    element("p", { class: "soft" }, text("Times are response times: of an open loop from the moment an I/O was meant to be issued, of a closed one from when there was room for it. Service, a mean, is what the storage took of that.")),
+    table(["point", "stream", "loop", "IOPS>", "bytes>", "mean>", "p50>", "p99>", "p99.9>", "max>", "service>", "trust"], rows)];
 }
 function users(run) {
   const steps = run.charts.ramp;
@@ -144,10 +147,10 @@ function curve(run) {
     marks: ["mean", "p99"].flatMap((what) => [
       Plot.line(data, { x: "iops", y: what, z: (d) => d.step, stroke: () => what, sort: "iops" }),
       Plot.dot(data, { x: "iops", y: what, stroke: () => what, symbol: (d) => d.kind, tip: what === "p99",
-        title: (d) => `${d.step}, ${d.label} (${d.kind})\n${rate(d.iops)}/s, mean ${time(d.mean)}, p99 ${time(d.p99)}` }),
-    ]) });
+        title: (d) => `${d.step}, ${d.label} (${d.kind}${d.knee ? ", the knee" : ""})\n${rate(d.iops)}/s, mean ${time(d.mean)}, p99 ${time(d.p99)}` }),
+    ]).concat(Plot.text(data.filter((d) => d.knee), { x: "iops", y: "mean", text: (d) => `knee: ${d.label}`, dy: 14 })) });
   return [element("h2", {}, text("Throughput and latency")),
-    figure("Where latency begins to rise steeply is the knee: what lies right of it cannot be had for long.", plot)];
+    figure("The knee, of each sweep, is the load with the most throughput for its response time: what lies right of it waits in queues.", plot)];
 }
 function cliff(run) {
   const data = run.charts.cliff;
@@ -192,7 +195,8 @@ function points(run) {
       element("span", { class: one.kept ? "pass" : "fail" }, text(one.kept ? "kept" : "not kept"))]);
     return element("section", {},
       element("h3", {}, text(`${point.name} `), element("span", { class: `grade ${judged.grade}` }, text(judged.grade))),
-      element("p", { class: "soft" }, text(isDatabase(run) ? `${rate(point.iops)} transactions a second.` : `${rate(point.iops)} I/Os and ${size(point.bytes)} a second; the generator used ${(point.busy * 100).toFixed(0)}% of its threads.`)),
+      element("p", { class: "soft" }, text(isDatabase(run) ? `${rate(point.iops)} transactions a second.` : `${rate(point.iops)} I/Os and ${size(point.bytes)} a second; the generator's busiest thread used ${(point.busy * 100).toFixed(0)}% of its time${point.machine ? `, the machine ${point.machine.min.toFixed(1)} to ${point.machine.max.toFixed(1)} processors, ${point.machine.mean.toFixed(1)} on average` : ""}.`)),
+      point.shares.length ? element("p", { class: "soft" }, text(`${point.shares.join("; ")}.`)) : null,
       point.timeline.length > 1 ? timeline(point, what(run), events(run, point)) : null,
       point.spectrum.length ? spectra(point, what(run)) : null,
       element("details", {}, element("summary", {}, text("What speaks for and against it")),
@@ -268,6 +272,12 @@ function heat(run) {
     marks: [Plot.cell(cells, { x: "point", y: "stream", fill: "p99", tip: true, title: (d) => `${d.stream}\n${d.point}\n${rate(d.iops)}/s, p99 ${time(d.p99)}` })] });
   return [element("h2", {}, text("Stream by stream")), figure("A stream that stands out from its like was treated otherwise.", plot)];
 }
+function system(told) {
+  if (!told) return [["behind the target", "not told: --system FILE says what these are the figures of"]];
+  const sizes = ["memory", "cache", "usable"];
+  const words = (name, value) => name === "price" ? `${value.total.toFixed(2)} ${value.currency} at the prices of ${value.date}` : sizes.includes(name) ? size(value) : `${value}`;
+  return Object.entries(told).filter(([, value]) => value !== null && value !== "").map(([name, value]) => [`behind the target: ${name}`, words(name, value)]);
+}
 function configuration(run) {
   const machine = Object.entries(run.run.machine).map(([name, value]) => [name, value]);
   return [element("h2", {}, text("What was run, and on what")),
@@ -275,7 +285,7 @@ function configuration(run) {
       ["target", run.run.targets.join(", ")], [isDatabase(run) ? "database" : "volumes", size(run.run.bytes) + (run.run.scale ? `, ${run.run.scale.toFixed(4)} times the profile's` : "")],
       ...(run.run.outages ? run.run.outages.outages.flatMap((one) => [[`${one.name}: strike`, element("code", {}, text(one.strike))], [`${one.name}: restore`, element("code", {}, text(one.restore))]]) : []), [isDatabase(run) ? "users at most" : "threads of the load", `${run.run.threads}`],
       ["read back and compared", run.run.verified ? "yes" : "no"], ["began", new Date(run.run.began * 1000).toISOString().replace(".000Z", " UTC").replace("T", " ")],
-      ["version", run.run.version], ...machine, ["again", element("code", {}, text(run.run.reproduce))],
+      ...system(run.run.system), ["version", run.run.version], ...machine, ["again", element("code", {}, text(run.run.reproduce))],
       ["raw data", element("code", {}, text(run.bundle || "not kept"))]]),
     element("details", {}, element("summary", {}, text("The profile")), element("pre", {}, text(run.profile)))];
 }
@@ -313,7 +323,7 @@ function forest({ trial, findings, confidence }) {
       Plot.dot(rows, { x: "ratio", y: "name", r: 4.5, fill: colour, tip: true,
         title: (d) => `${d.name}\n${d.ratio.toFixed(3)} (${d.low.toFixed(3)} to ${d.high.toFixed(3)}): ${d.says}` })] });
   return [element("h2", {}, text("What differs")),
-    figure(`Ratio with its ${(confidence * 100).toFixed(0)}% interval. Grey: no difference that can be told, or void. Blue: better than ${trial.arms[0]}. Orange: worse.`, plot)];
+    figure(`Ratio with its interval; of equal arms all intervals together hold 1 in ${(confidence * 100).toFixed(0)} of 100 comparisons. Grey: no difference that can be told, or void. Blue: better than ${trial.arms[0]}. Orange: worse.`, plot)];
 }
 function rounds({ trial, findings }) {
   const rates = findings.contrasts.filter((one) => one.figure === "rate");
@@ -337,13 +347,14 @@ function contrasts({ trial, findings }) {
   const voids = [...new Set(findings.contrasts.filter((one) => one.void).map((one) => `${one.point}: ${one.void}`))];
   return [element("h2", {}, text("Every figure")),
     table(["point", "figure", "arm", `÷ ${trial.arms[0]}>`, "interval", "says", "would have shown>"], rows),
-    [...voids, ...new Set(findings.contrasts.filter((one) => one.unsteady).map((one) => `${one.point}: rounds that did not become steady and are left out: ${one.unsteady}`)), ...findings.left_out].map((why) => element("p", { class: "soft" }, text(why))),
+    [...voids, ...new Set(findings.contrasts.filter((one) => one.unsteady).map((one) => `${one.point}: rounds that did not become steady and are left out: ${one.unsteady}`)), ...findings.unlike.map((why) => `Not alike: ${why}`), ...findings.left_out].map((why) => element("p", { class: "soft" }, text(why))),
     trial.arms.length > 2 ? findings.spread.map(([point, spread]) => element("p", {}, text(`${point}: the best arm does ${spread.toFixed(2)} times the I/Os of the worst.`))) : null];
 }
 function trialConfiguration({ trial, runs: made }) {
   return [element("h2", {}, text("What was run, and on what")),
     table(["", ""], [["profile", `${trial.profile}${trial.quick ? ", quick" : ""}${trial.locked ? "" : ", modified"}`],
       ...trial.arms.map((arm, number) => [`arm ${arm}`, made.find((one) => one.turn.arm === number)?.targets.join(", ") ?? "–"]),
+      ...trial.arms.flatMap((arm, number) => trial.systems[number] ? system(trial.systems[number]).map(([name, what]) => [name.replace("the target", arm), what]) : []),
       ...Object.entries(trial.commands), ...Object.entries(trial.machine), ["version", trial.version], ["again", element("code", {}, text(trial.reproduce))]]),
     element("details", {}, element("summary", {}, text("Every run")), table(["round>", "arm", "verdict", "raw data"],
       made.map((one) => [`${one.turn.round + 1}`, trial.arms[one.turn.arm], one.verdict, element("code", {}, text(one.bundle.slice(0, 16) || "not kept"))])))];

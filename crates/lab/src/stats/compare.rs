@@ -4,6 +4,9 @@
 //! pair the logarithm of the ratio is taken. The interval of their mean is what two ones cover together: that of the
 //! bootstrap's percentiles (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 13), which needs no normal
 //! distribution, and Student's, which holds for few pairs, where a bootstrap alone is too narrow.
+//!
+//! Whoever looks at many figures finds one that differs by chance. So intervals that are told together are as wide as makes *all* of them
+//! right as surely as one alone would be (Bonferroni's inequality; Dunn, Journal of the American Statistical Association 56, 1961).
 
 use super::{deviation, mean};
 use crate::chance::Chance;
@@ -11,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 use utoipa::ToSchema;
 
-/// How sure an interval is. 98 and not 95 in 100, because of a hundred comparisons of equals at most five may be told
+/// How sure all intervals are together. 98 and not 95 in 100, because of a hundred comparisons of equals at most five may be told
 /// as different, and with 95 every second hundred would have more.
 pub const CONFIDENCE: f64 = 0.98;
 /// The fewest pairs from which anything is concluded.
@@ -57,10 +60,11 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Of pairs of figures, all above 0. The same pairs and seed give the same interval.
-    pub fn of(pairs: &[(f64, f64)], seed: u64) -> Self {
+    /// Of pairs of figures, all above 0; `among` is how many figures are told together, with this one. The same pairs and seed give the same
+    /// interval.
+    pub fn of(pairs: &[(f64, f64)], seed: u64, among: usize) -> Self {
         let logs: Vec<f64> = pairs.iter().map(|(a, b)| (b / a).ln()).collect();
-        let (low, high) = interval(&logs, seed);
+        let (low, high) = interval(&logs, seed, among);
         let finding = match () {
             () if logs.len() < PAIRS_MIN || !(low.is_finite() && high.is_finite()) => Finding::Inconclusive,
             () if low > 0.0 => Finding::Higher,
@@ -72,7 +76,7 @@ impl Comparison {
             ratio: mean(&logs).exp(),
             low: low.exp(),
             high: high.exp(),
-            detectable: detectable(deviation(&logs), logs.len()),
+            detectable: detectable(deviation(&logs), logs.len(), among),
             finding,
         }
     }
@@ -86,13 +90,13 @@ impl Comparison {
 }
 
 /// The smallest change of a ratio, as a share, that so many pairs show four times out of five, where logarithms of ratios
-/// of equals deviate so much (Cohen, Statistical Power Analysis, 1988, by Student's quantiles).
-pub fn detectable(deviation: f64, pairs: usize) -> f64 {
+/// of equals deviate so much (Cohen, Statistical Power Analysis, 1988, by Student's quantiles), as one `among` so many figures.
+pub fn detectable(deviation: f64, pairs: usize, among: usize) -> f64 {
     if pairs < 2 {
         return f64::INFINITY;
     }
     let student = student(pairs);
-    let quantiles = student.inverse_cdf(1.0 - (1.0 - CONFIDENCE) / 2.0) + student.inverse_cdf(POWER);
+    let quantiles = student.inverse_cdf(1.0 - tail(among)) + student.inverse_cdf(POWER);
     (quantiles * deviation / (pairs as f64).sqrt()).exp_m1()
 }
 
@@ -117,19 +121,24 @@ fn student(pairs: usize) -> StudentsT {
     StudentsT::new(0.0, 1.0, (pairs - 1) as f64).expect("a distribution with at least one degree of freedom")
 }
 
+/// How likely one interval of so many lies above, or below, what it is of.
+fn tail(among: usize) -> f64 {
+    (1.0 - CONFIDENCE) / 2.0 / among.max(1) as f64
+}
+
 /// Of the mean of logarithms.
-fn interval(logs: &[f64], seed: u64) -> (f64, f64) {
+fn interval(logs: &[f64], seed: u64, among: usize) -> (f64, f64) {
     if logs.len() < 2 {
         return (f64::NEG_INFINITY, f64::INFINITY);
     }
     let (centre, error) = (mean(logs), deviation(logs) / (logs.len() as f64).sqrt());
-    let by_student = student(logs.len()).inverse_cdf(1.0 - (1.0 - CONFIDENCE) / 2.0) * error;
-    let (low, high) = by_bootstrap(logs, seed);
+    let by_student = student(logs.len()).inverse_cdf(1.0 - tail(among)) * error;
+    let (low, high) = by_bootstrap(logs, seed, tail(among));
     (low.min(centre - by_student), high.max(centre + by_student))
 }
 
 /// Percentiles of the means of samples that are drawn again from what was measured.
-fn by_bootstrap(logs: &[f64], seed: u64) -> (f64, f64) {
+fn by_bootstrap(logs: &[f64], seed: u64, tail: f64) -> (f64, f64) {
     let mut chance = Chance::new(seed);
     let draw = |chance: &mut Chance| logs[chance.below(logs.len() as u64) as usize];
     let mut means: Vec<f64> = (0..RESAMPLES)
@@ -137,7 +146,6 @@ fn by_bootstrap(logs: &[f64], seed: u64) -> (f64, f64) {
         .collect();
     means.sort_by(f64::total_cmp);
     let at = |share: f64| means[((RESAMPLES - 1) as f64 * share).round() as usize];
-    let tail = (1.0 - CONFIDENCE) / 2.0;
     (at(tail), at(1.0 - tail))
 }
 
@@ -152,11 +160,15 @@ mod tests {
     }
 
     fn compared(seed: u64, pairs: usize, effect: f64, noise: f64) -> Comparison {
+        compared_among(1, seed, pairs, effect, noise)
+    }
+
+    fn compared_among(among: usize, seed: u64, pairs: usize, effect: f64, noise: f64) -> Comparison {
         let mut chance = Chance::new(seed);
         let pairs: Vec<(f64, f64)> = (0..pairs)
             .map(|_| (noisy(&mut chance, 1000.0, noise), noisy(&mut chance, 1000.0 * effect, noise)))
             .collect();
-        Comparison::of(&pairs, seed)
+        Comparison::of(&pairs, seed, among)
     }
 
     /// The lab's acceptance: equals are told as equals at least 95 times in 100, whatever the noise.
@@ -170,11 +182,28 @@ mod tests {
         }
     }
 
-    /// The lab's acceptance: a slowdown of 5% is found.
+    /// Goal: the same of a whole table of a dozen figures: not one of them is told as different, 95 times in 100.
+    #[test]
+    fn of_many_figures_of_equals_none_is_told_apart() {
+        const FIGURES: usize = 12;
+        let equal = |table: &u64| {
+            (0..FIGURES as u64).all(|figure| {
+                let of = compared_among(FIGURES, table * 100 + figure, 6, 1.0, 0.03);
+                of.finding == Finding::NoDifference
+            })
+        };
+        let tables = (0..200).filter(equal).count();
+        assert!(tables >= 190, "{tables} of 200");
+    }
+
+    /// The lab's acceptance: a slowdown of 5% is found, alone and among others.
     #[test]
     fn a_slowdown_of_a_twentieth_is_found() {
-        let found = (0..100).filter(|seed| compared(*seed, 5, 0.95, 0.007).finding == Finding::Lower).count();
-        assert!(found >= 95, "{found} of 100");
+        for among in [1, 4] {
+            let lower = |seed: &u64| compared_among(among, *seed, 5, 0.95, 0.007).finding == Finding::Lower;
+            let found = (0..100).filter(lower).count();
+            assert!(found >= 90, "{found} of 100, among {among}");
+        }
     }
 
     #[test]
@@ -182,7 +211,7 @@ mod tests {
         for pairs in [5, 10] {
             let noise = 0.02;
             // Both arms have the noise.
-            let effect = 1.0 + detectable(noise * 2f64.sqrt(), pairs);
+            let effect = 1.0 + detectable(noise * 2f64.sqrt(), pairs, 1);
             let found = (0..300)
                 .filter(|seed| compared(*seed, pairs, effect, noise).finding == Finding::Higher)
                 .count();
@@ -193,8 +222,8 @@ mod tests {
     #[test]
     fn few_pairs_conclude_nothing() {
         assert_eq!(compared(1, 4, 3.0, 0.001).finding, Finding::Inconclusive);
-        assert_eq!(Comparison::of(&[(1.0, 2.0)], 1).finding, Finding::Inconclusive);
-        assert_eq!(Comparison::of(&[], 1).finding, Finding::Inconclusive);
+        assert_eq!(Comparison::of(&[(1.0, 2.0)], 1, 1).finding, Finding::Inconclusive);
+        assert_eq!(Comparison::of(&[], 1, 1).finding, Finding::Inconclusive);
     }
 
     #[test]

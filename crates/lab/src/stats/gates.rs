@@ -6,10 +6,13 @@
 
 use super::fidelity::Fidelity;
 use super::steady::Steadiness;
+use crate::counters::Reconciled;
 use crate::record::StreamRecord;
+use crate::reduced::{APART_MAX, Reduced};
 use crate::verify::Verification;
 use crate::workload::Load;
 use serde::{Deserialize, Serialize};
+use stonefold_types::Size;
 use utoipa::ToSchema;
 
 /// The gate that asks for a steady state.
@@ -21,7 +24,8 @@ pub const LITTLE_MAX: f64 = 0.05;
 pub const CEILING_SHARE_MAX: f64 = 0.70;
 /// Share of I/Os of an open loop that may begin late.
 pub const LATE_SHARE_MAX: f64 = 0.01;
-/// Share of the CPU time of its threads that the generator may use with a closed loop before it is said.
+/// Share of its time that a thread of the generator may use a processor before it is said: one that is always busy may be what was measured,
+/// however idle the others are.
 const BUSY_SHARE_MAX: f64 = 0.95;
 
 /// What a gate says.
@@ -82,8 +86,12 @@ pub struct Evidence<'a> {
     pub verified: bool,
     /// I/Os a second that the generator does against a target that answers at once.
     pub ceiling: Option<f64>,
-    /// CPU seconds that the generator used, of each second of all its threads.
+    /// CPU seconds that the busiest thread of the generator used, of each second.
     pub busy: f64,
+    /// How far what the volumes hold reduces.
+    pub reduced: &'a [Reduced],
+    /// What the target has counted, where it can say that.
+    pub reconciled: Option<Reconciled>,
     /// How far the wall clock and the steady clock were apart at the end, in seconds.
     pub clocks_apart: f64,
     /// Somebody ended it early.
@@ -92,14 +100,19 @@ pub struct Evidence<'a> {
 
 /// Looks at everything.
 pub fn judge(evidence: &Evidence<'_>) -> Vec<Gate> {
-    let mut gates = vec![steady(evidence), verification(evidence), unwritten(evidence), errors(evidence)];
+    let mut gates = vec![steady(evidence), verification(evidence)];
+    // Where nobody has looked, nobody knows.
+    gates.extend(evidence.verified.then(|| unwritten(evidence)));
     gates.extend([
+        errors(evidence),
         fidelity(evidence),
         little(evidence),
         ceiling(evidence),
         punctual(evidence),
         clock(evidence.clocks_apart),
     ]);
+    gates.extend(payload(evidence));
+    gates.extend(evidence.reconciled.map(counted));
     if evidence.cut_short {
         gates.push(gate("whole", State::Void, "it was ended before its time".into()));
     }
@@ -222,7 +235,7 @@ fn ceiling(evidence: &Evidence<'_>) -> Gate {
     };
     let share = rate / ceiling;
     let why = format!(
-        "{rate:.0}/s is {:.1}% of the {ceiling:.0}/s that the generator does here; it used {:.0}% of its threads",
+        "{rate:.0}/s is {:.1}% of the {ceiling:.0}/s that the generator does here; its busiest thread used {:.0}% of its time",
         share * 100.0,
         evidence.busy * 100.0
     );
@@ -252,6 +265,33 @@ fn punctual(evidence: &Evidence<'_>) -> Gate {
     gate("punctual", if share <= LATE_SHARE_MAX { State::Pass } else { State::Warn }, why)
 }
 
+/// Whether the target says the same as the lab.
+fn counted(both: Reconciled) -> Gate {
+    let Reconciled { said, answered, .. } = both;
+    let why = format!(
+        "the target counts {} read and {} written, the lab was answered {} and {}",
+        Size(said.read_bytes),
+        Size(said.written_bytes),
+        Size(answered.read_bytes),
+        Size(answered.written_bytes)
+    );
+    gate("target's counters", if both.agree() { State::Pass } else { State::Fail }, why)
+}
+
+/// Whether the volumes reduce as far as was declared; nothing where that is not known.
+fn payload(evidence: &Evidence<'_>) -> Option<Gate> {
+    let worst = evidence.reduced.iter().max_by(|a, b| a.apart().total_cmp(&b.apart()))?;
+    let why = format!(
+        "'{}': dedupe {:.2}, compression {:.2} of what it held at the end; {:.2} and {:.2} were declared",
+        worst.name,
+        worst.dedupe(),
+        worst.compression(),
+        worst.dedupe_declared,
+        worst.compression_declared
+    );
+    Some(gate("payload", if worst.apart() <= APART_MAX { State::Pass } else { State::Warn }, why))
+}
+
 /// Of wall clock and steady clock, in seconds.
 pub(crate) fn clock(apart: f64) -> Gate {
     let why = format!("wall clock and steady clock were {apart:.3} s apart at the end");
@@ -261,6 +301,7 @@ pub(crate) fn clock(apart: f64) -> Gate {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::counters::Counts;
     use crate::stats::steady::Window;
 
     fn steady() -> Steadiness {
@@ -287,6 +328,8 @@ mod tests {
             verified: true,
             ceiling: Some(1e6),
             busy: 0.1,
+            reduced: &[],
+            reconciled: None,
             clocks_apart: 0.0,
             cut_short: false,
         };
@@ -312,6 +355,12 @@ mod tests {
         assert_eq!(judged(|e, _| e.clocks_apart = -3.0), (Grade::D, vec!["clock".into()]));
         assert_eq!(judged(|e, _| e.ceiling = Some(1200.0)), (Grade::D, vec!["generator".into()]));
         assert_eq!(judged(|e, _| e.ceiling = None), (Grade::B, vec!["generator".into()]));
+        let worn = Reduced { dedupe_declared: 1.2, counted: 110, different: 100, ..Reduced::default() };
+        let worn = vec![worn].leak();
+        assert_eq!(judged(|e, _| e.reduced = worn), (Grade::B, vec!["payload".into()]));
+        let said = Counts { read_bytes: 1 << 30, written_bytes: 0 };
+        let others = Reconciled { said, answered: Counts::default(), in_flight: 0 };
+        assert_eq!(judged(|e, _| e.reconciled = Some(others)), (Grade::D, vec!["target's counters".into()]));
         assert_eq!(judged(|_, r| r.read.ios = 12_000), (Grade::D, vec!["Little's law".into()]));
         assert_eq!(judged(|_, r| r.unanswered = 1), (Grade::F, vec!["errors".into()]));
         let late = |_: &mut Evidence<'_>, r: &mut StreamRecord| {
@@ -345,6 +394,8 @@ mod tests {
             verified: true,
             ceiling: None,
             busy: 0.0,
+            reduced: &[],
+            reconciled: None,
             clocks_apart: 0.0,
             cut_short: false,
         }

@@ -10,13 +10,14 @@
 use crate::oltp::Transaction;
 use crate::record::{Direction, Latencies, StreamRecord};
 use serde::{Deserialize, Serialize};
+use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
 use stonefold_types::{Error, Kind, Result, Size};
 use utoipa::ToSchema;
 
 /// Percentiles from fewer I/Os than this for each one above them say nothing (p99.9 needs 10,000).
-const ABOVE_MIN: f64 = 10.0;
+pub(crate) const ABOVE_MIN: f64 = 10.0;
 
 /// One requirement.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,6 +62,30 @@ pub struct Met {
     pub headroom: Option<f64>,
     /// Whether it is met; nothing where too little was measured to say.
     pub met: Option<bool>,
+}
+
+impl Met {
+    /// Of several results of one requirement the worst comes first: what is not met, then what cannot be said, then what is met; among
+    /// those the one with the least headroom.
+    pub(crate) fn worst_first(&self, other: &Met) -> Ordering {
+        let place = |met: &Met| match met.met {
+            Some(false) => 0,
+            None => 1,
+            Some(true) => 2,
+        };
+        let headroom = |met: &Met| met.headroom.unwrap_or(f64::NEG_INFINITY);
+        place(self).cmp(&place(other)).then(headroom(self).total_cmp(&headroom(other)))
+    }
+}
+
+/// Fails where a requirement is of a stream that does not run, before anything is measured in vain.
+///
+/// # Errors
+/// [`Kind::Invalid`] where one cannot be read, [`Kind::NotFound`] where it is of no stream with these names.
+pub fn check(text: &str, streams: &[&str]) -> Result<()> {
+    let nothing = StreamRecord::default();
+    let named: Vec<(&str, &StreamRecord)> = streams.iter().map(|name| (*name, &nothing)).collect();
+    parse(text)?.iter().try_for_each(|one| one.judge(&named, 1.0).map(drop))
 }
 
 /// Several of them, separated by commas.
@@ -177,6 +202,17 @@ impl fmt::Display for Requirement {
 }
 
 impl Requirement {
+    /// Whether it is about how long I/Os take.
+    pub(crate) fn is_time(&self) -> bool {
+        matches!(self.figure, Figure::Mean | Figure::Percentile(_) | Figure::Max)
+    }
+
+    /// I/Os a second of all streams that it asks for, where it does.
+    pub(crate) fn rate(&self) -> Option<f64> {
+        let of_all = self.figure == Figure::Iops && self.stream.is_none() && self.side == Side::Both;
+        (of_all && self.at_least).then_some(self.bound)
+    }
+
     /// Holds it against what was recorded of each stream, by name, in `seconds`.
     ///
     /// # Errors

@@ -58,7 +58,8 @@ impl Window {
 
     /// Whether it kept within both bounds.
     pub fn is_steady(&self) -> bool {
-        self.range <= RANGE_MAX && self.slope.abs() <= SLOPE_MAX
+        // What is always nothing does not change, and is nothing to build on.
+        self.mean > 0.0 && self.range <= RANGE_MAX && self.slope.abs() <= SLOPE_MAX
     }
 }
 
@@ -110,6 +111,8 @@ mod tests {
         let slower = Steadiness::of(&slower).unwrap();
         assert!(slower.iops.is_steady() && !slower.p99.is_steady());
         assert_eq!(Steadiness::of(&level[..4]), None);
+        let silent = vec![Second::new(); 20];
+        assert!(!Steadiness::of(&silent).unwrap().is_steady(), "nothing was answered");
     }
 
     #[test]

@@ -3,8 +3,12 @@
 use super::{Here, Study, Table, Unit};
 use crate::bundle::Bundle;
 use crate::measure::Point;
+use crate::stats::compare::Comparison;
+use crate::stats::gates::Grade;
+use crate::stats::median;
 use crate::stats::require::Requirement;
 use crate::trial::{Figure, Findings, Trial};
+use crate::verdict::Summary;
 use serde::Serialize;
 
 /// A study, with figures of a run or a trial.
@@ -48,33 +52,45 @@ pub struct FoundRow {
     pub told: Vec<String>,
 }
 
+/// A run, judged.
+type Run<'a> = (&'a Bundle, &'a Summary);
+
 /// Fills the tables from one run.
-pub fn of_run(study: &Study, bundle: &Bundle, cores: f64) -> Found {
+pub fn of_run(study: &Study, bundle: &Bundle, summary: &Summary, cores: f64) -> Found {
     let look = |here: &Here| match here {
-        Here::Point { point, figure, arm: 0 } => Seen::of(median(figures_of([bundle], point, figure))),
+        Here::Point { point, figure, arm: 0 } => Seen::at(&[(bundle, summary)], point, figure),
         _ => Seen::of(None),
     };
     fill(study, bundle.run.targets.clone(), cores, look)
 }
 
-/// Fills the tables from the runs of a trial: of each arm the median.
-pub fn of_trial(study: &Study, trial: &Trial, bundles: &[Bundle], found: &Findings, cores: f64) -> Found {
-    let runs_of = |arm: usize| {
-        let turns = trial.runs.iter().zip(bundles);
-        turns.filter(move |((turn, _), _)| turn.arm == arm && !turn.cut_short).map(|(_, bundle)| bundle)
+/// Fills the tables from the runs of a trial, each with its summary: of each arm the median.
+pub fn of_trial(
+    study: &Study,
+    trial: &Trial,
+    bundles: &[Bundle],
+    summaries: &[Summary],
+    found: &Findings,
+    cores: f64,
+) -> Found {
+    let runs_of = |arm: usize| -> Vec<Run<'_>> {
+        let turns = trial.runs.iter().zip(bundles.iter().zip(summaries));
+        turns.filter(|((turn, _), _)| turn.arm == arm && !turn.cut_short).map(|(_, run)| run).collect()
     };
     let look = |here: &Here| match here {
         Here::Nowhere => Seen::of(None),
-        Here::Point { point, figure, arm } => Seen::of(median(figures_of(runs_of(*arm), point, figure))),
+        Here::Point { point, figure, arm } => Seen::at(&runs_of(*arm), point, figure),
         Here::Ratio { point, arm } => {
             let is_it = |one: &&crate::trial::Contrast| {
                 one.arm == *arm && one.point == *point && one.figure == Figure::Rate && one.void.is_none()
             };
             let contrast = found.contrasts.iter().find(is_it).filter(|one| !one.comparison.pairs.is_empty());
-            Seen(contrast.map(|one| {
-                let it = &one.comparison;
-                (it.ratio, Some(format!("{:.3} ({:.3} to {:.3})", it.ratio, it.low, it.high)))
-            }))
+            let words = |one: &Comparison| format!("{:.3} ({:.3} to {:.3})", one.ratio, one.low, one.high);
+            Seen {
+                figure: contrast.map(|one| one.comparison.ratio),
+                words: contrast.map(|one| words(&one.comparison)),
+                is_void: false,
+            }
         }
         Here::Spread { point } => {
             Seen::of(found.spread.iter().find(|(name, _)| name == point).map(|(_, spread)| *spread))
@@ -83,12 +99,33 @@ pub fn of_trial(study: &Study, trial: &Trial, bundles: &[Bundle], found: &Findin
     fill(study, trial.arms.clone(), cores, look)
 }
 
-/// A figure, and in what words it is told where its unit's do not do.
-struct Seen(Option<(f64, Option<String>)>);
+/// A figure.
+struct Seen {
+    figure: Option<f64>,
+    /// In what words it is told where its unit's do not do.
+    words: Option<String>,
+    /// A rule says that nothing can be concluded from it.
+    is_void: bool,
+}
 
 impl Seen {
     fn of(figure: Option<f64>) -> Self {
-        Seen(figure.map(|figure| (figure, None)))
+        Seen { figure, words: None, is_void: false }
+    }
+
+    /// The median of what these runs did at a point.
+    fn at(runs: &[Run<'_>], point: &str, figure: &str) -> Self {
+        let of_point = |(_, summary): &Run<'_>| {
+            summary.points.iter().any(|one| one.name == point && one.grade == Grade::F)
+        };
+        let figures = figures_of(runs.iter().map(|(bundle, _)| *bundle), point, figure);
+        Seen { is_void: runs.iter().any(of_point), ..Seen::of(median(figures)) }
+    }
+
+    fn told(&self, unit: Unit) -> String {
+        let words =
+            self.words.clone().unwrap_or_else(|| told(unit, self.figure.map(|figure| unit.of(figure))));
+        if self.is_void && self.figure.is_some() { format!("{words} (void)") } else { words }
     }
 }
 
@@ -103,11 +140,8 @@ fn fill_table(study: &Study, table: &Table, cores: f64, look: &impl Fn(&Here) ->
         let published: Vec<Option<f64>> = row.cells.iter().map(|cell| cell.published).collect();
         let seen: Vec<Seen> = row.cells.iter().map(|cell| look(&cell.here)).collect();
         let here: Vec<Option<f64>> =
-            seen.iter().map(|Seen(seen)| seen.as_ref().map(|(figure, _)| table.unit.of(*figure))).collect();
-        let words = seen.iter().map(|Seen(seen)| seen.as_ref().and_then(|(_, words)| words.clone()));
-        let told =
-            here.iter().zip(words).map(|(figure, words)| words.unwrap_or_else(|| told(table.unit, *figure)));
-        let told: Vec<String> = told.collect();
+            seen.iter().map(|seen| seen.figure.map(|figure| table.unit.of(figure))).collect();
+        let told: Vec<String> = seen.iter().map(|seen| seen.told(table.unit)).collect();
         let plain = |of, figures: Vec<Option<f64>>| FoundRow {
             name: row.name.clone(),
             of,
@@ -159,14 +193,4 @@ fn figures_of<'a>(bundles: impl IntoIterator<Item = &'a Bundle>, point: &str, fi
 /// A figure by its name is what a requirement that is always met measures.
 pub(super) fn requirement(figure: &str) -> Option<Requirement> {
     [">=0", "<=1s"].iter().find_map(|bound| format!("{figure}{bound}").parse().ok())
-}
-
-fn median(mut figures: Vec<f64>) -> Option<f64> {
-    figures.sort_unstable_by(f64::total_cmp);
-    let middle = figures.len() / 2;
-    match figures.len() {
-        0 => None,
-        odd if odd % 2 == 1 => Some(figures[middle]),
-        _ => Some(f64::midpoint(figures[middle - 1], figures[middle])),
-    }
 }

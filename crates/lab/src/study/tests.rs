@@ -1,4 +1,5 @@
 use super::*;
+use crate::bundle::Bundle;
 use crate::profile::{Profile, StepKind, shipped};
 
 /// Points that a profile makes, by their names.
@@ -86,4 +87,30 @@ fn figures_are_told_in_their_units() {
     assert_eq!(Unit::Milliseconds.told(Unit::Milliseconds.of(500_000.0)), "0.50");
     assert_eq!(Unit::Megabytes.told(Unit::Megabytes.of(622e6)), "622");
     assert_eq!(Unit::Ratio.told(1.0723), "1.072");
+}
+
+/// Goal: a figure of which nothing can be concluded says so in its table.
+#[test]
+fn a_void_figure_is_marked() {
+    use crate::stats::gates::{Gate, Grade, State};
+    use crate::verdict::{Judged, Summary, Verdict};
+    let study = find("sqlio").unwrap();
+    let Here::Point { point: name, .. } = &study.tables[0].rows[0].cells[0].here else { panic!("a point") };
+    let mut point = crate::measure::tests::point(4000);
+    point.step.clone_from(name);
+    let run = crate::bundle::Run { targets: vec!["null:".into()], ..Default::default() };
+    let bundle = Bundle { run, profile: String::new(), points: vec![point], hash: String::new() };
+    let told = |grade: Grade| {
+        let gates: Vec<Gate> = vec![Gate { name: "errors".into(), state: State::Pass, why: String::new() }];
+        let judged =
+            Judged { name: name.clone(), iops: 4000.0, steadiness: None, fidelity: Vec::new(), gates, grade };
+        let summary = Summary {
+            verdict: Verdict::Pass,
+            points: vec![judged],
+            required: Vec::new(),
+            beside: Vec::new(),
+        };
+        of_run(&study, &bundle, &summary, 2.0).tables[0].rows[1].told[0].clone()
+    };
+    assert_eq!((told(Grade::E).as_str(), told(Grade::F).as_str()), ("4,000", "4,000 (void)"));
 }

@@ -7,7 +7,7 @@ use super::{Abilities, Backend, Buffers, Completion, Files, Null, Op, Request, T
 use crate::payload::{SECTOR_BYTES, is_ours};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{File, OpenOptions};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Duration;
 use stonefold_types::{Error, Kind, Result, Size};
@@ -16,6 +16,8 @@ use stonefold_types::{Error, Kind, Result, Size};
 const CONNECTIONS_MAX: usize = 4;
 /// Places of a target that are looked at for data of others.
 const LOOKS: u64 = 64;
+/// Bytes of the blocks in which a file's allocation is told (POSIX, `st_blocks` as Linux has it).
+const ALLOCATED_UNIT: u64 = 512;
 /// Bytes of each look.
 const LOOK_BYTES: usize = 4096;
 
@@ -220,7 +222,29 @@ fn direct(path: &Path) -> Result<File> {
     })
 }
 
+/// What a file has allocated, and what its file system has left beside, in bytes.
+pub(crate) fn room_of_file(path: &Path) -> Result<u64> {
+    let failed = |e| Error::io(format!("looking at the file system of '{}'", path.display()), e);
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let free = rustix::fs::statvfs(folder)
+        .map_err(|e| failed(e.into()).remedy("name a file in a folder that is there"))?;
+    let allocated = std::fs::metadata(path).map_or(0, |meta| meta.blocks() * ALLOCATED_UNIT);
+    Ok(allocated + free.f_bavail * free.f_frsize)
+}
+
+/// Fails where a file cannot hold so many bytes: filling it would fill its file system for everybody.
+fn check_room(path: &Path, bytes: u64) -> Result<()> {
+    let room = room_of_file(path)?;
+    if room >= bytes {
+        return Ok(());
+    }
+    let what =
+        format!("'{}' has room for {}, and the load needs {}", path.display(), Size(room), Size(bytes));
+    Err(Error::new(Kind::NoSpace, what).remedy("choose a smaller --size, or a file system with more room"))
+}
+
 fn file(spec: &TargetSpec, path: &Path, bytes: u64) -> Result<Opened> {
+    check_room(path, bytes)?;
     let failed = |e| {
         Error::io(format!("opening '{}'", path.display()), e).remedy("name a file that this user may write")
     };

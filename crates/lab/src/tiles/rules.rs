@@ -69,16 +69,6 @@ impl Held {
     }
 }
 
-/// Refuses requirements that are of no application of a tile, before anything is measured.
-///
-/// # Errors
-/// When one cannot be read, or is of what there is not.
-pub(super) fn check(require: &str, applications: &[&str]) -> Result<()> {
-    let nothing = StreamRecord::default();
-    let named: Vec<(&str, &StreamRecord)> = applications.iter().map(|name| (*name, &nothing)).collect();
-    require::parse(require)?.iter().try_for_each(|one| one.judge(&named, 1.0).map(drop))
-}
-
 /// What each application did, its machines on all tiles together; in the order of the tile.
 pub(super) fn applications<'a>(point: &Point, vms: &'a [VmPlan]) -> Vec<(&'a str, StreamRecord)> {
     let mut all: Vec<(&str, StreamRecord)> = Vec::new();

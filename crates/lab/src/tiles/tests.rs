@@ -79,6 +79,7 @@ fn bundle(steps: &[(usize, [f64; 2], f64)], ended: Ended) -> Bundle {
             name: format!("{stream}"),
             outstanding: None,
             rate: None,
+            arrivals: None,
         });
         points.push(Point {
             step: figures::of_tiles(*tiles),

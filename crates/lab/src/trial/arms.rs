@@ -1,5 +1,6 @@
 //! What is held against one another: targets, and what makes each ready.
 
+use crate::system::{System, SystemWords};
 use crate::target::TargetSpec;
 use serde::Deserialize;
 use std::process::{Command, Stdio};
@@ -9,7 +10,7 @@ use stonefold_types::{Error, Kind, Result};
 const TOLD_LINES: usize = 5;
 
 /// One configuration.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Arm {
     /// By which it is told.
     pub name: String,
@@ -19,6 +20,8 @@ pub struct Arm {
     pub before: Option<String>,
     /// And one after each, whether the run failed or not.
     pub after: Option<String>,
+    /// What is behind it, as it was declared.
+    pub system: Option<System>,
 }
 
 impl Arm {
@@ -64,6 +67,7 @@ struct ArmWords {
     target: OneOrMany,
     before: Option<String>,
     after: Option<String>,
+    system: Option<SystemWords>,
 }
 
 #[derive(Deserialize)]
@@ -74,7 +78,7 @@ enum OneOrMany {
 }
 
 /// The arms that a file lists: TOML, a table `[[arm]]` for each, with `name`, `target` (one, or a list with one for each volume),
-/// and, if wanted, `before` and `after`. `resolve` makes a target of its text.
+/// and, if wanted, `before`, `after` and a table `system`. `resolve` makes a target of its text.
 ///
 /// # Errors
 /// [`Kind::Invalid`] with the line where the file is no TOML or has a word that is not known; what `resolve` says.
@@ -88,7 +92,8 @@ pub fn arms_of_file(text: &str, resolve: impl Fn(&str) -> Result<TargetSpec>) ->
         };
         let targets = targets.iter().map(|target| resolve(target)).collect::<Result<_>>();
         let targets = targets.map_err(|e: Error| e.context(format!("arm '{}'", words.name)))?;
-        Ok(Arm { name: words.name, targets, before: words.before, after: words.after })
+        let system = words.system.map(|system| system.check(&words.name)).transpose()?;
+        Ok(Arm { name: words.name, targets, before: words.before, after: words.after, system })
     };
     file.arm.into_iter().map(arm).collect()
 }
@@ -109,6 +114,10 @@ mod tests {
         .unwrap();
         assert_eq!((arms[0].name.as_str(), arms[1].targets.len()), ("ext4", 2));
         assert_eq!(arms[0].before.as_deref(), Some("true"));
+        let told =
+            read("[[arm]]\nname = 'a'\ntarget = 'null:'\n[arm.system]\nhardware = 'one disk'\ncache = '1G'")
+                .unwrap();
+        assert_eq!(told[0].system.as_ref().and_then(|system| system.cache), Some(1 << 30));
         assert!(
             read("[[arm]]\nname = 'a'\ntarget = 'nonsense'").unwrap_err().to_string().contains("arm 'a'")
         );
@@ -127,6 +136,7 @@ mod tests {
             targets: vec![TargetSpec::Null],
             before: Some(before.into()),
             after: None,
+            system: None,
         };
         arm("test \"$STONEFOLD_LAB_ARM\" = a").prepare().unwrap();
         let error = arm("echo no such disk >&2; exit 3").prepare().unwrap_err().to_string();

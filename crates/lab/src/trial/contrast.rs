@@ -6,6 +6,7 @@ use crate::measure::Point;
 use crate::record::Latencies;
 use crate::stats::compare::{Comparison, Finding};
 use crate::stats::gates::{STEADY, State};
+use crate::stats::median;
 use crate::verdict::{Summary, Verdict};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -78,6 +79,8 @@ pub struct Findings {
     pub contrasts: Vec<Contrast>,
     /// Points that cannot be compared, and why.
     pub left_out: Vec<String>,
+    /// In what the arms are not alike, beside what is compared.
+    pub unlike: Vec<String>,
     /// Of each point with a closed loop: the best arm's I/Os a second against the worst's.
     pub spread: Vec<(String, f64)>,
 }
@@ -94,6 +97,7 @@ pub fn findings(
         verdict: Verdict::Inconclusive,
         contrasts: Vec::new(),
         left_out: Vec::new(),
+        unlike: Vec::new(),
         spread: Vec::new(),
     };
     let runs: Vec<Run<'_>> = turns
@@ -104,7 +108,11 @@ pub fn findings(
         .collect();
     let places = runs.first().map_or(0, |run| run.bundle.points.len());
     for place in 0..places {
-        compare_point(place, arms, &runs, seed, &mut found);
+        compare_point(place, arms, &runs, &mut found);
+    }
+    let among = found.contrasts.len();
+    for contrast in &mut found.contrasts {
+        contrast.comparison = Comparison::of(&contrast.comparison.pairs, seed, among);
     }
     found.verdict = match () {
         () if found.contrasts.iter().any(|one| one.void.is_some()) => Verdict::Invalid,
@@ -129,7 +137,8 @@ impl Run<'_> {
     }
 }
 
-fn compare_point(place: usize, arms: usize, runs: &[Run<'_>], seed: u64, found: &mut Findings) {
+/// Finds the pairs. What they say hangs on how many of them there are in all.
+fn compare_point(place: usize, arms: usize, runs: &[Run<'_>], found: &mut Findings) {
     let first = &runs[0].bundle.points[place];
     let name = first.name();
     if let Some(why) = runs.iter().filter_map(|run| run.point(place)).find_map(|point| unlike(first, point)) {
@@ -155,7 +164,7 @@ fn compare_point(place: usize, arms: usize, runs: &[Run<'_>], seed: u64, found: 
                 point: name.clone(),
                 figure,
                 arm,
-                comparison: Comparison::of(&pairs, seed),
+                comparison: Comparison { pairs, ..Comparison::of(&[], 0, 1) },
                 unsteady: unsteady.len(),
                 void: void.clone(),
             });
@@ -208,16 +217,11 @@ fn pairs(place: usize, arm: usize, runs: &[Run<'_>], figure: Figure, rounds: &[u
 
 /// The best arm's median rate against the worst's.
 fn spread(place: usize, arms: usize, runs: &[Run<'_>]) -> Option<f64> {
-    let median = |arm: usize| {
-        let mut rates: Vec<f64> = runs
-            .iter()
-            .filter(|run| run.turn.arm == arm)
-            .filter_map(|run| Figure::Rate.of(run.point(place)?))
-            .collect();
-        rates.sort_by(f64::total_cmp);
-        rates.get(rates.len() / 2).copied()
+    let of_arm = |arm: usize| {
+        let runs = runs.iter().filter(|run| run.turn.arm == arm);
+        median(runs.filter_map(|run| Figure::Rate.of(run.point(place)?)).collect())
     };
-    let medians: Vec<f64> = (0..arms).map(median).collect::<Option<_>>()?;
+    let medians: Vec<f64> = (0..arms).map(of_arm).collect::<Option<_>>()?;
     let least = medians.iter().copied().min_by(f64::total_cmp)?;
     Some(medians.iter().copied().max_by(f64::total_cmp)? / least)
 }

@@ -5,6 +5,7 @@
 
 use super::Turn;
 use crate::bundle::{self, Bundle};
+use crate::system::{System, unlike};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
@@ -31,6 +32,9 @@ pub struct Trial {
     pub arms: Vec<String>,
     /// What was done before and after each run of an arm, by its name.
     pub commands: BTreeMap<String, String>,
+    /// What is behind each arm, as it was declared, in the order of the arms.
+    #[serde(default)]
+    pub systems: Vec<Option<System>>,
     /// How many rounds were meant.
     pub rounds: usize,
     /// Of everything that was drawn.
@@ -52,6 +56,33 @@ impl Trial {
     /// Whether a folder holds a trial, and not a run.
     pub fn is_in(dir: &Path) -> bool {
         dir.join(FILE).exists()
+    }
+
+    /// In what the arms are not alike, beside what is compared; `bytes` are those of the volumes.
+    pub fn unlike(&self, bytes: u64) -> Vec<String> {
+        let told: Vec<(&str, &System)> = self
+            .arms
+            .iter()
+            .zip(&self.systems)
+            .filter_map(|(arm, system)| Some((arm.as_str(), system.as_ref()?)))
+            .collect();
+        let mut found = Vec::new();
+        if !told.is_empty() {
+            let silent = self.arms.iter().filter(|arm| told.iter().all(|(name, _)| name != arm));
+            found.extend(silent.map(|arm| format!("what is behind {arm} is not told, and of others it is")));
+        }
+        let is_prepared = |arm: &str| self.commands.keys().any(|what| *what == format!("{arm}, before"));
+        let (made, as_it_is): (Vec<&str>, Vec<&str>) =
+            self.arms.iter().map(String::as_str).partition(|arm| is_prepared(arm));
+        if !made.is_empty() && !as_it_is.is_empty() {
+            let (made, as_it_is) = (made.join(", "), as_it_is.join(", "));
+            found
+                .push(format!("{made}: made ready by a command before each run; {as_it_is}: taken as it is"));
+        }
+        if let [first, others @ ..] = &told[..] {
+            found.extend(others.iter().flat_map(|other| unlike(*first, *other, bytes)));
+        }
+        found
     }
 }
 

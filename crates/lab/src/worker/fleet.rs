@@ -64,6 +64,11 @@ impl Fleet {
         self.workers.iter().map(|worker| worker.threads).sum()
     }
 
+    /// How many workers.
+    pub fn size(&self) -> usize {
+        self.workers.len()
+    }
+
     /// Each worker's name, and what its machine tells of itself.
     pub fn machines(&self) -> impl Iterator<Item = (&str, &BTreeMap<String, String>)> {
         self.workers.iter().map(|worker| (&*worker.name, &worker.machine))

@@ -70,6 +70,7 @@ struct Opened {
     rig: Rig,
     workload: Workload,
     options: RigOptions,
+    targets: Vec<TargetSpec>,
 }
 
 impl<T: Fn(&str)> Lead<'_, T> {
@@ -90,8 +91,8 @@ impl<T: Fn(&str)> Lead<'_, T> {
                     self.run(&mut opened.rig, &phase).map(|outcome| Answer::Ran(Box::new(outcome)))
                 }
                 (Command::Ceiling(loads, footprint), Some(opened)) => {
-                    let Opened { workload, options, .. } = opened;
-                    ceiling(self.env, workload, options, &loads, footprint).map(Answer::Ceiling)
+                    let Opened { workload, options, targets, .. } = opened;
+                    ceiling(self.env, workload, targets, options, &loads, footprint).map(Answer::Ceiling)
                 }
                 (Command::Run(_) | Command::Ceiling(..), None) => {
                     Err(Error::new(Kind::Invalid, "nothing was opened"))
@@ -125,7 +126,7 @@ impl<T: Fn(&str)> Lead<'_, T> {
         let workload = profile.workload(task.quick).clone();
         let rig = Rig::open(self.env, &workload, &targets, &depths(&workload, &profile.steps), &options)?;
         let threads = rig.threads();
-        Ok((Opened { rig, workload, options }, Answer::Opened(machine::describe(), threads)))
+        Ok((Opened { rig, workload, options, targets }, Answer::Opened(machine::describe(), threads)))
     }
 
     /// Runs a phase, tells how it goes, and ends it when the leader says so or is gone.

@@ -16,6 +16,7 @@ mod unlock;
 
 pub(crate) use keyring::{DEFAULT, JournalSeed, Keyring, RecordKey};
 
+use crate::documents;
 use parking_lot::Mutex;
 use std::fmt;
 use std::num::NonZeroU32;
@@ -127,25 +128,22 @@ fn key() -> Key {
 
 impl Domains {
     async fn stored(engine: &dyn Engine) -> Result<(Document, Option<Version>)> {
-        match engine.get(&key()).await {
-            Ok((bytes, version)) => Ok((Document::decode(&bytes)?, Some(version))),
-            Err(error) if error.kind() == Kind::NotFound => Ok((Document::default(), None)),
-            Err(error) => Err(error.context("reading the domains")),
-        }
+        let stored = documents::stored(engine, &key()).await.map_err(|e| e.context("reading the domains"))?;
+        Ok(match stored {
+            Some((bytes, version)) => (Document::decode(&bytes)?, Some(version)),
+            None => (Document::default(), None),
+        })
     }
 
     async fn store(engine: &dyn Engine, document: &Document, version: Option<&Version>) -> Result<()> {
-        let bytes = bytes::Bytes::from(document.encode());
-        let put = match version {
-            Some(version) => engine.put_if(&key(), bytes, version).await,
-            None => engine.put_new(&key(), bytes).await,
-        };
-        match put {
-            Ok(_) => Ok(()),
-            // An error does not say whether it happened: what is stored does.
-            Err(error) => match Self::stored(engine).await {
+        let put = documents::swap(engine, &key(), document.encode().into(), version).await;
+        match put.map_err(|e| e.context("storing the domains"))? {
+            Some(_) => Ok(()),
+            // One server has the pool and makes one change at a time: what says the same is its own.
+            None => match Self::stored(engine).await {
                 Ok((found, _)) if found == *document => Ok(()),
-                _ => Err(error.context("storing the domains")),
+                _ => Err(Error::new(Kind::Conflict, "storing the domains: another change came first")
+                    .remedy("try again")),
             },
         }
     }

@@ -4,6 +4,7 @@
 //! A failed change may have happened: what is stored is read back to tell.
 
 use super::Qos;
+use crate::documents;
 use crate::store::Store;
 use stonefold_engine::{Engine, Key, Version};
 use stonefold_format::qos::{CLASSES_MAX, QosClass, QosClasses};
@@ -41,11 +42,12 @@ fn is_predefined(name: &str) -> bool {
 
 /// As stored, and the version to swap.
 pub(crate) async fn load(engine: &dyn Engine) -> Result<(QosClasses, Option<Version>)> {
-    match engine.get(&key()).await {
-        Ok((bytes, version)) => Ok((QosClasses::decode(&bytes)?, Some(version))),
-        Err(error) if error.kind() == Kind::NotFound => Ok((QosClasses::default(), None)),
-        Err(error) => Err(error.context("reading the classes of service")),
-    }
+    let stored =
+        documents::stored(engine, &key()).await.map_err(|e| e.context("reading the classes of service"))?;
+    Ok(match stored {
+        Some((bytes, version)) => (QosClasses::decode(&bytes)?, Some(version)),
+        None => (QosClasses::default(), None),
+    })
 }
 
 /// The classes with which a pool is opened. One that cannot be read must not keep a pool from its disks.
@@ -175,19 +177,9 @@ impl Store {
                 loaded => loaded?,
             };
             change(&mut classes)?;
-            let bytes = classes.encode().into();
-            let put = match &version {
-                Some(version) => self.engine.put_if(&key(), bytes, version).await,
-                None => self.engine.put_new(&key(), bytes).await,
-            };
-            match put {
-                Ok(_) => {}
-                Err(error) if matches!(error.kind(), Kind::Conflict | Kind::AlreadyExists) => continue,
-                // An error does not say whether it happened: what is stored does.
-                Err(error) => match load(&*self.engine).await {
-                    Ok((found, _)) if found == classes => {}
-                    _ => return Err(error.context("storing the classes of service")),
-                },
+            let put = documents::swap(&*self.engine, &key(), classes.encode().into(), version.as_ref()).await;
+            if put.map_err(|e| e.context("storing the classes of service"))?.is_none() {
+                continue;
             }
             self.qos.adopt(classes);
             for disk in self.all_disks() {

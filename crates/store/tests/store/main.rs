@@ -4,6 +4,7 @@
 
 mod beside;
 mod captures;
+mod catalog;
 mod damage;
 mod dedupe;
 mod disks;

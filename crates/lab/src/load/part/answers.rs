@@ -47,10 +47,11 @@ impl Part {
                 self.free.push(completion.slot);
             }
         }
-        if !failed {
+        // A follower keeps step with its leader's I/Os: a flush is none.
+        if !failed && !matches!(draw.op, Op::Flush) {
             for (number, source) in self.sources.iter_mut().enumerate() {
                 if number != index {
-                    source.led(index);
+                    source.led(index, now);
                 }
             }
         }

@@ -25,8 +25,7 @@ pub(in crate::oltp) fn summarise(bundle: &Bundle, record: &MigrationRecord) -> R
     for requirement in require::parse(&bundle.run.require)? {
         let judged =
             moving.iter().map(|point| audit::at(&requirement, bundle, *point)).collect::<Result<Vec<_>>>()?;
-        let headroom = |one: &Required| one.met.headroom.unwrap_or(f64::NEG_INFINITY);
-        required.extend(judged.into_iter().min_by(|a, b| headroom(a).total_cmp(&headroom(b))));
+        required.extend(judged.into_iter().min_by(|a, b| a.met.worst_first(&b.met)));
     }
     // Before the move is what it is held against.
     let rests_on: Vec<usize> =

@@ -1,0 +1,283 @@
+//! QEMU's machine protocol (QMP): commands over a socket, answers, and events as they come.
+//!
+//! *Promises*: an answer is its command's, whatever order they come in; an event that came after a subscription is seen by it, or the
+//! subscriber is told that it missed some; when QEMU goes, whoever waits is told. *Never*: waits for ever: a QEMU that stands still
+//! is given up after the time that a call names. *Owns*: the socket, and a task that reads from it for as long as this lives.
+//!
+//! The protocol: <https://www.qemu.org/docs/master/interop/qmp-spec.html>. One client at a time has a socket; the next one waits
+//! for its greeting in vain.
+
+#[cfg(test)]
+mod tests;
+
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::future::Future;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use stonefold_env::Env;
+use stonefold_types::{Error, Kind, Result};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::{broadcast, oneshot};
+
+/// The longest line that is taken from a QEMU, in bytes: lists of a thousand nodes are a tenth of it.
+const LINE_BYTES_MAX: u64 = 16 << 20;
+/// Events that a subscriber may be behind.
+const EVENTS_MAX: usize = 4096;
+/// How long a QEMU that is starting may have its socket before it listens on it.
+const START: Duration = Duration::from_secs(1);
+
+/// A connection to a QEMU. Clones share it; it ends with the last of them.
+#[derive(Clone)]
+pub struct Qmp(Arc<Inner>);
+
+struct Inner {
+    env: Env,
+    socket: PathBuf,
+    writer: tokio::sync::Mutex<OwnedWriteHalf>,
+    shared: Arc<Shared>,
+    /// Ends the task that reads.
+    _end: oneshot::Sender<()>,
+}
+
+/// What the task that reads has in common with those who wait.
+type Shared = Mutex<Waiting>;
+
+struct Waiting {
+    next: u64,
+    answers: HashMap<u64, oneshot::Sender<Value>>,
+    /// To whoever subscribes; nothing once QEMU is not spoken to any more.
+    events: Option<broadcast::Sender<Event>>,
+}
+
+impl Waiting {
+    /// Nobody is answered or told anything from here on, and whoever waits is told that.
+    fn end(&mut self) {
+        self.answers.clear();
+        self.events = None;
+    }
+}
+
+/// Something that happened in a machine.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    /// As QEMU calls it: `BLOCK_JOB_COMPLETED`.
+    pub name: String,
+    /// What it tells of it.
+    pub data: Value,
+}
+
+/// Events from a moment on.
+pub struct Events {
+    qmp: Qmp,
+    receiver: broadcast::Receiver<Event>,
+}
+
+impl Qmp {
+    /// Connects to a socket that a QEMU listens on, and waits for its greeting as long as `patience`.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`] where there is no socket, [`Kind::Io`] where nobody listens on it, [`Kind::Busy`] where nobody greets.
+    pub async fn connect(env: &Env, socket: &Path, patience: Duration) -> Result<Qmp> {
+        let at = socket.display();
+        let stream = reach(env, socket, patience.min(START)).await.map_err(|e| {
+            Error::io(format!("connecting to QEMU at '{at}'"), e)
+                .remedy("name the socket of a running QEMU, as -qmp unix:PATH,server=on,wait=off gave it")
+        })?;
+        let (reader, writer) = stream.into_split();
+        let mut reader = BufReader::new(reader);
+        let greeting = within(env, patience, line(&mut reader)).await.ok_or_else(|| {
+            Error::new(Kind::Busy, format!("QEMU does not answer at '{at}'")).remedy(
+                "end the other client of this socket, or give the machine a socket of its own for backups",
+            )
+        })?;
+        if !matches!(greeting, Ok(Some(ref greeting)) if greeting.get("QMP").is_some()) {
+            let what = format!("what listens at '{at}' is no QEMU");
+            return Err(Error::new(Kind::Invalid, what).remedy("name the QMP socket of a machine"));
+        }
+        let (end, ended) = oneshot::channel();
+        let events = Some(broadcast::channel(EVENTS_MAX).0);
+        let shared = Arc::new(Mutex::new(Waiting { next: 0, answers: HashMap::new(), events }));
+        env.spawn("qmp", read(reader, shared.clone(), ended));
+        let (env, socket, writer) = (env.clone(), socket.to_owned(), tokio::sync::Mutex::new(writer));
+        let qmp = Qmp(Arc::new(Inner { env, socket, writer, shared, _end: end }));
+        qmp.execute("qmp_capabilities", json!({}), patience).await?;
+        Ok(qmp)
+    }
+
+    /// Has QEMU do something, and returns what it answers.
+    ///
+    /// # Errors
+    /// What QEMU says, in its words; [`Kind::Unsupported`] where it does not know the command, [`Kind::NotFound`] where it does not
+    /// know the device or node, [`Kind::Closed`] when it went, [`Kind::Io`] when it did not answer for as long as `patience`: then nobody
+    /// knows whether it was done.
+    pub async fn execute(&self, command: &str, arguments: Value, patience: Duration) -> Result<Value> {
+        let inner = &*self.0;
+        let (id, told) = {
+            let mut waiting = inner.shared.lock();
+            if waiting.events.is_none() {
+                return Err(self.gone());
+            }
+            let (tell, told) = oneshot::channel();
+            let id = waiting.next;
+            waiting.next += 1;
+            waiting.answers.insert(id, tell);
+            (id, told)
+        };
+        let mut text = json!({ "execute": command, "arguments": arguments, "id": id }).to_string();
+        text.push('\n');
+        let mut half_written = false;
+        let asked = async {
+            let mut writer = inner.writer.lock().await;
+            half_written = true;
+            writer.write_all(text.as_bytes()).await.map_err(|_| self.gone())?;
+            half_written = false;
+            drop(writer);
+            told.await.map_err(|_| self.gone())
+        };
+        let answer = within(&inner.env, patience, asked).await;
+        {
+            let mut waiting = inner.shared.lock();
+            waiting.answers.remove(&id);
+            if half_written {
+                // The next command would be taken for the rest of this one.
+                waiting.end();
+            }
+        }
+        match answer {
+            Some(answer) => judge(command, answer?),
+            None => {
+                let seconds = patience.as_secs_f64();
+                let what =
+                    format!("QEMU did not answer '{command}' within {seconds:.0} s: it may have done it");
+                Err(Error::new(Kind::Io, what).remedy("look whether the machine stands still"))
+            }
+        }
+    }
+
+    /// Events from now on.
+    pub fn events(&self) -> Events {
+        let subscribed = self.0.shared.lock().events.as_ref().map(broadcast::Sender::subscribe);
+        // Without a QEMU they are over.
+        let receiver = subscribed.unwrap_or_else(|| broadcast::channel(1).1);
+        Events { qmp: self.clone(), receiver }
+    }
+
+    fn gone(&self) -> Error {
+        Error::new(Kind::Closed, format!("QEMU at '{}' has gone", self.0.socket.display()))
+            .remedy("look whether the machine was stopped")
+    }
+}
+
+impl Events {
+    /// Waits for an event of which `is_it` makes something.
+    ///
+    /// # Errors
+    /// [`Kind::Closed`] when QEMU went, [`Kind::Io`] when none came for as long as `patience`, or when there were more than can be kept.
+    pub async fn wait_for<T>(
+        &mut self,
+        patience: Duration,
+        is_it: impl Fn(&Event) -> Option<T>,
+    ) -> Result<T> {
+        let env = self.qmp.0.env.clone();
+        let found = async {
+            loop {
+                match self.receiver.recv().await {
+                    Ok(event) => {
+                        if let Some(found) = is_it(&event) {
+                            return Ok(found);
+                        }
+                    }
+                    Err(broadcast::error::RecvError::Closed) => return Err(self.qmp.gone()),
+                    Err(broadcast::error::RecvError::Lagged(many)) => {
+                        let what = format!("{many} events of QEMU were missed");
+                        return Err(Error::new(Kind::Io, what).remedy("ask it for the state instead"));
+                    }
+                }
+            }
+        };
+        within(&env, patience, found).await.unwrap_or_else(|| {
+            let what = format!("QEMU told nothing of it within {:.0} s", patience.as_secs_f64());
+            Err(Error::new(Kind::Io, what).remedy("look whether the machine stands still"))
+        })
+    }
+}
+
+fn judge(command: &str, mut answer: Value) -> Result<Value> {
+    let Some(error) = answer.get("error") else { return Ok(answer["return"].take()) };
+    let says = error["desc"].as_str().unwrap_or("it does not say why");
+    let kind = match error["class"].as_str() {
+        Some("CommandNotFound") => Kind::Unsupported,
+        Some("DeviceNotFound") => Kind::NotFound,
+        _ => Kind::Io,
+    };
+    Err(Error::new(kind, format!("QEMU refuses '{command}': {says}")))
+}
+
+/// Takes lines from QEMU until it goes or nobody wants them any more, and gives each to whom it belongs.
+async fn read(mut reader: BufReader<OwnedReadHalf>, shared: Arc<Shared>, mut ended: oneshot::Receiver<()>) {
+    loop {
+        let line = tokio::select! {
+            line = line(&mut reader) => line,
+            _ = &mut ended => break,
+        };
+        let mut told = match line {
+            Ok(Some(told)) => told,
+            Ok(None) => break,
+            Err(error) => {
+                tracing::warn!("QEMU is not listened to any more: {error}");
+                break;
+            }
+        };
+        if let Some(name) = told["event"].as_str() {
+            let event = Event { name: name.to_owned(), data: told["data"].take() };
+            // Without subscribers nobody asks.
+            let _ = shared.lock().events.as_ref().map(|events| events.send(event));
+        } else if let Some(tell) = told["id"].as_u64().and_then(|id| shared.lock().answers.remove(&id)) {
+            // Whoever asked may have given up.
+            let _ = tell.send(told);
+        }
+    }
+    shared.lock().end();
+}
+
+/// The next line, as JSON; nothing at the end.
+async fn line(reader: &mut BufReader<OwnedReadHalf>) -> std::io::Result<Option<Value>> {
+    let mut text = Vec::new();
+    let bytes = reader.take(LINE_BYTES_MAX).read_until(b'\n', &mut text).await?;
+    if bytes == 0 {
+        return Ok(None);
+    }
+    let wrong = |why: String| std::io::Error::new(ErrorKind::InvalidData, why);
+    if text.last() != Some(&b'\n') {
+        return Err(wrong("a line has no end".into()));
+    }
+    serde_json::from_slice(&text).map(Some).map_err(|error| wrong(error.to_string()))
+}
+
+/// Connects; a socket that nobody listens on yet is tried again for as long as `patience`, since a QEMU that is starting makes it first.
+async fn reach(env: &Env, socket: &Path, patience: Duration) -> std::io::Result<UnixStream> {
+    let until = env.monotonic() + patience;
+    loop {
+        match UnixStream::connect(socket).await {
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused && env.monotonic() < until => {
+                env.sleep(Duration::from_millis(5)).await;
+            }
+            reached => return reached,
+        }
+    }
+}
+
+/// What comes of something, unless it takes longer.
+async fn within<T>(env: &Env, patience: Duration, what: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        biased;
+        done = what => Some(done),
+        () = env.sleep(patience) => None,
+    }
+}
