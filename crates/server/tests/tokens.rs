@@ -105,6 +105,37 @@ fn from_the_first_token_on_everybody_needs_one_whose_role_allows_it() {
     running.stop().unwrap();
 }
 
+/// Goal: who sends the body of a request in pieces hears that it is refused, and is not cut off; and one who never sends it holds nothing
+/// for long.
+#[test]
+fn a_refusal_is_heard_by_those_who_are_still_sending() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = start(config(folder.path())).unwrap();
+    let admin = token(&client(&running, None), Role::Admin, "boss");
+    let asks = |path: &str, secret: &str, body: &[&[u8]], length: usize| {
+        let address = running.ready().api[0].strip_prefix("http://").unwrap().to_owned();
+        let mut stream = TcpStream::connect(&address).unwrap();
+        let request = format!(
+            "POST {path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {secret}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+        );
+        stream.write_all(request.as_bytes()).unwrap();
+        for piece in body {
+            // Long enough for a server that does not wait to answer, and to close.
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            stream.write_all(piece).unwrap();
+        }
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer.lines().next().unwrap_or_default().to_owned()
+    };
+    let body: [&[u8]; 2] = [&[b' '; 1000], &[b' '; 1000]];
+    assert!(asks("/v1/disks", "wrong", &body, 2000).contains(" 401 "));
+    assert!(asks("/v1/nothing", &admin, &body, 2000).contains(" 404 "));
+    assert!(asks("/v1/server", &admin, &body, 2000).contains(" 400 "), "no POST there");
+    assert!(asks("/v1/disks", "wrong", &body[..1], 2000).contains(" 401 "), "the rest never comes");
+    running.stop().unwrap();
+}
+
 /// Goal: who may only look removes nothing, sets nothing back and makes nothing, whatever he asks; and an operator shreds nothing.
 #[test]
 fn a_viewer_removes_nothing() {

@@ -5,8 +5,8 @@
 //! sent may ask; and as a name can be made to point here after the page was loaded (DNS rebinding), such a page
 //! must have been loaded by address, or as localhost. Programs send no `Origin`, and pass.
 
-use super::App;
 use super::answer::Failure;
+use super::{App, Life};
 use axum::extract::{Request, State};
 use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
 use axum::http::{HeaderMap, HeaderValue};
@@ -14,7 +14,12 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 use stonefold_types::{Error, Kind};
+
+/// How much of the body of a request that is refused is read, and for how long, so that its sender hears why.
+const UNREAD_MAX: usize = 64 << 10;
+const UNREAD_WAIT: Duration = Duration::from_secs(1);
 
 /// Lets in whoever has a token whose role allows what is asked, or anybody while there is none.
 pub(super) async fn known(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
@@ -26,15 +31,29 @@ pub(super) async fn known(State(app): State<Arc<App>>, request: Request, next: N
     });
     match app.access.check(request.method(), request.uri().path(), secret) {
         Ok(()) => next.run(request).await,
-        Err(error) => Failure(error).into_response(),
+        Err(error) => refuse(request, error).await,
     }
 }
 
 pub(super) async fn same_origin(request: Request, next: Next) -> Response {
     match stranger(request.headers()) {
-        Some(error) => Failure(error).into_response(),
+        Some(error) => refuse(request, error).await,
         None => next.run(request).await,
     }
+}
+
+/// Answers with an error once the body is read. A connection that is closed with bytes unread is reset, and whoever is still sending
+/// then may lose the answer that lies ready for him.
+pub(super) async fn refuse(request: Request, error: Error) -> Response {
+    let (parts, body) = request.into_parts();
+    let life =
+        parts.extensions.get::<Life>().expect("every request has one, from the router's outermost layer");
+    tokio::select! {
+        // Whether it could be read does not matter: it is not looked at.
+        _ = axum::body::to_bytes(body, UNREAD_MAX) => {}
+        () = life.env.sleep(UNREAD_WAIT) => {}
+    }
+    Failure(error).into_response()
 }
 
 fn stranger(headers: &HeaderMap) -> Option<Error> {

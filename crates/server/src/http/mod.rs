@@ -20,8 +20,9 @@ use crate::access::Access;
 use crate::doors::Door;
 use crate::gate::Gate;
 use crate::{Config, Ready, VERSION, suggest};
-use answer::Failure;
 use axum::Router;
+use axum::extract::Request;
+use axum::response::Response;
 use axum::routing::{delete, get, post};
 use std::sync::Arc;
 use stonefold_api::{Server, Time, document, paths};
@@ -146,20 +147,22 @@ fn router(app: Arc<App>, life: Life) -> Router {
         .route(paths::TOKEN, delete(tokens::remove))
         .route(paths::QOS, get(qos::list).post(qos::create))
         .route(paths::QOS_CLASS, get(qos::show).patch(qos::set).delete(qos::remove))
-        .layer(axum::Extension(life))
         .fallback(no_such_path)
         .method_not_allowed_fallback(no_such_method)
         .layer(axum::middleware::from_fn_with_state(app.clone(), guard::known))
         .layer(axum::middleware::from_fn(guard::same_origin))
+        .layer(axum::Extension(life))
         .with_state(app)
 }
 
-async fn no_such_path(uri: axum::http::Uri) -> Failure {
-    let what = format!("the API has no path '{}'", uri.path());
-    Failure(Error::new(Kind::NotFound, what).remedy(format!("GET {} lists what it has", paths::OPENAPI)))
+async fn no_such_path(request: Request) -> Response {
+    let what = format!("the API has no path '{}'", request.uri().path());
+    let error = Error::new(Kind::NotFound, what).remedy(format!("GET {} lists what it has", paths::OPENAPI));
+    guard::refuse(request, error).await
 }
 
-async fn no_such_method(method: axum::http::Method, uri: axum::http::Uri) -> Failure {
-    let what = format!("the API has no {method} for '{}'", uri.path());
-    Failure(Error::new(Kind::Invalid, what).remedy(format!("GET {} lists what it has", paths::OPENAPI)))
+async fn no_such_method(request: Request) -> Response {
+    let what = format!("the API has no {} for '{}'", request.method(), request.uri().path());
+    let error = Error::new(Kind::Invalid, what).remedy(format!("GET {} lists what it has", paths::OPENAPI));
+    guard::refuse(request, error).await
 }
