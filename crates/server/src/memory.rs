@@ -15,7 +15,7 @@ const LOOKED_EVERY: Duration = Duration::from_millis(250);
 /// What a server may take beside cache and journal, in bytes.
 const BESIDE_BYTES: u64 = 64 << 20;
 /// Caches begin to give before everything is taken, in bytes.
-const EARLY_BYTES: u64 = 64 << 20;
+const EARLY_BYTES: u64 = 96 << 20;
 /// For each byte that is taken beyond that, caches give so many: what they give is of use to others, but seldom goes back to the
 /// kernel.
 const GIVEN_FOR_EACH: u64 = 8;
