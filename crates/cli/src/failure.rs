@@ -2,7 +2,7 @@
 
 use clap::CommandFactory;
 use std::process::ExitCode;
-use stonefold_types::Error;
+use stonefold_types::{Error, Kind};
 
 /// Why a command did not do what it was asked.
 #[derive(Debug)]
@@ -22,6 +22,14 @@ impl From<Error> for Failure {
 }
 
 impl Failure {
+    /// What went wrong, for whoever does not tell the ways apart.
+    pub(crate) fn into_error(self) -> Error {
+        match self {
+            Failure::Misuse(error) | Failure::Failed(error) => error,
+            Failure::Unread => Error::new(Kind::Io, "nobody reads what is printed"),
+        }
+    }
+
     /// Says it on stderr, in the words and the form that misuse of flags is told in; with `as_json` also as a document on
     /// stdout, `{"error": {"what": …, "remedy": …}}`.
     pub(crate) fn tell(&self, as_json: bool) -> ExitCode {

@@ -124,6 +124,9 @@ fn what_a_study_needs_is_said() {
     for (words, says) in [
         (vec!["study", "recovry"], "there is no study 'recovry'"),
         (vec!["study", "corners"], "name it with --target"),
+        (vec!["study", "recovery"], "name it with --target"),
+        (vec!["study", "corners", "--target", "null:", "--to", "file:/x"], "moves and recovers nothing"),
+        (vec!["study", "corners", "--from", "/x", "--from", "/y"], "say --from once"),
         (vec!["study", "corners", "--a", "null:", "--b", "null:"], "--target"),
         (vec!["study", "filesystems"], "name two with --a and --b"),
         (vec!["study", "filesystems", "--target", "null:"], "name two with --a and --b"),

@@ -63,6 +63,44 @@ fn tiles_are_counted_priced_kept_and_drawn() {
     assert_eq!(lab(dir.path(), &["verify", "kept"]).status.code(), Some(0));
 }
 
+/// Goal: what is done beside the tiles is counted, told, kept and drawn; what it does leaves nothing behind.
+#[test]
+fn operations_go_on_beside_tiles() {
+    let operation =
+        "[[operation]]\nname = \"deploy\"\nsteps = [\"clone\", \"delete\"]\nleast = 3600\nfrom = 1\n";
+    let dir = written(&[
+        (
+            "ops.toml",
+            "[deploy]\nclone = 'sleep 0.2; touch round-$STONEFOLD_LAB_ROUND'\ndelete = 'rm round-*'\n",
+        ),
+        ("tile.toml", &format!("{PROFILE}{operation}")),
+    ]);
+    let words =
+        ["run", "tile.toml", "--target", "null:", "--tiles", "1..1", "--ops", "ops.toml", "--out", "kept"];
+    let run = lab(dir.path(), &words);
+    let (said, told) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+    assert_eq!(run.status.code(), Some(0), "{said}{told}");
+    // Two are required in two seconds, and some eight fit.
+    for words in ["deploy>=3600 an hour: met", "score: ", "clone 0.2 s, delete 0.0 s", "--ops ops.toml"] {
+        assert!(said.contains(words), "no {words:?} in {said}");
+    }
+    assert!(
+        std::fs::read_dir(dir.path())
+            .unwrap()
+            .all(|entry| { !entry.unwrap().file_name().to_string_lossy().starts_with("round-") })
+    );
+    let report = lab(dir.path(), &["report", "kept", "--json", "kept.json"]);
+    assert_eq!(report.status.code(), Some(0), "{}", String::from_utf8_lossy(&report.stderr));
+    let json: Value =
+        serde_json::from_str(&std::fs::read_to_string(dir.path().join("kept.json")).unwrap()).unwrap();
+    let tiles = &json["runs"][0]["charts"]["tiles"];
+    assert!(tiles["steps"][0]["operations"][0]["done"].as_u64() >= Some(2), "{tiles}");
+    let missing = lab(dir.path(), &["run", "tile.toml", "--target", "null:"]);
+    assert!(String::from_utf8_lossy(&missing.stderr).contains("--ops FILE"));
+    let needless = lab(dir.path(), &["run", "vm-tile", "--target", "null:", "--ops", "ops.toml"]);
+    assert!(String::from_utf8_lossy(&needless.stderr).contains("no operation 'deploy'"));
+}
+
 #[test]
 fn what_cannot_be_is_refused_before_anything_is_measured() {
     let dir = written(&[("tile.toml", PROFILE), ("bad.toml", "currency = 7\n")]);

@@ -79,6 +79,9 @@ pub struct Run {
     /// Of a database whose disk was moved: how that went.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub migration: Option<crate::oltp::MigrationRecord>,
+    /// Of a database that was recovered from points: how that went.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chain: Option<crate::oltp::ChainRecord>,
 }
 
 impl Run {

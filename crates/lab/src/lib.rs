@@ -30,6 +30,7 @@ pub mod reduced;
 pub mod replay;
 pub mod report;
 pub mod rig;
+mod shell;
 pub mod stats;
 pub mod study;
 pub mod system;

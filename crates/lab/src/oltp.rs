@@ -6,7 +6,8 @@
 //! touches another PostgreSQL of the machine; leaves a server, a mount or a file behind. *Owns*: a PostgreSQL while it runs, and
 //! one folder on the target. *May be used by*: the command line.
 
-mod audit;
+pub(crate) mod audit;
+pub mod chain;
 mod consistency;
 mod cycle;
 pub mod figures;
@@ -27,6 +28,7 @@ mod transactions;
 mod users;
 
 pub(crate) use audit::summarise;
+pub use chain::{ChainRecord, Keeper};
 pub use input::Kind as Transaction;
 pub use migration::MigrationRecord;
 pub use profile::Profile;
@@ -44,6 +46,7 @@ use rules::Uneven;
 use server::Host;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use stonefold_env::Env;
 use stonefold_types::{Error, Kind, Result};
 use tools::User;
@@ -54,6 +57,8 @@ const LOG_BYTES: u64 = 1 << 30;
 const LOG_MORE: f64 = 1.5;
 /// How much a database may grow in a step, as a share of what was loaded.
 const GROWTH: f64 = 0.3;
+/// The folder of the cluster that users work on.
+const DATA: &str = "run";
 
 /// What is run, and on what.
 #[derive(Clone, Debug)]
@@ -72,6 +77,10 @@ pub struct Plan {
     pub programs: Option<PathBuf>,
     /// Where the disk is moved to, of a profile that moves it.
     pub to: Option<TargetSpec>,
+    /// Who keeps points of the target, of a profile that recovers some.
+    pub keeper: Option<Arc<dyn Keeper>>,
+    /// Where its neighbours are, of a profile that has some: one for each, or none.
+    pub beside: Vec<TargetSpec>,
 }
 
 /// What a run has shown.
@@ -87,6 +96,8 @@ pub struct Outcome {
     pub failure: Option<Error>,
     /// Of a profile that moves the disk: how that went.
     pub migration: Option<MigrationRecord>,
+    /// Of a profile that recovers points: how that went.
+    pub chain: Option<ChainRecord>,
 }
 
 /// Runs all of a plan.
@@ -95,6 +106,7 @@ pub struct Outcome {
 /// When PostgreSQL is missing, the target cannot take the database, or it cannot be loaded. What fails later is in the outcome.
 pub fn run(env: &Env, plan: &Plan, reins: &Reins) -> Result<Outcome> {
     let programs = Programs::find(plan.programs.as_deref())?;
+    plan.check_keeper()?;
     let user = User::of_postgres()?;
     let private = Private::new(env, user)?;
     let scale = plan.profile.scale(plan.quick);
@@ -125,6 +137,40 @@ pub fn run(env: &Env, plan: &Plan, reins: &Reins) -> Result<Outcome> {
     closed.map(|()| outcome)
 }
 
+impl Plan {
+    fn check_keeper(&self) -> Result<()> {
+        let name = &self.profile.name;
+        match (&self.profile.chain, &self.keeper) {
+            (Some(_), None) => Err(Error::new(
+                Kind::Invalid,
+                format!("the profile '{name}' recovers points, and nobody has said who keeps them"),
+            )
+            .remedy("take a target 'stonefold:DISK', or say --recovery FILE; docs/use/lab.md has one")),
+            (None, Some(_)) => {
+                Err(Error::new(Kind::Invalid, format!("the profile '{name}' recovers nothing"))
+                    .remedy("leave --recovery out, or run chain-recover"))
+            }
+            _ => self.check_neighbours(),
+        }
+    }
+
+    fn check_neighbours(&self) -> Result<()> {
+        let neighbours = self.profile.chain.as_ref().map_or(0, |chain| chain.beside.len());
+        match self.beside.len() {
+            0 => Ok(()),
+            named if named == neighbours => Ok(()),
+            named => {
+                let what = format!(
+                    "{named} targets for the {neighbours} neighbours of the profile '{}'",
+                    self.profile.name
+                );
+                Err(Error::new(Kind::Invalid, what)
+                    .remedy("say --beside once for each, in the profile's order, or leave it out"))
+            }
+        }
+    }
+}
+
 fn nowhere(profile: &str) -> Error {
     Error::new(Kind::Invalid, format!("the profile '{profile}' moves the disk, and nobody has said where to"))
         .remedy("say --to TARGET: a file, a block device or an export of the same size")
@@ -144,7 +190,7 @@ fn on_place(
 ) -> Result<Outcome> {
     let env = host.env;
     let scale = plan.profile.scale(plan.quick);
-    let (loaded, data) = (place.folder.join("loaded"), place.folder.join("run"));
+    let (loaded, data) = (place.folder.join("loaded"), place.folder.join(DATA));
     let (of_load, of_run) = Uneven::pair(&mut Chance::new(plan.seed));
     let began = env.monotonic();
     reins.begin(Doing { what: "making a PostgreSQL cluster".into(), ..Doing::default() });
@@ -164,7 +210,8 @@ fn on_place(
         reins,
     };
     let facts = BTreeMap::new();
-    let mut outcome = Outcome { points: Vec::new(), facts, bytes, failure: None, migration: None };
+    let mut outcome =
+        Outcome { points: Vec::new(), facts, bytes, failure: None, migration: None, chain: None };
     match (front, plan.profile.migration, &plan.to) {
         (Some(front), Some(migration), Some(to)) => match run.move_under_load(front, migration, to) {
             Ok(moved) => {
@@ -174,7 +221,14 @@ fn on_place(
             Err(error) if error.kind() == Kind::Closed => {}
             Err(error) => outcome.failure = Some(error),
         },
-        _ => ramp(&run, &mut outcome),
+        _ => match (&plan.profile.chain, &plan.keeper) {
+            (Some(chain), Some(keeper)) => {
+                let chained = run.recover_beside(chain, &**keeper, &host.folder)?;
+                (outcome.points, outcome.failure) = (chained.points, chained.failure);
+                outcome.chain = Some(chained.record);
+            }
+            _ => (outcome.points, outcome.failure) = climb(&run, |users| run.step("ramp", users)),
+        },
     }
     let told = settings.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>();
     outcome.facts = [
@@ -195,24 +249,28 @@ fn on_place(
     Ok(outcome)
 }
 
-/// More and more users, until that gains nothing.
-fn ramp(run: &step::Run<'_>, outcome: &mut Outcome) {
+/// More and more users, until that gains nothing: a point for each step, and what ended it before its time.
+fn climb(
+    run: &step::Run<'_>,
+    mut step: impl FnMut(u32) -> Result<(Option<Point>, Option<Error>)>,
+) -> (Vec<Point>, Option<Error>) {
+    let mut points = Vec::new();
     for users in &run.scale.users {
-        if run.reins.is_stopped() || Plateau::of(&outcome.points).is_some_and(Plateau::is_over) {
+        if run.reins.is_stopped() || Plateau::of(&points).is_some_and(Plateau::is_over) {
             break;
         }
-        match run.step(*users) {
+        match step(*users) {
             Ok((point, failure)) => {
-                outcome.points.extend(point);
-                outcome.failure = failure;
+                points.extend(point);
+                if failure.is_some() {
+                    return (points, failure);
+                }
             }
             Err(error) if error.kind() == Kind::Closed => {}
-            Err(error) => outcome.failure = Some(error.context(format!("{users} users"))),
-        }
-        if outcome.failure.is_some() {
-            break;
+            Err(error) => return (points, Some(error.context(format!("{users} users")))),
         }
     }
+    (points, None)
 }
 
 /// Everything that PostgreSQL is told, in the order of the names.

@@ -1,17 +1,18 @@
 //! Studies: a published report repeated as a whole, its own tables beside what was measured here.
 //!
-//! A study is a file: which profile is run, on one target or on several arms, and how the report's tables were filled. What is run is
-//! what `lab run` and `lab compare` do, and what is kept is their bundle; so a study can be read again from a folder, and
-//! there is nothing that it measures itself. *Promises*: published figures are told as they were published; beside them stands what was measured,
+//! A study is a file: which profile is run, on one target or on several arms in turn, or which profiles one after the other, and how the report's
+//! tables were filled. What is run is what `lab run` and `lab compare` do, and what is kept is their bundle; so a study can be read again from
+//! folders, and there is nothing that it measures itself. *Promises*: published figures are told as they were published; beside them stands what was measured,
 //! or nothing; what each was divided by is said. *Never*: gives a score, or tells one machine's figure as another's. *May be used by*: the
 //! command line.
 
 mod compute;
 mod file;
+mod named;
 #[cfg(test)]
 mod tests;
 
-pub use compute::{Found, FoundRow, FoundTable, of_run, of_trial};
+pub use compute::{ArmRuns, Found, FoundRow, FoundTable, of_run, of_runs, of_trial};
 
 use serde::Serialize;
 use stonefold_types::{Error, Kind, Result};
@@ -27,14 +28,38 @@ pub struct Study {
     pub report: String,
     /// What was done there, what is done here in its place, and what cannot be held against the report.
     pub about: String,
-    /// The profile that is run.
-    pub profile: String,
+    /// What is run.
+    pub load: Load,
     /// What the arms were there, the one first against which others are held; none where a single target is measured.
     pub arms: Vec<String>,
     /// Processor cores of the published system's storage; nothing where the report does not say.
     pub cores: Option<f64>,
     /// The report's tables.
     pub tables: Vec<Table>,
+}
+
+/// What a study runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Load {
+    /// One profile, on one target, or on several arms in turn.
+    Profile(String),
+    /// Several, one after the other on one target. Arms are runs of their own.
+    Runs(Vec<String>),
+}
+
+impl Load {
+    /// The profiles, in order.
+    pub fn profiles(&self) -> &[String] {
+        match self {
+            Load::Profile(profile) => std::slice::from_ref(profile),
+            Load::Runs(profiles) => profiles,
+        }
+    }
+
+    /// Whether arms are runs of their own.
+    pub fn is_of_runs(&self) -> bool {
+        matches!(self, Load::Runs(_))
+    }
 }
 
 /// A table of the report.
@@ -50,6 +75,8 @@ pub struct Table {
     pub per_core: bool,
     /// Whether each figure is told as a share of its row's first, too.
     pub shape: bool,
+    /// Whether what is measured is told as a share of its row's first, as what was published is.
+    pub relative: bool,
     /// At least one.
     pub rows: Vec<Row>,
 }
@@ -86,6 +113,13 @@ pub enum Here {
         /// The arm's number, from 0.
         arm: usize,
     },
+    /// In a run of an arm, under a name of [those that are of no single point](named); the arm's number, from 0.
+    Named {
+        /// As in `chain.24th.tpm`.
+        name: String,
+        /// From 0.
+        arm: usize,
+    },
     /// The ratio of an arm to the first, with its interval.
     Ratio {
         /// Step and label.
@@ -114,6 +148,14 @@ pub enum Unit {
     PerMinute,
     /// One figure by another.
     Ratio,
+    /// Seconds.
+    Seconds,
+    /// Minutes.
+    Minutes,
+    /// A share, in hundredths.
+    Percent,
+    /// So many.
+    Count,
 }
 
 impl Unit {
@@ -125,13 +167,19 @@ impl Unit {
             Unit::Megabytes => "MB/s",
             Unit::PerMinute => "a minute",
             Unit::Ratio => "ratio",
+            Unit::Seconds => "s",
+            Unit::Minutes => "min",
+            Unit::Percent => "%",
+            Unit::Count => "count",
         }
     }
 
-    /// A measured figure (a second, bytes a second, nanoseconds, a count) in this unit.
+    /// A measured figure (a second, bytes a second, nanoseconds of a response, seconds of a phase, a share of 1, a count) in this unit.
     pub(crate) fn of(self, measured: f64) -> f64 {
         match self {
-            Unit::Iops | Unit::PerMinute | Unit::Ratio => measured,
+            Unit::Iops | Unit::PerMinute | Unit::Ratio | Unit::Seconds | Unit::Count => measured,
+            Unit::Minutes => measured / 60.0,
+            Unit::Percent => measured * 100.0,
             Unit::Milliseconds => measured / 1e6,
             Unit::Megabytes => measured / 1e6,
         }
@@ -142,6 +190,7 @@ impl Unit {
         match self {
             Unit::Iops | Unit::PerMinute if value >= 100.0 => grouped(value),
             Unit::Ratio => format!("{value:.3}"),
+            Unit::Count => format!("{value:.0}"),
             _ if value >= 100.0 => format!("{value:.0}"),
             _ if value >= 1.0 => format!("{value:.1}"),
             _ => format!("{value:.2}"),
@@ -167,6 +216,9 @@ const SHIPPED: &[(&str, &str)] = &[
     ("sqlio", include_str!("../studies/sqlio.toml")),
     ("ladder", include_str!("../studies/ladder.toml")),
     ("filesystems", include_str!("../studies/filesystems.toml")),
+    ("recovery", include_str!("../studies/recovery.toml")),
+    ("tiles", include_str!("../studies/tiles.toml")),
+    ("storage-nodes", include_str!("../studies/storage-nodes.toml")),
 ];
 
 /// All of them.

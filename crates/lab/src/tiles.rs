@@ -6,10 +6,12 @@
 //! by*: the command line.
 
 pub mod figures;
+mod operations;
 mod profile;
 mod room;
 mod rules;
 
+pub use operations::{Commands, Operation, OperationRecord};
 pub use profile::{Profile, Vm, check_scale};
 pub(crate) use rules::{summarise, vms_of};
 
@@ -22,6 +24,7 @@ use crate::trace::Trace;
 use crate::trace::fit::Mode;
 use crate::workload::STREAMS_MAX;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use stonefold_env::Env;
 use stonefold_types::{Error, Kind, Result};
@@ -46,6 +49,8 @@ pub struct Plan {
     pub require: String,
     /// Threads, seed, what is verified and what may go.
     pub options: RigOptions,
+    /// What the profile's operations do; nothing where it has none.
+    pub commands: Option<Commands>,
 }
 
 /// What was replayed, as it is kept in a bundle.
@@ -64,6 +69,19 @@ pub struct Tiled {
     /// The text of a price file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub price: Option<String>,
+    /// What was done beside each number of tiles, in their order; empty where nothing was.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub operations: Vec<Vec<OperationRecord>>,
+    /// The commands of the steps.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub commands: BTreeMap<String, String>,
+}
+
+impl Tiled {
+    /// What was done beside a number of tiles.
+    pub(crate) fn beside(&self, step: usize) -> &[OperationRecord] {
+        self.operations.get(step).map_or(&[], Vec::as_slice)
+    }
 }
 
 /// A machine of a tile, as it was replayed.
@@ -142,9 +160,11 @@ pub fn run(env: &Env, plan: &Plan, reins: &Reins) -> Result<Outcome> {
         }
         reins.within(&format!("{}: ", figures::of_tiles(tiles)));
         let layout = layout(plan, &traces, tiles)?;
-        let step = replay::run(env, &replay_plan(plan, &traces, tiles), &layout, reins);
-        let point = match step {
-            Ok(mut points) => points.pop(),
+        let work = || replay::run(env, &replay_plan(plan, &traces, tiles), &layout, reins);
+        let commands = plan.commands.as_ref();
+        let step = operations::beside(env, &plan.profile.operations, commands, reins, work);
+        let (point, beside) = match step {
+            Ok((mut points, beside)) => (points.pop(), beside),
             Err(error) if points.is_empty() => return Err(error),
             Err(error) => {
                 tiled.ended = Ended::Broken(error.what());
@@ -153,6 +173,7 @@ pub fn run(env: &Env, plan: &Plan, reins: &Reins) -> Result<Outcome> {
         };
         if let Some(point) = point {
             tiled.steps.push(layout.replayed);
+            tiled.operations.extend(commands.map(|_| beside));
             points.push(Point { step: figures::of_tiles(tiles), ..point });
         }
         if reins.is_stopped() {
@@ -178,6 +199,19 @@ impl Plan {
 fn check(plan: &Plan) -> Result<()> {
     if let Some(scale) = plan.scale {
         check_scale(scale)?;
+    }
+    let has_operations = !plan.profile.operations.is_empty();
+    if has_operations != plan.commands.is_some() {
+        let (what, remedy) = match has_operations {
+            true => (
+                "does something beside its tiles, and nobody has said how",
+                "say --ops FILE; docs/use/lab.md has one",
+            ),
+            false => ("does nothing beside its tiles", "leave --ops out, or run vm-ops"),
+        };
+        return Err(
+            Error::new(Kind::Invalid, format!("the profile '{}' {what}", plan.profile.name)).remedy(remedy)
+        );
     }
     let mut applications: Vec<&str> = plan.profile.vms.iter().map(|vm| vm.application.as_str()).collect();
     applications.dedup();
@@ -215,6 +249,8 @@ fn empty(plan: &Plan) -> Tiled {
         steps: Vec::new(),
         ended: Ended::Most,
         price: None,
+        operations: Vec::new(),
+        commands: plan.commands.as_ref().map(Commands::told).unwrap_or_default(),
     }
 }
 

@@ -7,17 +7,19 @@
 mod arms;
 mod contrast;
 mod kept;
+mod subject;
 
 pub use arms::{Arm, arms_of_file};
 pub use contrast::{Contrast, Figure, Findings, findings};
 pub use kept::{Trial, load, run_folder, save};
+pub use subject::{Ran, Subject};
 
-use crate::measure::{self, FleetPlan, Measured, Plan, Point, Reins};
+use crate::measure::Reins;
 use crate::payload::mix;
-use crate::profile::Profile;
 use crate::rig::RigOptions;
 use crate::stats::compare::order;
 use serde::{Deserialize, Serialize};
+use std::ops::ControlFlow;
 use stonefold_env::Env;
 use stonefold_types::{Error, Kind, Result};
 use utoipa::ToSchema;
@@ -29,12 +31,12 @@ pub const ARMS_MAX: usize = 32;
 #[derive(Clone, Debug)]
 pub struct TrialPlan {
     /// What.
-    pub profile: Profile,
+    pub subject: Subject,
     /// At its quick size and times.
     pub quick: bool,
     /// At least two; all are held against the first.
     pub arms: Vec<Arm>,
-    /// How often each arm is run.
+    /// How often each arm is run, at most.
     pub rounds: usize,
     /// Threads, seed, what is verified and what may go.
     pub options: RigOptions,
@@ -70,24 +72,16 @@ impl TrialPlan {
                 return invalid(format!("two arms are called '{}'", arm.name));
             }
         }
-        Ok(())
+        self.subject.check(&self.arms)
     }
 
-    /// The plan of one arm's run.
-    pub fn of(&self, turn: &Turn) -> Plan {
-        Plan {
-            profile: self.profile.clone(),
-            quick: self.quick,
-            targets: self.arms[turn.arm].targets.clone(),
-            options: RigOptions { seed: turn.seed, ..self.options.clone() },
-            fleet: FleetPlan::default(),
-            outages: None,
-            counters: Vec::new(),
-        }
+    /// The options of one arm's run.
+    pub fn options_of(&self, turn: &Turn) -> RigOptions {
+        RigOptions { seed: turn.seed, ..self.options.clone() }
     }
 }
 
-/// Runs all of it; `each` is given every run as soon as it is made.
+/// Runs all of it; `each` is given every run as soon as it is made, and says whether that is enough.
 ///
 /// # Errors
 /// What is wrong with a target, with a command of an arm, or what `each` says.
@@ -95,7 +89,7 @@ pub fn run(
     env: &Env,
     plan: &TrialPlan,
     reins: &Reins,
-    mut each: impl FnMut(Turn, Vec<Point>) -> Result<()>,
+    mut each: impl FnMut(Turn, Ran) -> Result<ControlFlow<()>>,
 ) -> Result<()> {
     plan.check()?;
     for (round, arms) in order(plan.arms.len(), plan.rounds, plan.options.seed).into_iter().enumerate() {
@@ -106,14 +100,14 @@ pub fn run(
             let mut turn =
                 Turn { round, arm: number, seed, began: env.wall() / 1_000_000_000, cut_short: false };
             arm.prepare()?;
-            let measured = measure::run(env, &plan.of(&turn), reins).and_then(Measured::unbroken);
+            let ran = plan.subject.run(env, plan, &turn, reins);
             // However it ended, what was prepared is put away.
             let after = arm.put_away();
-            let points = measured.map_err(|e| e.context(format!("arm '{}'", arm.name)))?.points;
+            let ran = ran.map_err(|e| e.context(format!("arm '{}'", arm.name)))?;
             turn.cut_short = reins.is_stopped();
-            each(turn, points)?;
+            let enough = each(turn, ran)?.is_break();
             after?;
-            if reins.is_stopped() {
+            if enough || reins.is_stopped() {
                 return Ok(());
             }
         }

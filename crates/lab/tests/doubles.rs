@@ -5,6 +5,7 @@
 mod nbdkit;
 
 use nbdkit::Nbdkit;
+use std::ops::ControlFlow;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use stonefold_env::{Env, SystemWorld};
@@ -15,7 +16,7 @@ use stonefold_lab::payload::Reduction;
 use stonefold_lab::profile::Profile;
 use stonefold_lab::rig::{Rig, RigOptions};
 use stonefold_lab::stats::compare::Finding;
-use stonefold_lab::trial::{self, Arm, Figure, TrialPlan, findings};
+use stonefold_lab::trial::{self, Arm, Figure, Ran, Subject, TrialPlan, findings};
 use stonefold_lab::verdict::{Summary, summarise_with};
 use stonefold_lab::workload::{Arrivals, Load, Stream, Volume, Workload};
 use stonefold_needs::{Need, there_is};
@@ -327,8 +328,9 @@ fn a_target_that_is_five_percent_slower_is_found() {
         Arm { name: name.into(), targets, before: None, after: None, system: None }
     };
     let text = PROFILE.replace("outstanding = 2", "outstanding = 16");
+    let profile = Profile::parse("p", &text).unwrap();
     let plan = TrialPlan {
-        profile: Profile::parse("p", &text).unwrap(),
+        subject: Subject::Load(profile.clone()),
         quick: true,
         arms: vec![arm("as it is", &first), arm("slower", &second)],
         // Five decide; a busy machine keeps some from becoming steady.
@@ -339,18 +341,18 @@ fn a_target_that_is_five_percent_slower_is_found() {
     let env = Env::new(SystemWorld::new(runtime.handle().clone(), 1).unwrap());
     let (mut turns, mut bundles, mut summaries) = (Vec::new(), Vec::new(), Vec::<Summary>::new());
     let reins = Reins::new();
-    trial::run(&env, &plan, &reins, |turn, points| {
+    trial::run(&env, &plan, &reins, |turn, Ran { points, .. }| {
         let run = Run { profile: "p".into(), quick: true, verified: true, ..Run::default() };
         let bundle = Bundle { run, profile: text.clone(), points, hash: String::new() };
         turns.push(turn);
-        summaries.push(summarise_with(&bundle, &plan.profile).unwrap());
+        summaries.push(summarise_with(&bundle, &profile).unwrap());
         bundles.push(bundle);
         let is_steady =
             |summary: &Summary| summary.points[0].steadiness.as_ref().is_some_and(|one| one.is_steady());
         if summaries.chunks_exact(2).filter(|round| round.iter().all(is_steady)).count() == 5 {
-            reins.stop();
+            return Ok(ControlFlow::Break(()));
         }
-        Ok(())
+        Ok(ControlFlow::Continue(()))
     })
     .unwrap();
     let found = findings(2, &turns, &bundles, &summaries, 5);

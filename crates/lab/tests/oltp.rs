@@ -5,115 +5,46 @@
 //! missing, a folder of somebody else. *Method*: one or two warehouses on a folder of the machine, a few seconds; who interferes does
 //! so with PostgreSQL's own psql, or a signal. *Past bug*: none yet.
 
+mod database;
 mod nbdkit;
 
+use database::{World, against, profile};
 use nbdkit::Served;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use stonefold_env::{Env, SystemWorld};
 use stonefold_lab::TargetSpec;
-use stonefold_lab::bundle::{Bundle, Run};
 use stonefold_lab::measure::Reins;
 use stonefold_lab::oltp::{self, Outcome, Plan, Profile, Programs, migration};
 use stonefold_lab::stats::gates::State;
-use stonefold_lab::verdict::{Summary, Verdict, summarise};
+use stonefold_lab::verdict::Verdict;
 use stonefold_needs::{Need, there_is};
 use stonefold_types::{Kind, Result};
 
 /// For a step to begin, on a busy machine.
 const STEP_MAX: Duration = Duration::from_secs(180);
 
-/// The shipped profile, smaller.
-fn profile(users: &str, sample: &str) -> Profile {
-    let text = format!(
-        "title = 't'\nabout = 'a'\n[database]\nwarehouses = 1\nbuffers = '32M'\nusers = {users}\nwarm_up = '1s'\n\
-         sample = '{sample}'\n[settings]\nmax_wal_size = '256MB'\n"
-    );
-    Profile::parse("test", &text).unwrap()
-}
-
-struct World {
-    _runtime: tokio::runtime::Runtime,
-    env: Env,
-    folder: tempfile::TempDir,
-}
-
-impl World {
-    fn new() -> Self {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let env = Env::new(SystemWorld::new(runtime.handle().clone(), 1).unwrap());
-        let folder = tempfile::tempdir().unwrap();
-        // PostgreSQL's user has to come through.
-        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o711)).unwrap();
-        World { _runtime: runtime, env, folder }
-    }
-
-    fn plan(&self, profile: Profile) -> Plan {
-        let target = TargetSpec::Directory(self.folder.path().join("target"));
-        Plan { profile, quick: false, target, seed: 7, destroy_data: false, programs: None, to: None }
-    }
-
-    /// Runs it, and lets somebody else act as soon as the step with so many users is measured.
-    fn run(&self, plan: &Plan, users: u32, act: impl FnOnce(&Path) + Send) -> Result<Outcome> {
-        let reins = Reins::new();
-        std::thread::scope(|scope| {
-            let thread = std::thread::Builder::new();
-            let runs = thread.spawn_scoped(scope, || oltp::run(&self.env, plan, &reins)).unwrap();
-            #[expect(clippy::disallowed_methods, reason = "the test watches from outside, by the real clock")]
-            let began = Instant::now();
-            let wanted = format!("{users} user{}", if users == 1 { "" } else { "s" });
-            while !runs.is_finished() && reins.doing().0.what != wanted && began.elapsed() < STEP_MAX {
-                std::thread::sleep(Duration::from_millis(50));
-            }
-            if !runs.is_finished() {
-                // Into the sample.
-                std::thread::sleep(Duration::from_millis(2_500));
-                act(&self.folder.path().join("target/stonefold-lab-oltp/run"));
-            }
-            runs.join().unwrap()
-        })
-    }
-
-    fn judged(&self, plan: &Plan, outcome: &Outcome, require: &str) -> Summary {
-        let run = Run {
-            format: Run::FORMAT,
-            version: "0".into(),
-            profile: plan.profile.name.clone(),
-            locked: false,
-            quick: false,
-            targets: vec![plan.target.to_string()],
-            seed: plan.seed,
-            threads: 1,
-            verified: true,
-            bytes: outcome.bytes,
-            require: require.into(),
-            began: 0,
-            reproduce: String::new(),
-            machine: outcome.facts.clone(),
-            cut_short: outcome.failure.is_some(),
-            migration: outcome.migration.clone(),
-            ..Run::default()
-        };
-        let kept = self.folder.path().join("bundle");
-        stonefold_lab::bundle::save(&kept, &run, &plan.profile.text, &outcome.points).unwrap();
-        let bundle: Bundle = stonefold_lab::bundle::load(&kept).unwrap();
-        let told = |points| serde_json::to_string(points).unwrap();
-        assert!(told(&bundle.points) == told(&outcome.points), "a bundle keeps all of it");
-        summarise(&bundle).unwrap()
-    }
-
-    /// Neither a file nor a process of the run is left.
-    fn is_clean(&self) {
-        let left: Vec<_> = fs::read_dir(self.folder.path().join("target")).unwrap().collect();
-        assert!(left.is_empty(), "{left:?}");
-        let processes =
-            Command::new("pgrep").args(["-f", &*self.folder.path().to_string_lossy()]).output().unwrap();
-        assert_eq!(String::from_utf8_lossy(&processes.stdout), "", "processes are left");
-    }
+/// Runs it, and lets somebody else act as soon as the step with so many users is measured.
+fn run(world: &World, plan: &Plan, users: u32, act: impl FnOnce(&Path) + Send) -> Result<Outcome> {
+    let reins = Reins::new();
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new();
+        let runs = thread.spawn_scoped(scope, || oltp::run(&world.env, plan, &reins)).unwrap();
+        #[expect(clippy::disallowed_methods, reason = "the test watches from outside, by the real clock")]
+        let began = Instant::now();
+        let wanted = format!("{users} user{}", if users == 1 { "" } else { "s" });
+        while !runs.is_finished() && reins.doing().0.what != wanted && began.elapsed() < STEP_MAX {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        if !runs.is_finished() {
+            // Into the sample.
+            std::thread::sleep(Duration::from_millis(2_500));
+            act(&world.folder.path().join("target/stonefold-lab-oltp/run"));
+        }
+        runs.join().unwrap()
+    })
 }
 
 /// The postmaster's pid and socket, from its own file.
@@ -123,16 +54,11 @@ fn server(data: &Path) -> (String, PathBuf) {
     (lines[0].to_owned(), lines[4].into())
 }
 
-fn against(summary: &Summary) -> Vec<&str> {
-    let gates = summary.points.iter().flat_map(|point| &point.gates);
-    gates.filter(|gate| gate.state == State::Void).map(|gate| gate.name.as_str()).collect()
-}
-
 #[test]
 fn a_ramp_is_measured_audited_and_checked_and_leaves_nothing() {
     let world = World::new();
     let plan = world.plan(profile("[1, 4]", "6s"));
-    let outcome = world.run(&plan, 1, |_| {}).unwrap();
+    let outcome = run(&world, &plan, 1, |_| {}).unwrap();
     assert!(outcome.failure.is_none(), "{:?}", outcome.failure);
     assert_eq!(outcome.points.len(), 2);
     let summary = world.judged(&plan, &outcome, "nopm>=1,errors<=0");
@@ -156,19 +82,18 @@ fn a_database_that_was_changed_behind_its_back_is_found() {
     let world = World::new();
     let plan = world.plan(profile("[2]", "6s"));
     let programs = Programs::find(None).unwrap();
-    let outcome = world
-        .run(&plan, 2, |data| {
-            let (_, socket) = server(data);
-            let done = Command::new(programs.folder().join("psql"))
-                .args(["-h", &*socket.to_string_lossy(), "-U", "postgres", "-qc"])
-                .arg("UPDATE district SET d_ytd = d_ytd + 1 WHERE d_id = 3")
-                .args(["-c", "DELETE FROM order_line WHERE ol_o_id = 17 AND ol_d_id = 4 AND ol_number = 1"])
-                .args(["-c", "DELETE FROM orders WHERE o_id = 2999 AND o_d_id = 5"])
-                .status()
-                .unwrap();
-            assert!(done.success());
-        })
-        .unwrap();
+    let outcome = run(&world, &plan, 2, |data| {
+        let (_, socket) = server(data);
+        let done = Command::new(programs.folder().join("psql"))
+            .args(["-h", &*socket.to_string_lossy(), "-U", "postgres", "-qc"])
+            .arg("UPDATE district SET d_ytd = d_ytd + 1 WHERE d_id = 3")
+            .args(["-c", "DELETE FROM order_line WHERE ol_o_id = 17 AND ol_d_id = 4 AND ol_number = 1"])
+            .args(["-c", "DELETE FROM orders WHERE o_id = 2999 AND o_d_id = 5"])
+            .status()
+            .unwrap();
+        assert!(done.success());
+    })
+    .unwrap();
     let summary = world.judged(&plan, &outcome, "nopm>=1");
     let void: Vec<&str> = against(&summary).into_iter().filter(|name| *name != "steady state").collect();
     assert_eq!(void.len(), 3, "{void:?}");
@@ -182,12 +107,11 @@ fn a_database_that_was_changed_behind_its_back_is_found() {
 fn a_server_that_is_killed_ends_the_run_and_is_told() {
     let world = World::new();
     let plan = world.plan(profile("[2, 3]", "8s"));
-    let outcome = world
-        .run(&plan, 2, |data| {
-            let killed = Command::new("kill").args(["-9", &server(data).0]).status().unwrap();
-            assert!(killed.success());
-        })
-        .unwrap();
+    let outcome = run(&world, &plan, 2, |data| {
+        let killed = Command::new("kill").args(["-9", &server(data).0]).status().unwrap();
+        assert!(killed.success());
+    })
+    .unwrap();
     let failure = outcome.failure.as_ref().expect("it is told");
     let words = failure.to_string();
     assert!(words.contains("2 users") && words.contains("PostgreSQL ended by itself"), "{words}");
@@ -214,7 +138,7 @@ fn a_file_system_is_made_on_what_is_nobodys_and_taken_down() {
     let error = oltp::run(&world.env, &plan, &Reins::new()).unwrap_err();
     assert!(error.kind() == Kind::AlreadyExists && error.to_string().contains("--destroy-data"), "{error}");
     fs::write(&file, "").unwrap();
-    let outcome = world.run(&plan, 2, |_| {}).unwrap();
+    let outcome = run(&world, &plan, 2, |_| {}).unwrap();
     assert!(outcome.failure.is_none() && outcome.points.len() == 1, "{:?}", outcome.failure);
     assert!(outcome.facts["database lies on"].contains("loop device"), "{:?}", outcome.facts);
     let checks = &outcome.points[0].database.as_ref().unwrap().checks;

@@ -74,6 +74,7 @@ fn plan(dir: &Path, seconds: f64, targets: &[String]) -> Plan {
         targets: targets.iter().map(|target| target.parse().unwrap()).collect(),
         require: String::new(),
         options: RigOptions { threads: 1, verify: true, seed: 5, destroy_data: false, lasting: false },
+        commands: None,
     }
 }
 

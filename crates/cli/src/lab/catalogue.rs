@@ -3,6 +3,7 @@
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::table::Table;
+use serde::Serialize;
 use serde_json::json;
 use std::path::Path;
 use std::time::Duration;
@@ -22,65 +23,65 @@ Targets:
   null:                                answers at once: what the load generator itself can do
 ";
 
-pub(super) fn ls(context: &Context) -> std::result::Result<(), Failure> {
-    let profiles: Vec<Profile> = shipped::all().collect();
-    let (databases, tile): (Vec<_>, _) = (oltp::Profile::shipped().collect(), tiles::Profile::shipped());
-    let mut document: Vec<_> = profiles
-        .iter()
-        .map(|profile| {
-            json!({
-                "name": profile.name, "title": profile.title, "source": profile.source,
-                "seconds": profile.duration(false).as_secs(), "quick_seconds": profile.duration(true).as_secs(),
-                "bytes": profile.bytes(false), "quick_bytes": profile.bytes(true),
-            })
-        })
-        .collect();
-    document.extend(databases.iter().map(|database| {
-        let [full, quick] = &database.sizes;
-        json!({
-            "name": database.name, "title": database.title, "source": database.source,
-            "seconds": database.duration(false).as_secs(), "quick_seconds": database.duration(true).as_secs(),
-            "bytes": full.bytes(), "quick_bytes": quick.bytes(),
-        })
-    }));
-    let tile_bytes = |quick| tile.tile_bytes(tile.scale(quick));
+/// A profile of any kind, as it is listed.
+#[derive(Serialize)]
+struct Listed {
+    name: String,
+    title: String,
+    source: String,
+    seconds: u64,
+    quick_seconds: u64,
+    bytes: u64,
+    quick_bytes: u64,
+}
+
+fn listed() -> Vec<Listed> {
+    let load = |profile: Profile| Listed {
+        seconds: profile.duration(false).as_secs(),
+        quick_seconds: profile.duration(true).as_secs(),
+        bytes: profile.bytes(false),
+        quick_bytes: profile.bytes(true),
+        name: profile.name,
+        title: profile.title,
+        source: profile.source,
+    };
+    let database = |profile: oltp::Profile| Listed {
+        seconds: profile.duration(false).as_secs(),
+        quick_seconds: profile.duration(true).as_secs(),
+        bytes: profile.scale(false).bytes(),
+        quick_bytes: profile.scale(true).bytes(),
+        name: profile.name,
+        title: profile.title,
+        source: profile.source,
+    };
     // Of one tile; how many follow is not known before.
-    document.push(json!({
-        "name": tile.name, "title": tile.title, "source": tile.source,
-        "seconds": tile.sample(false).as_secs(), "quick_seconds": tile.sample(true).as_secs(),
-        "bytes": tile_bytes(false), "quick_bytes": tile_bytes(true),
-    }));
-    context.answer(&document, || {
+    let tile = |profile: tiles::Profile| Listed {
+        seconds: profile.sample(false).as_secs(),
+        quick_seconds: profile.sample(true).as_secs(),
+        bytes: profile.tile_bytes(profile.scale(false)),
+        quick_bytes: profile.tile_bytes(profile.scale(true)),
+        name: profile.name,
+        title: profile.title,
+        source: profile.source,
+    };
+    let loads = shipped::all().map(load);
+    loads.chain(oltp::Profile::shipped().map(database)).chain(tiles::Profile::shipped().map(tile)).collect()
+}
+
+pub(super) fn ls(context: &Context) -> std::result::Result<(), Failure> {
+    let profiles = listed();
+    context.answer(&profiles, || {
         let mut table = Table::new(&["PROFILE", "TAKES>", "SIZE>", "QUICK>", "SIZE>", "WHAT"]);
-        for profile in &profiles {
+        for one in &profiles {
             table.row([
-                profile.name.clone(),
-                length(profile.duration(false)),
-                Size(profile.bytes(false)).to_string(),
-                length(profile.duration(true)),
-                Size(profile.bytes(true)).to_string(),
-                profile.title.clone(),
+                one.name.clone(),
+                length(Duration::from_secs(one.seconds)),
+                Size(one.bytes).to_string(),
+                length(Duration::from_secs(one.quick_seconds)),
+                Size(one.quick_bytes).to_string(),
+                one.title.clone(),
             ]);
         }
-        for database in &databases {
-            let [full, quick] = &database.sizes;
-            table.row([
-                database.name.clone(),
-                length(database.duration(false)),
-                Size(full.bytes()).to_string(),
-                length(database.duration(true)),
-                Size(quick.bytes()).to_string(),
-                database.title.clone(),
-            ]);
-        }
-        table.row([
-            tile.name.clone(),
-            length(tile.sample(false)),
-            Size(tile_bytes(false)).to_string(),
-            length(tile.sample(true)),
-            Size(tile_bytes(true)).to_string(),
-            tile.title.clone(),
-        ]);
         format!("{}\n{TARGETS}", table.text())
     })
 }
@@ -109,8 +110,7 @@ pub(super) fn find(name: &str) -> Result<(Found, bool)> {
     if let Some(database) = oltp::Profile::shipped().find(|database| database.name == name) {
         return Ok((Found::Database(Box::new(database)), true));
     }
-    let tile = tiles::Profile::shipped();
-    if name == tile.name {
+    if let Some(tile) = tiles::Profile::shipped().find(|tile| tile.name == name) {
         return Ok((Found::Tiles(Box::new(tile)), true));
     }
     if !name.ends_with(".toml") {
@@ -125,7 +125,8 @@ pub(super) fn find(name: &str) -> Result<(Found, bool)> {
         return Ok((Found::Database(Box::new(oltp::Profile::parse(&stem, &text)?)), locked));
     }
     if tiles::Profile::is_one(&text) {
-        let locked = stem == tile.name && text == tile.text;
+        let locked =
+            tiles::Profile::shipped().any(|shipped| (&shipped.name, &shipped.text) == (&stem, &text));
         return Ok((Found::Tiles(Box::new(tiles::Profile::parse(&stem, &text)?)), locked));
     }
     // A file that is word for word a profile of the lab is that.

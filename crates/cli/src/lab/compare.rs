@@ -8,12 +8,14 @@ use crate::failure::Failure;
 use crate::interrupt::on_stop;
 use clap::Args;
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use stonefold_lab::bundle::Run as Record;
 use stonefold_lab::bundle::{self, Bundle};
-use stonefold_lab::measure::{Point, Reins};
-use stonefold_lab::trial::{Arm, Trial, TrialPlan, Turn, arms_of_file, run, run_folder, save};
+use stonefold_lab::measure::Reins;
+use stonefold_lab::trial::{Arm, Ran, Subject, Trial, TrialPlan, Turn, arms_of_file, run, run_folder, save};
 use stonefold_lab::{TargetSpec, machine};
 use stonefold_types::{Error, Kind};
 
@@ -25,6 +27,7 @@ use stonefold_types::{Error, Kind};
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     stonefold lab compare ab --a file:/srv/ext4/t.img --b file:/srv/xfs/t.img --quick --out runs/ab\n  \
+    stonefold lab compare oltp --a dir:/srv/ext4 --b dir:/srv/xfs --quick --warehouses 5 --out runs/db\n  \
     stonefold lab compare ladder --arms tuning.toml --out runs/ladder\n\n\
     A file of arms:\n  \
     [[arm]]\n  \
@@ -36,6 +39,12 @@ pub(crate) struct Compare {
     pub(super) load: Load,
     #[command(flatten)]
     pub(super) arms: Arms,
+    /// Of a database: how many warehouses, in place of what the profile says; some 100 MiB each
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(super) warehouses: Option<u32>,
+    /// Of a database: the folder of PostgreSQL's programs [default: the newest that is installed]
+    #[arg(long, value_name = "DIR")]
+    pub(super) postgres: Option<PathBuf>,
 }
 
 /// What is compared.
@@ -59,9 +68,44 @@ pub(super) struct Arms {
     /// Runs of each arm; from 5 on something can be concluded
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pairs: u16,
+    /// Go on with rounds, after those of --pairs, until the interval of each rate and each mean reaches so far either way at most, as in 3%
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    within: Option<f64>,
+    /// With --within: rounds at most
+    #[arg(long, value_name = "N", default_value_t = 20, requires = "within", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    most: u16,
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let wrong = || format!("'{text}' is no share; write it as in 3%");
+    let percent: f64 = text.strip_suffix('%').ok_or_else(wrong)?.trim().parse().map_err(|_| wrong())?;
+    if percent > 0.0 && percent < 100.0 { Ok(percent / 100.0) } else { Err(wrong()) }
+}
+
+/// A share as it was written.
+fn percent(share: f64) -> f64 {
+    (share * 1e4).round() / 1e2
 }
 
 impl Compare {
+    /// What is run, and whether it is one of the lab's own, unchanged.
+    fn subject(&self) -> Result<(Subject, bool), Failure> {
+        if let Some((profile, shipped)) = self.load.database()? {
+            super::oltp::refuse_words_of_loads(&self.load).map_err(Failure::Misuse)?;
+            let locked = shipped && self.warehouses.is_none();
+            let profile = profile.with_warehouses(self.warehouses);
+            return Ok((Subject::Database(profile, self.postgres.clone()), locked));
+        }
+        if self.warehouses.is_some() || self.postgres.is_some() {
+            let what = format!("the profile {} runs no database", self.load.named());
+            return Err(Failure::Misuse(
+                Error::new(Kind::Invalid, what).remedy("leave --warehouses and --postgres out, or take oltp"),
+            ));
+        }
+        let (profile, locked) = self.load.profile()?;
+        Ok((Subject::Load(profile), locked))
+    }
+
     pub(super) fn run(self, context: &Context) -> Result<ExitCode, Failure> {
         let (trial, bundles) = self.measure(context)?;
         trial::answer(context, &trial, &bundles, self.load.out.as_deref())
@@ -69,14 +113,15 @@ impl Compare {
 
     /// Runs it, and keeps it where it was told to.
     pub(super) fn measure(&self, context: &Context) -> Result<(Trial, Vec<Bundle>), Failure> {
-        let (profile, locked) = self.load.profile()?;
+        let (subject, locked) = self.subject()?;
         let (_runtime, env) = environment()?;
         let options = self.load.options(&env);
         let arms = self.arms.resolve(context)?;
-        let rounds = usize::from(self.arms.pairs);
-        let plan = TrialPlan { profile, quick: self.load.quick, arms, rounds, options };
+        let least = usize::from(self.arms.pairs);
+        let rounds = self.arms.within.map_or(least, |_| least.max(usize::from(self.arms.most)));
+        let plan = TrialPlan { subject, quick: self.load.quick, arms, rounds, options };
         plan.check().map_err(Failure::Misuse)?;
-        tell_plan(&plan);
+        tell_plan(&plan, self.arms.within.map(|within| (least, within)));
         let reins = Arc::new(Reins::new());
         let of_signal = reins.clone();
         on_stop(move || of_signal.stop())?;
@@ -86,8 +131,9 @@ impl Compare {
             plan: &plan,
             locked,
             out: self.load.out.as_deref(),
+            least,
         };
-        picture::show(&env, &reins, || run(&env, &plan, &reins, |turn, points| made.keep(turn, points)))?;
+        picture::show(&env, &reins, || run(&env, &plan, &reins, |turn, ran| made.keep(turn, ran)))?;
         Ok((made.trial, made.bundles))
     }
 }
@@ -107,12 +153,7 @@ impl Arms {
         if let Some(path) = &self.arms {
             let failed = |e| Error::io(format!("reading the arms '{}'", path.display()), e);
             let text = std::fs::read_to_string(path).map_err(failed)?;
-            let resolve = |text: &str| {
-                target(context, text).map_err(|failure| match failure {
-                    Failure::Misuse(error) | Failure::Failed(error) => error,
-                    Failure::Unread => Error::new(Kind::Io, "nobody reads what is printed"),
-                })
-            };
+            let resolve = |text: &str| target(context, text).map_err(Failure::into_error);
             return arms_of_file(&text, resolve).map_err(Failure::Misuse);
         }
         let arm = |name: &str, texts: &[String], told: Option<&Path>| -> Result<Arm, Failure> {
@@ -133,6 +174,7 @@ impl Arms {
             words.extend(system::words(flag, path.as_deref()));
         }
         words.push(format!("--pairs {}", self.pairs));
+        words.extend(self.within.map(|within| format!("--within {}% --most {}", percent(within), self.most)));
     }
 }
 
@@ -147,13 +189,15 @@ impl Compare {
         Trial {
             format: Trial::FORMAT,
             version: stonefold_server::VERSION.into(),
-            profile: plan.profile.name.clone(),
+            profile: plan.subject.name().to_owned(),
             locked,
             quick: plan.quick,
             arms: plan.arms.iter().map(|arm| arm.name.clone()).collect(),
             commands,
             systems: plan.arms.iter().map(|arm| arm.system.clone()).collect(),
             rounds: plan.rounds,
+            within: self.arms.within,
+            narrow: false,
             seed: plan.options.seed,
             began,
             reproduce: self.reproduce(plan),
@@ -165,7 +209,14 @@ impl Compare {
     fn reproduce(&self, plan: &TrialPlan) -> String {
         let mut words = vec!["stonefold lab compare".to_owned(), self.load.named()];
         self.arms.words(&mut words);
-        words.push(self.load.words(&plan.options));
+        words.extend(self.warehouses.map(|warehouses| format!("--warehouses {warehouses}")));
+        words.extend(
+            self.postgres.as_ref().map(|dir| format!("--postgres {}", quoted(&dir.to_string_lossy()))),
+        );
+        words.push(match &plan.subject {
+            Subject::Load(_) => self.load.words(&plan.options),
+            Subject::Database(..) => self.load.words_of_database(plan.options.seed),
+        });
         words.join(" ")
     }
 }
@@ -177,29 +228,56 @@ struct Made<'a> {
     plan: &'a TrialPlan,
     locked: bool,
     out: Option<&'a Path>,
+    /// Rounds that are made in any case.
+    least: usize,
 }
 
 impl Made<'_> {
-    fn keep(&mut self, turn: Turn, points: Vec<Point>) -> stonefold_types::Result<()> {
-        let plan = self.plan.of(&turn);
-        let mut run = record(&plan, self.locked, turn.began);
-        run.cut_short = turn.cut_short;
+    fn keep(&mut self, turn: Turn, ran: Ran) -> stonefold_types::Result<ControlFlow<()>> {
+        let (plan, text) = (self.plan, self.plan.subject.text().to_owned());
+        let (targets, options) = (&plan.arms[turn.arm].targets, plan.options_of(&turn));
+        let mut run = match &plan.subject {
+            Subject::Load(profile) => {
+                Record { scale: profile.scale, ..record(profile.name.clone(), targets, &options) }
+            }
+            Subject::Database(profile, _) => {
+                super::oltp::record(profile.name.clone(), &targets[0], options.seed, &ran.points)
+            }
+        };
+        let Ran { points, facts, bytes } = ran;
+        run.machine.extend(facts);
+        (run.locked, run.quick, run.bytes) = (self.locked, plan.quick, bytes);
+        (run.began, run.cut_short) = (turn.began, turn.cut_short);
         run.reproduce.clone_from(&self.trial.reproduce);
         let hash = match self.out {
-            Some(dir) => bundle::save(&dir.join(run_folder(&turn)), &run, &plan.profile.text, &points)?,
+            Some(dir) => bundle::save(&dir.join(run_folder(&turn)), &run, &text, &points)?,
             None => String::new(),
         };
         self.trial.runs.push((turn, hash.clone()));
-        self.bundles.push(Bundle { run, profile: plan.profile.text, points, hash });
+        self.bundles.push(Bundle { run, profile: text, points, hash });
+        self.trial.narrow = self.is_narrow()?;
         if let Some(dir) = self.out {
             save(dir, &self.trial)?;
         }
         trial::tell_progress(&self.trial, &self.bundles);
-        Ok(())
+        Ok(if self.trial.narrow { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    }
+
+    /// Whether the rounds so far are enough, where that is asked for.
+    fn is_narrow(&self) -> stonefold_types::Result<bool> {
+        let arms = self.trial.arms.len();
+        let (rounds, whole) = (self.trial.runs.len() / arms, self.trial.runs.len() % arms == 0);
+        match self.trial.within {
+            Some(within) if whole && rounds >= self.least => {
+                Ok(trial::compute(&self.trial, &self.bundles)?.1.are_within(within))
+            }
+            _ => Ok(false),
+        }
     }
 }
 
-fn tell_plan(plan: &TrialPlan) {
+/// `until`: rounds that are made in any case, and how narrow intervals have to be for no more.
+fn tell_plan(plan: &TrialPlan, until: Option<(usize, f64)>) {
     let arms: Vec<String> = plan
         .arms
         .iter()
@@ -210,12 +288,19 @@ fn tell_plan(plan: &TrialPlan) {
         .collect();
     let runs = plan.arms.len() * plan.rounds;
     eprintln!(
-        "{}{}: {}; {} of each, about {} after volumes are written; seed {}",
-        plan.profile.name,
+        "{}{}: {}; {} of each, about {} at most after volumes are written; seed {}",
+        plan.subject.name(),
         if plan.quick { ", quick" } else { "" },
         arms.join(", "),
-        crate::table::count(plan.rounds as u64, "run"),
-        length(plan.profile.duration(plan.quick) * runs as u32),
+        match until {
+            Some((least, within)) => format!(
+                "{least} to {} runs, until intervals reach {}% either way",
+                plan.rounds,
+                percent(within)
+            ),
+            None => crate::table::count(plan.rounds as u64, "run"),
+        },
+        length(plan.subject.duration(plan.quick) * runs as u32),
         plan.options.seed
     );
 }

@@ -7,17 +7,16 @@ use clap::Args;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use stonefold_api::Client;
+use stonefold_api::{Client, Disk};
 use stonefold_env::{Env, SystemWorld};
-use stonefold_lab::bundle::{self, Run as Record};
+use stonefold_lab::bundle::{self, Bundle, Run as Record};
 use stonefold_lab::counters::{self, Counters, Counts};
-use stonefold_lab::measure::Plan;
+use stonefold_lab::measure::Point;
 use stonefold_lab::oltp;
 use stonefold_lab::payload::Reduction;
 use stonefold_lab::profile::Profile;
 use stonefold_lab::rig::RigOptions;
 use stonefold_lab::tiles;
-use stonefold_lab::worker::WorkerAddress;
 use stonefold_lab::{TargetSpec, machine};
 use stonefold_types::{BLOCK_BYTES, Error, Kind, Name, Size};
 
@@ -83,6 +82,15 @@ impl Load {
             no_verify: false,
             destroy_data,
         }
+    }
+
+    /// Keeps what was measured where it was told to.
+    pub(super) fn keep(&self, run: Record, profile: String, points: Vec<Point>) -> Result<Bundle, Error> {
+        let hash = match &self.out {
+            Some(dir) => bundle::save(dir, &run, &profile, &points)?,
+            None => String::new(),
+        };
+        Ok(Bundle { run, profile, points, hash })
     }
 
     /// The profile as it is to be run, and whether it is one of the lab's own, unchanged. Refuses an `--out` that holds something.
@@ -152,6 +160,11 @@ impl Load {
         words.join(" ")
     }
 
+    /// The same, of a profile that runs a database.
+    pub(super) fn words_of_database(&self, seed: u64) -> String {
+        format!("{}--seed {seed}", if self.quick { "--quick " } else { "" })
+    }
+
     /// The profile, as it was named.
     pub(super) fn named(&self) -> String {
         quoted(&self.profile)
@@ -163,34 +176,17 @@ fn other_kind(what: &str) -> Failure {
     Failure::Misuse(Error::new(Kind::Unsupported, what).remedy("run it by 'stonefold lab run'"))
 }
 
-/// What is told of a run, before anything is measured.
-pub(super) fn record(plan: &Plan, locked: bool, began: u64) -> Record {
+/// What is told of any load on volumes, before it is measured.
+pub(super) fn record(profile: String, targets: &[TargetSpec], options: &RigOptions) -> Record {
     Record {
         format: Record::FORMAT,
         version: stonefold_server::VERSION.into(),
-        profile: plan.profile.name.clone(),
-        locked,
-        quick: plan.quick,
-        targets: if plan.fleet.workers.is_empty() {
-            plan.targets.iter().map(ToString::to_string).collect()
-        } else {
-            let on =
-                |worker: &WorkerAddress| format!("{} by worker {worker}", plan.fleet.targets.join(" and "));
-            plan.fleet.workers.iter().map(on).collect()
-        },
-        seed: plan.options.seed,
-        threads: plan.options.threads,
-        verified: plan.options.verify
-            && !plan.targets.contains(&TargetSpec::Null)
-            && !plan.fleet.targets.iter().any(|target| target == "null:"),
-        bytes: plan.profile.bytes(plan.quick) * plan.fleet.workers.len().max(1) as u64,
-        require: String::new(),
-        began,
-        reproduce: String::new(),
+        profile,
+        targets: targets.iter().map(ToString::to_string).collect(),
+        seed: options.seed,
+        threads: options.threads,
+        verified: options.verify && !targets.contains(&TargetSpec::Null),
         machine: machine::describe(),
-        cut_short: false,
-        outages: plan.outages.clone(),
-        scale: plan.profile.scale,
         ..Record::default()
     }
 }
@@ -199,13 +195,17 @@ pub(super) fn record(plan: &Plan, locked: bool, began: u64) -> Record {
 pub(super) fn target(context: &Context, text: &str) -> Result<TargetSpec, Failure> {
     let spec = text.parse::<TargetSpec>().map_err(Failure::Misuse)?;
     let TargetSpec::Stonefold(name) = &spec else { return Ok(spec) };
-    let disk = context.client()?.disk(&name.parse().map_err(Failure::Misuse)?)?;
+    Ok(door(&context.client()?.disk(&name.parse().map_err(Failure::Misuse)?)?)?)
+}
+
+/// The export by which a server serves a disk.
+pub(super) fn door(disk: &Disk) -> Result<TargetSpec, Error> {
     let uri = disk.uris.iter().find(|uri| uri.starts_with("nbd://") || uri.starts_with("nbd+unix://"));
     let uri = uri.ok_or_else(|| {
-        Error::new(Kind::Unsupported, format!("disk '{name}' has no door that can be reached in clear"))
-            .remedy("serve with --nbd unix:///PATH, too")
+        let what = format!("disk '{}' has no door that can be reached in clear", disk.name);
+        Error::new(Kind::Unsupported, what).remedy("serve with --nbd unix:///PATH, too")
     })?;
-    uri.parse().map_err(Failure::Failed)
+    uri.parse()
 }
 
 /// A disk of a server, as that counts it.

@@ -8,6 +8,7 @@ mod lint;
 mod load;
 mod oltp;
 mod picture;
+mod recovery;
 mod replay;
 mod report;
 mod run;

@@ -1,34 +1,40 @@
 //! `stonefold lab run` of a profile that runs a database, and its tables.
 
 use super::catalogue::length;
-use super::load::{environment, quoted, target};
+use super::load::{Load, environment, quoted, target};
+use super::picture;
+use super::recovery::keeper;
 use super::run::Run;
-use super::{picture, report};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::interrupt::on_stop;
 use crate::table::Table;
-use std::process::ExitCode;
 use std::sync::Arc;
-use stonefold_lab::bundle::{self, Bundle, Run as Record};
-use stonefold_lab::measure::Reins;
+use stonefold_lab::TargetSpec;
+use stonefold_lab::bundle::{Bundle, Run as Record};
+use stonefold_lab::machine;
+use stonefold_lab::measure::{Point, Reins};
 use stonefold_lab::oltp::figures::{Step, Times};
 use stonefold_lab::oltp::{self, Plan, Profile};
 use stonefold_lab::stats::require::time;
-use stonefold_lab::{machine, verdict};
+use stonefold_lab::verdict::{self, Summary};
 use stonefold_types::{Error, Kind, Result, Size};
 
-pub(super) fn run(
+pub(super) fn measure(
     run: &Run,
     context: &Context,
     profile: Profile,
     shipped: bool,
-) -> std::result::Result<ExitCode, Failure> {
-    refuse_words_of_others(run).map_err(Failure::Misuse)?;
+) -> std::result::Result<(Bundle, Summary), Failure> {
+    refuse_words_of_loads(&run.load).map_err(Failure::Misuse)?;
+    if !run.worker.is_empty() {
+        return Err(Failure::Misuse(says_nothing("--worker")));
+    }
     let system = run.declared.read()?;
     let (_runtime, env) = environment()?;
     let seed = run.load.seed.unwrap_or_else(|| u64::from_le_bytes(env.random()) >> 16);
     let target = target(context, one_of(&run.target).map_err(Failure::Misuse)?)?;
+    let profile_recovers = profile.chain.is_some();
     let plan = Plan {
         profile: profile.with_warehouses(run.warehouses),
         quick: run.load.quick,
@@ -37,6 +43,12 @@ pub(super) fn run(
         destroy_data: run.load.destroy_data,
         programs: run.postgres.clone(),
         to: run.to.as_deref().map(|to| self::target(context, to)).transpose()?,
+        keeper: keeper(run, context, profile_recovers)?,
+        beside: run
+            .beside
+            .iter()
+            .map(|text| self::target(context, text))
+            .collect::<std::result::Result<_, _>>()?,
     };
     tell_plan(&plan);
     let reins = Arc::new(Reins::new());
@@ -44,64 +56,60 @@ pub(super) fn run(
     on_stop(move || of_signal.stop())?;
     let began = env.wall() / 1_000_000_000;
     let outcome = picture::show(&env, &reins, || oltp::run(&env, &plan, &reins))?;
-    let mut facts = machine::describe();
-    facts.extend(outcome.facts);
+    let mut told = record(plan.profile.name.clone(), &plan.target, seed, &outcome.points);
+    told.machine.extend(outcome.facts);
     let record = Record {
-        format: Record::FORMAT,
-        version: stonefold_server::VERSION.into(),
-        profile: plan.profile.name.clone(),
         locked: shipped && run.warehouses.is_none(),
         quick: run.load.quick,
-        targets: vec![plan.target.to_string()],
-        seed,
-        threads: outcome
-            .points
-            .iter()
-            .filter_map(|point| Some(point.database.as_ref()?.users as usize))
-            .max()
-            .unwrap_or(0),
-        verified: true,
         bytes: outcome.bytes,
         require: run.require.clone(),
         began,
         reproduce: reproduce(run, seed),
-        machine: facts,
         cut_short: reins.is_stopped() || outcome.failure.is_some(),
         migration: outcome.migration,
+        chain: outcome.chain,
         system,
-        ..Record::default()
+        ..told
     };
-    let (text, points) = (plan.profile.text, outcome.points);
-    let hash = match &run.load.out {
-        Some(dir) => bundle::save(dir, &record, &text, &points)?,
-        None => String::new(),
-    };
-    let bundle = Bundle { run: record, profile: text, points, hash };
+    let bundle = run.load.keep(record, plan.profile.text, outcome.points)?;
     let summary = verdict::summarise(&bundle)?;
-    let status = report::answer(context, &bundle, &summary, run.load.out.as_deref())?;
     if let Some(failure) = outcome.failure {
         eprintln!("ended before its time: {failure}");
     }
-    Ok(status)
+    Ok((bundle, summary))
+}
+
+/// What is told of any run of a database.
+pub(super) fn record(profile: String, target: &TargetSpec, seed: u64, points: &[Point]) -> Record {
+    let users = points.iter().filter_map(|point| Some(point.database.as_ref()?.users as usize));
+    Record {
+        format: Record::FORMAT,
+        version: stonefold_server::VERSION.into(),
+        profile,
+        targets: vec![target.to_string()],
+        seed,
+        threads: users.max().unwrap_or(0),
+        verified: true,
+        machine: machine::describe(),
+        ..Record::default()
+    }
 }
 
 /// A database has no volumes with a size or a payload of their own.
-fn refuse_words_of_others(run: &Run) -> Result<()> {
+pub(super) fn refuse_words_of_loads(load: &Load) -> Result<()> {
     let words = [
-        ("--size", run.load.size.is_some()),
-        ("--cache", run.load.cache.is_some()),
-        ("--payload", run.load.payload.is_some()),
-        ("--threads", run.load.threads.is_some()),
-        ("--no-verify", run.load.no_verify),
-        ("--worker", !run.worker.is_empty()),
+        ("--size", load.size.is_some()),
+        ("--cache", load.cache.is_some()),
+        ("--payload", load.payload.is_some()),
+        ("--threads", load.threads.is_some()),
+        ("--no-verify", load.no_verify),
     ];
-    match words.iter().find(|(_, said)| *said) {
-        Some((word, _)) => {
-            Err(Error::new(Kind::Invalid, format!("{word} says nothing to a profile that runs a database"))
-                .remedy("leave it out; --warehouses sets the size"))
-        }
-        None => Ok(()),
-    }
+    words.iter().find(|(_, said)| *said).map_or(Ok(()), |(word, _)| Err(says_nothing(word)))
+}
+
+fn says_nothing(word: &str) -> Error {
+    Error::new(Kind::Invalid, format!("{word} says nothing to a profile that runs a database"))
+        .remedy("leave it out; --warehouses sets the size")
 }
 
 fn one_of(targets: &[String]) -> Result<&str> {
@@ -115,14 +123,15 @@ fn reproduce(run: &Run, seed: u64) -> String {
     let mut words = vec!["stonefold lab run".to_owned(), run.load.named()];
     run.target.iter().for_each(|target| words.push(format!("--target {}", quoted(target))));
     words.extend(run.to.iter().map(|to| format!("--to {}", quoted(to))));
-    words.extend(run.load.quick.then(|| "--quick".to_owned()));
+    run.beside.iter().for_each(|target| words.push(format!("--beside {}", quoted(target))));
+    words.extend(run.recovery.as_ref().map(|file| format!("--recovery {}", quoted(&file.to_string_lossy()))));
     words.extend(run.warehouses.map(|warehouses| format!("--warehouses {warehouses}")));
     words.extend(run.postgres.as_ref().map(|dir| format!("--postgres {}", quoted(&dir.to_string_lossy()))));
     if !run.require.is_empty() {
         words.push(format!("--require {}", quoted(&run.require)));
     }
     words.extend(run.declared.words());
-    words.push(format!("--seed {seed}"));
+    words.push(run.load.words_of_database(seed));
     words.join(" ")
 }
 
@@ -147,9 +156,9 @@ pub(super) fn tables(ramp: &[Step], grades: &[String]) -> String {
         return String::new();
     }
     let took = |nanos: u64| time(nanos as f64);
-    // While a disk is moved their number stays the same.
-    let cycles = ramp.len() > 1 && ramp.iter().all(|step| step.users == ramp[0].users);
-    let first = if cycles { "CYCLE" } else { "USERS>" };
+    // While a disk is moved their number stays the same; where it is recovered there is a ramp for each.
+    let cycles = ramp.windows(2).any(|pair| pair[1].users <= pair[0].users);
+    let first = if cycles { "STEP" } else { "USERS>" };
     let mut steps =
         Table::new(&[first, "NOPM>", "TPM>", "NEW-ORDER P50>", "P90>", "P99>", "MAX>", "TRUST", ""]);
     for (step, grade) in ramp.iter().zip(grades) {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use stonefold_lab::bundle::{self, Bundle, Run};
 use stonefold_lab::oltp::figures::{Step, ramp};
-use stonefold_lab::oltp::migration;
+use stonefold_lab::oltp::{chain, migration};
 use stonefold_lab::record::{Direction, Latencies};
 use stonefold_lab::report::{OutageFigures, Report, TaskFigures, outages, tasks};
 use stonefold_lab::stats::gates::{Grade, State};
@@ -38,6 +38,9 @@ struct Document<'a> {
     /// Of a disk that was moved below its database.
     #[serde(skip_serializing_if = "Option::is_none")]
     migration: Option<migration::Figures>,
+    /// Of a database that was recovered from points.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    chain: Option<chain::ChainFigures>,
     bundle: &'a str,
 }
 
@@ -52,6 +55,7 @@ impl<'a> Document<'a> {
             outages: outages(&bundle.points),
             tiles: tiles(bundle),
             migration: migration::figures(bundle),
+            chain: chain::figures(bundle),
             bundle: &bundle.hash,
         }
     }
@@ -241,6 +245,7 @@ fn text(document: &Document<'_>, kept: Option<&Path>) -> String {
     text.push_str(&timed::of_tasks(&document.tasks));
     text.push_str(&timed::of_outages(&document.outages));
     text.push_str(&timed::of_migration(document.migration.as_ref()));
+    text.push_str(&timed::of_chain(document.chain.as_ref()));
     against(&mut text, document.summary);
     text.push('\n');
     for required in &document.summary.required {

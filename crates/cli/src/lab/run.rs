@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use stonefold_lab::bundle::{self, Bundle, ENDED_BY};
+use stonefold_lab::bundle::{Bundle, ENDED_BY, Run as Record};
 use stonefold_lab::chaos::{Outages, Promise};
 use stonefold_lab::measure::{self, FleetPlan, Measured, Plan, Reins};
 use stonefold_lab::preflight::Others;
@@ -35,6 +35,7 @@ use stonefold_types::{Error, Kind, Size};
     stonefold lab run chaos --target nbd://host/test --outages outages.toml --quick\n  \
     stonefold lab run oltp --target dir:/srv/test --quick --require 'nopm>=5000,new-order.p90<=50ms'\n  \
     stonefold lab run migrate-live --target nbd://host/test --to file:/srv/home.img --quick\n  \
+    stonefold lab run chain-recover --target stonefold:test --quick\n  \
     stonefold lab run vm-tile --target nbd://host/test --quick --tiles 2..6 --price price.toml")]
 pub(crate) struct Run {
     #[command(flatten)]
@@ -50,7 +51,7 @@ pub(crate) struct Run {
     pub(super) worker: Vec<WorkerAddress>,
     /// What the workers know, too
     #[arg(long, value_name = "FILE", requires = "worker")]
-    token_file: Option<PathBuf>,
+    pub(super) token_file: Option<PathBuf>,
     /// What is needed, as in 'iops>=216,read.mean<=20ms': the verdict is about that
     #[arg(long, value_name = "NEEDS", default_value = "")]
     pub(super) require: String,
@@ -66,12 +67,22 @@ pub(crate) struct Run {
     /// Of a database: where its disk is moved to while users work: the profile migrate-live
     #[arg(long, value_name = "TARGET")]
     pub(super) to: Option<String>,
+    /// Of a database: a TOML file of the commands that keep points of the target and bring them back, for what is no disk of a server: the
+    /// profile chain-recover
+    #[arg(long, value_name = "FILE")]
+    pub(super) recovery: Option<PathBuf>,
+    /// Of a database that is recovered: where its neighbours are, once for each that the profile has [default: it has no neighbours]
+    #[arg(long, value_name = "TARGET")]
+    pub(super) beside: Vec<String>,
     /// Of tiles: how many to begin with, or from how many to how many, as in 4 or 4..8 [default: 1, until some fail]
     #[arg(long, value_name = "N[..M]", value_parser = tiles::tile_range)]
     pub(super) tiles: Option<(usize, Option<usize>)>,
     /// Of tiles: how large volumes are, as a share of what is published, in place of what the profile says
     #[arg(long, value_name = "SHARE", value_parser = scale)]
     pub(super) scale: Option<f64>,
+    /// Of tiles: a TOML file of the commands that clone, start, upgrade, remove and move machines beside them: the profile vm-ops
+    #[arg(long, value_name = "FILE")]
+    pub(super) ops: Option<PathBuf>,
     /// Of tiles: a TOML file of price lines, to say what a virtual machine costs
     #[arg(long, value_name = "FILE")]
     pub(super) price: Option<PathBuf>,
@@ -97,23 +108,33 @@ impl Run {
             warehouses: None,
             postgres: None,
             to: None,
+            recovery: None,
+            beside: Vec::new(),
             outages: None,
             tiles: None,
             scale: None,
+            ops: None,
             price: None,
         }
     }
 
     pub(super) fn run(self, context: &Context) -> Result<ExitCode, Failure> {
+        let (bundle, summary) = self.measure(context)?;
+        report::answer(context, &bundle, &summary, self.load.out.as_deref())
+    }
+
+    /// Runs it, and keeps it where it was told to.
+    pub(super) fn measure(&self, context: &Context) -> Result<(Bundle, Summary), Failure> {
         require::parse(&self.require).map_err(Failure::Misuse)?;
         if let Some((profile, shipped)) = self.load.tiles()? {
-            return tiles::run(&self, context, profile, shipped);
+            return tiles::measure(self, context, profile, shipped);
         }
-        if self.tiles.is_some() || self.scale.is_some() || self.price.is_some() {
+        let of_tiles = self.tiles.is_some() || self.scale.is_some() || self.price.is_some();
+        if of_tiles || self.ops.is_some() {
             let what = format!("the profile {} has no tiles", self.load.named());
             return Err(Failure::Misuse(
                 Error::new(Kind::Invalid, what)
-                    .remedy("leave --tiles, --scale and --price out, or run vm-tile"),
+                    .remedy("leave --tiles, --scale, --ops and --price out, or run vm-tile or vm-ops"),
             ));
         }
         if let Some((profile, shipped)) = self.load.database()? {
@@ -122,19 +143,19 @@ impl Run {
                 let error = Error::new(Kind::Unsupported, what).remedy("leave --outages out, or run chaos");
                 return Err(Failure::Misuse(error));
             }
-            return oltp::run(&self, context, profile, shipped);
+            return oltp::measure(self, context, profile, shipped);
         }
-        if self.warehouses.is_some() || self.postgres.is_some() || self.to.is_some() {
+        let of_databases = self.warehouses.is_some() || self.postgres.is_some();
+        if of_databases || self.to.is_some() || self.recovery.is_some() || !self.beside.is_empty() {
             let what = format!("the profile {} runs no database", self.load.named());
-            let remedy = "leave --warehouses, --postgres and --to out, or run oltp or migrate-live";
+            let remedy = "leave --warehouses, --postgres, --to, --recovery and --beside out, or run oltp, migrate-live or chain-recover";
             return Err(Failure::Misuse(Error::new(Kind::Invalid, what).remedy(remedy)));
         }
-        let (bundle, summary) = self.measure(context)?;
-        report::answer(context, &bundle, &summary, self.load.out.as_deref())
+        self.measure_load(context)
     }
 
-    /// Runs it, and keeps it where it was told to.
-    pub(super) fn measure(&self, context: &Context) -> Result<(Bundle, Summary), Failure> {
+    /// Of a load on volumes.
+    fn measure_load(&self, context: &Context) -> Result<(Bundle, Summary), Failure> {
         let (profile, locked) = self.load.profile()?;
         let outages = self.outages()?;
         let system = self.declared.read()?;
@@ -175,7 +196,7 @@ impl Run {
         let reins = Arc::new(Reins::new());
         let of_signal = reins.clone();
         on_stop(move || of_signal.stop())?;
-        let mut record = record(&plan, locked, env.wall() / 1_000_000_000);
+        let mut record = record_of(&plan, locked, env.wall() / 1_000_000_000);
         let Measured { points, machines, failure } =
             picture::show(&env, &reins, || measure::run(&env, &plan, &reins))?;
         record.require = require;
@@ -187,11 +208,7 @@ impl Run {
             machines.iter().map(|(name, machine)| (format!("worker {name}"), report::machine_words(machine)));
         record.machine.extend(told);
         record.machine.extend(others.map(|others| ("busy before".to_owned(), others.words())));
-        let hash = match &self.load.out {
-            Some(dir) => bundle::save(dir, &record, &plan.profile.text, &points)?,
-            None => String::new(),
-        };
-        let bundle = Bundle { run: record, profile: plan.profile.text.clone(), points, hash };
+        let bundle = self.load.keep(record, plan.profile.text.clone(), points)?;
         let summary = verdict::summarise_with(&bundle, &plan.profile)?;
         if let Some(failure) = failure {
             eprintln!("ended before its time: {failure}");
@@ -231,6 +248,25 @@ impl Run {
         words.extend(self.declared.words());
         words.push(self.load.words(options));
         words.join(" ")
+    }
+}
+
+fn record_of(plan: &Plan, locked: bool, began: u64) -> Record {
+    let mut record = record(plan.profile.name.clone(), &plan.targets, &plan.options);
+    let fleet = &plan.fleet;
+    if !fleet.workers.is_empty() {
+        let on = |worker: &WorkerAddress| format!("{} by worker {worker}", fleet.targets.join(" and "));
+        record.targets = fleet.workers.iter().map(on).collect();
+        record.verified &= !fleet.targets.iter().any(|target| target == "null:");
+    }
+    Record {
+        locked,
+        quick: plan.quick,
+        bytes: plan.profile.bytes(plan.quick) * fleet.workers.len().max(1) as u64,
+        began,
+        outages: plan.outages.clone(),
+        scale: plan.profile.scale,
+        ..record
     }
 }
 

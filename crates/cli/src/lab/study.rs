@@ -12,15 +12,16 @@ use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use stonefold_lab::bundle::{self, Bundle};
-use stonefold_lab::study::{self, Found, FoundTable, Study as Report};
+use stonefold_lab::oltp;
+use stonefold_lab::study::{self, ArmRuns, Found, FoundTable, Study as Report};
 use stonefold_lab::trial::Trial;
 use stonefold_lab::{machine, verdict};
 use stonefold_types::{Error, Kind, Size};
 
 /// Repeat a published report: its own tables, and beside each figure what was measured here
 ///
-/// A study runs a profile on one target, or on several arms in turn, as 'lab run' and 'lab compare' do, and keeps the same; with --from
-/// it measures nothing, and reads what was kept. Figures for a core and shares of the first are what can be held against the report; the
+/// A study runs a profile on one target, or on several arms in turn, as 'lab run' and 'lab compare' do, and keeps the same; some run several
+/// profiles, one after the other. With --from it measures nothing, and reads what was kept; where arms are runs of their own, of each once. Figures for a core and shares of the first are what can be held against the report; the
 /// figures themselves are of other machines. Exit status as of 'lab run' and 'lab compare'.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
@@ -28,6 +29,8 @@ use stonefold_types::{Error, Kind, Size};
     stonefold lab study corners --target file:/srv/t.img --size 256M --quick --out runs/corners\n  \
     stonefold lab study filesystems --a file:/srv/ext4/t.img --b file:/srv/xfs/t.img --quick --out runs/fs\n  \
     stonefold lab study ladder --arms tuning.toml --out runs/ladder\n  \
+    stonefold lab study recovery --target stonefold:db --to file:/srv/home.img --quick --out runs/ours\n  \
+    stonefold lab study recovery --from runs/ours --from runs/theirs\n  \
     stonefold lab study corners --from runs/corners")]
 pub(crate) struct Study {
     /// Which; without it they are listed
@@ -37,9 +40,16 @@ pub(crate) struct Study {
     target: Vec<String>,
     #[command(flatten)]
     arms: Arms,
-    /// Measure nothing: read the folder that an earlier run of the study, or of its profile, has kept
+    /// Where a disk is moved to, of a study that has migrate-live; without it that is left out
+    #[arg(long, value_name = "TARGET", requires = "target")]
+    to: Option<String>,
+    /// Who keeps points of a target that is no disk of a server, as 'lab run' takes it
+    #[arg(long, value_name = "FILE", requires = "target")]
+    recovery: Option<PathBuf>,
+    /// Measure nothing: read the folder that an earlier run of the study, or of its profile, has kept; once for each arm where arms are runs
+    /// of their own
     #[arg(long, value_name = "DIR", conflicts_with_all = ["a", "b", "arms", "out", "quick", "size", "destroy_data"])]
-    from: Option<PathBuf>,
+    from: Vec<PathBuf>,
     /// Processor cores of the storage that is measured, to divide by [default: those of this machine]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     cores: Option<u32>,
@@ -62,11 +72,15 @@ impl Study {
         let Some(name) = &self.name else { return ls(context).map(|()| ExitCode::SUCCESS) };
         let study = study::find(name).map_err(Failure::Misuse)?;
         let cores = self.cores.map_or_else(|| machine::cores() as f64, f64::from);
-        if let Some(dir) = &self.from {
-            return read(context, &study, dir, cores);
+        if !self.from.is_empty() {
+            return read(context, &study, &self.from, cores);
         }
         self.check(&study)?;
-        let load = Load::plain(&study.profile, self.quick, self.out.clone(), self.size, self.destroy_data);
+        let profile = match &study.load {
+            study::Load::Runs(profiles) => return self.run_each(context, &study, profiles, cores),
+            study::Load::Profile(profile) => profile,
+        };
+        let load = Load::plain(profile, self.quick, self.out.clone(), self.size, self.destroy_data);
         if study.arms.is_empty() {
             let run = Run::plain(load, self.target.clone());
             let (bundle, summary) = run.measure(context)?;
@@ -78,16 +92,59 @@ impl Study {
                 summary.verdict,
             );
         }
-        let (trial, bundles) = Compare { load, arms: self.arms }.measure(context)?;
+        let (trial, bundles) =
+            Compare { load, arms: self.arms, warehouses: None, postgres: None }.measure(context)?;
         tell_trial(context, &study, &trial, &bundles, cores)
+    }
+
+    /// Each profile once, on one target.
+    fn run_each(
+        &self,
+        context: &Context,
+        study: &Report,
+        profiles: &[String],
+        cores: f64,
+    ) -> Result<ExitCode, Failure> {
+        let mut arm = ArmRuns { name: self.target.join(" and "), runs: Vec::new() };
+        for name in profiles {
+            let database = oltp::Profile::shipped().find(|profile| profile.name == *name);
+            let moves = database.as_ref().is_some_and(|database| database.migration.is_some());
+            if moves && self.to.is_none() {
+                eprintln!("{name} is left out: nobody has said where to with --to");
+                continue;
+            }
+            let recovers = database.is_some_and(|database| database.chain.is_some());
+            let out = self.out.as_ref().map(|dir| dir.join(name));
+            let run = Run {
+                to: self.to.clone().filter(|_| moves),
+                recovery: self.recovery.clone().filter(|_| recovers),
+                ..Run::plain(
+                    Load::plain(name, self.quick, out, self.size, self.destroy_data),
+                    self.target.clone(),
+                )
+            };
+            arm.runs.push(run.measure(context)?);
+            if arm.runs.last().is_some_and(|(bundle, _)| bundle.run.cut_short) {
+                break;
+            }
+        }
+        tell_runs(context, study, &[arm], cores)
     }
 
     fn check(&self, study: &Report) -> Result<(), Failure> {
         let given = self.arms.are_given();
-        let (what, remedy) = match (study.arms.is_empty(), given, self.target.is_empty()) {
-            (true, _, true) => {
-                ("measures one target".to_owned(), "name it with --target, or a folder with --from")
-            }
+        let single = study.arms.is_empty() || study.load.is_of_runs();
+        if (self.to.is_some() || self.recovery.is_some()) && !study.load.is_of_runs() {
+            let what = format!("the study '{}' moves and recovers nothing", study.name);
+            return Err(Failure::Misuse(
+                Error::new(Kind::Invalid, what).remedy("leave --to and --recovery out, or take 'recovery'"),
+            ));
+        }
+        let (what, remedy) = match (single, given, self.target.is_empty()) {
+            (true, _, true) => (
+                "measures one target".to_owned(),
+                "name it with --target, or a folder that was kept with --from",
+            ),
             (true, true, false) => ("measures one target".to_owned(), "leave --a, --b and --arms out"),
             (false, false, _) => (
                 format!("holds arms against one another (there: {})", study.arms.join(", ")),
@@ -104,7 +161,7 @@ fn ls(context: &Context) -> Result<(), Failure> {
     let studies: Vec<Report> = study::all().collect();
     let document: Vec<_> = studies
         .iter()
-        .map(|one| json!({ "name": one.name, "title": one.title, "report": one.report, "profile": one.profile, "arms": one.arms }))
+        .map(|one| json!({ "name": one.name, "title": one.title, "report": one.report, "profiles": one.load.profiles(), "arms": one.arms }))
         .collect();
     context.answer(&document, || {
         let mut text = String::new();
@@ -115,33 +172,78 @@ fn ls(context: &Context) -> Result<(), Failure> {
     })
 }
 
-/// What an earlier run has kept.
-fn read(context: &Context, study: &Report, dir: &Path, cores: f64) -> Result<ExitCode, Failure> {
-    let other = |profile: &str| {
-        let what = format!(
-            "'{}' is a run of {profile}, and the study '{}' is of {}",
-            dir.display(),
-            study.name,
-            study.profile
-        );
-        Failure::Misuse(
-            Error::new(Kind::Invalid, what).remedy("name a folder that this study, or its profile, has kept"),
-        )
+/// What earlier runs have kept.
+fn read(context: &Context, study: &Report, dirs: &[PathBuf], cores: f64) -> Result<ExitCode, Failure> {
+    let profile = match (&study.load, dirs) {
+        (study::Load::Runs(_), dirs) => {
+            let arms = dirs.iter().map(|dir| read_arm(study, dir)).collect::<Result<Vec<_>, _>>()?;
+            return tell_runs(context, study, &arms, cores);
+        }
+        (study::Load::Profile(profile), [_]) => profile,
+        _ => {
+            let what = format!("the study '{}' reads one folder, whatever its arms are", study.name);
+            return Err(Failure::Misuse(Error::new(Kind::Invalid, what).remedy("say --from once")));
+        }
     };
+    let dir = &dirs[0];
     if Trial::is_in(dir) {
         let (trial, bundles) = stonefold_lab::trial::load(dir)?;
-        if trial.profile != study.profile || study.arms.is_empty() {
-            return Err(other(&format!("{} on several arms", trial.profile)));
+        if trial.profile != *profile || study.arms.is_empty() {
+            return Err(other(study, dir, &format!("{} on several arms", trial.profile)));
         }
         return tell_trial(context, study, &trial, &bundles, cores);
     }
     let bundle = bundle::load(dir)?;
-    if bundle.run.profile != study.profile || !study.arms.is_empty() {
-        return Err(other(&format!("{} on one target", bundle.run.profile)));
+    if bundle.run.profile != *profile || !study.arms.is_empty() {
+        return Err(other(study, dir, &format!("{} on one target", bundle.run.profile)));
     }
     let summary = verdict::summarise(&bundle)?;
     let found = study::of_run(study, &bundle, &summary, cores);
     answer(context, study, &found, &About::of(&bundle), summary.verdict)
+}
+
+fn other(study: &Report, dir: &Path, is_of: &str) -> Failure {
+    let what = format!(
+        "'{}' is a run of {is_of}, and the study '{}' is of {}",
+        dir.display(),
+        study.name,
+        study.load.profiles().join(" and ")
+    );
+    Failure::Misuse(
+        Error::new(Kind::Invalid, what).remedy("name a folder that this study, or its profile, has kept"),
+    )
+}
+
+/// The runs of an arm: a folder that the study has kept, with one in it for each profile, or a run of one of these.
+fn read_arm(study: &Report, dir: &Path) -> Result<ArmRuns, Failure> {
+    let profiles = study.load.profiles();
+    let inside: Vec<PathBuf> =
+        profiles.iter().map(|profile| dir.join(profile)).filter(|dir| dir.is_dir()).collect();
+    let dirs = if inside.is_empty() { vec![dir.to_owned()] } else { inside };
+    let mut arm = ArmRuns { name: dir.display().to_string(), runs: Vec::new() };
+    for dir in dirs {
+        let bundle = bundle::load(&dir)?;
+        if !profiles.contains(&bundle.run.profile) {
+            return Err(other(study, &dir, &bundle.run.profile));
+        }
+        let summary = verdict::summarise(&bundle)?;
+        arm.runs.push((bundle, summary));
+    }
+    Ok(arm)
+}
+
+fn tell_runs(context: &Context, study: &Report, arms: &[ArmRuns], cores: f64) -> Result<ExitCode, Failure> {
+    let found = study::of_runs(study, arms, cores);
+    let runs = || arms.iter().flat_map(|arm| &arm.runs);
+    let again: Vec<&str> = runs().map(|(bundle, _)| bundle.run.reproduce.as_str()).collect();
+    let again = again.join("; ");
+    let about = About {
+        quick: runs().any(|(bundle, _)| bundle.run.quick),
+        locked: runs().all(|(bundle, _)| bundle.run.locked),
+        again: &again,
+    };
+    let worst = runs().map(|(_, summary)| summary.verdict).max_by_key(|verdict| verdict.status());
+    answer(context, study, &found, &about, worst.unwrap_or(verdict::Verdict::Inconclusive))
 }
 
 fn tell_trial(
@@ -194,10 +296,11 @@ fn text(study: &Report, found: &Found, about: &About<'_>, verdict: verdict::Verd
         .published_cores
         .map_or(String::new(), |theirs| format!("; a core: {theirs} there, {} here", found.cores));
     text.push_str(&format!("\nhere: {}{cores}\n", found.arms.join("; ")));
+    let profiles = study.load.profiles().join(" and ");
     let kind = match (about.locked, about.quick) {
-        (true, false) => study.profile.clone(),
-        (true, true) => format!("{}, quick: a sketch, no result", study.profile),
-        (false, _) => format!("{}, modified: not to be held against others", study.profile),
+        (true, false) => profiles,
+        (true, true) => format!("{profiles}, quick: a sketch, no result"),
+        (false, _) => format!("{profiles}, modified: not to be held against others"),
     };
     text.push_str(&format!("profile: {kind}; verdict: {}\n", json!(verdict).as_str().unwrap_or_default()));
     text.push_str(&format!("again: {}\n", about.again));

@@ -2,31 +2,32 @@
 
 use super::catalogue::length;
 use super::load::{environment, quoted, target};
+use super::picture;
 use super::run::Run;
-use super::{picture, report};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::interrupt::on_stop;
 use crate::table::Table;
 use std::path::Path;
-use std::process::ExitCode;
 use std::sync::Arc;
-use stonefold_lab::bundle::{self, Bundle, Run as Record};
+use stonefold_lab::bundle::{Bundle, Run as Record};
 use stonefold_lab::certificate::Price;
+use stonefold_lab::machine;
 use stonefold_lab::measure::Reins;
 use stonefold_lab::stats::require::time;
 use stonefold_lab::tiles::figures::{Step, Tiles, Times, of_tiles};
-use stonefold_lab::tiles::{self, Outcome, Plan, Profile};
-use stonefold_lab::{machine, verdict};
+use stonefold_lab::tiles::{self, Commands, Outcome, Plan, Profile};
+use stonefold_lab::verdict::{self, Summary};
 use stonefold_types::{Error, Kind, Result, Size};
 
-pub(super) fn run(
+pub(super) fn measure(
     run: &Run,
     context: &Context,
     profile: Profile,
     shipped: bool,
-) -> std::result::Result<ExitCode, Failure> {
+) -> std::result::Result<(Bundle, Summary), Failure> {
     refuse_words_of_others(run).map_err(Failure::Misuse)?;
+    let commands = run.ops.as_deref().map(|path| commands(path, &profile)).transpose()?;
     let price = run.price.as_deref().map(price_file).transpose()?;
     let system = run.declared.read()?;
     let (_runtime, env) = environment()?;
@@ -44,6 +45,7 @@ pub(super) fn run(
             .collect::<std::result::Result<_, _>>()?,
         require: run.require.clone(),
         options: run.load.options(&env),
+        commands,
     };
     tell_plan(&plan);
     let reins = Arc::new(Reins::new());
@@ -74,14 +76,17 @@ pub(super) fn run(
         system,
         ..Record::default()
     };
-    let text = plan.profile.text;
-    let hash = match &run.load.out {
-        Some(dir) => bundle::save(dir, &record, &text, &points)?,
-        None => String::new(),
-    };
-    let bundle = Bundle { run: record, profile: text, points, hash };
+    let bundle = run.load.keep(record, plan.profile.text, points)?;
     let summary = verdict::summarise(&bundle)?;
-    report::answer(context, &bundle, &summary, run.load.out.as_deref())
+    Ok((bundle, summary))
+}
+
+/// Reads the commands of what is done beside the tiles.
+fn commands(path: &Path, profile: &Profile) -> Result<Commands> {
+    let text = std::fs::read_to_string(path).map_err(|e| {
+        Error::io(format!("reading the commands '{}'", path.display()), e).remedy("name a readable file")
+    })?;
+    Commands::parse(&text, &profile.operations)
 }
 
 /// Reads a price file, and refuses one that cannot be used before anything is measured.
@@ -116,6 +121,7 @@ fn reproduce(run: &Run, plan: &Plan) -> String {
     run.target.iter().for_each(|target| words.push(format!("--target {}", quoted(target))));
     words.extend(run.tiles.map(|range| format!("--tiles {}", range_text(range))));
     words.extend(run.scale.map(|scale| format!("--scale {scale}")));
+    words.extend(run.ops.as_ref().map(|path| format!("--ops {}", quoted(&path.to_string_lossy()))));
     words.extend(run.price.as_ref().map(|path| format!("--price {}", quoted(&path.to_string_lossy()))));
     if !run.require.is_empty() {
         words.push(format!("--require {}", quoted(&run.require)));
@@ -190,8 +196,14 @@ pub(super) fn tables(tiles: Option<&Tiles>) -> String {
     let shown = tiles.steps.iter().find(|step| step.tiles == tiles.tiles).or(tiles.steps.first());
     if let Some(step) = shown {
         text.push_str(&format!("\nwith {}\n{}", of_tiles(step.tiles), applications(step)));
+        text.push_str(&operations(step));
     }
     text.push_str(&format!("\n{}\n", result(tiles)));
+    if let (Some(score), Some(mean)) = (tiles.score, tiles.score_mean) {
+        text.push_str(&format!(
+            "score: {score:.2}, the smaller ratio to what is required; their geometric mean: {mean:.2}\n"
+        ));
+    }
     tiles.price.iter().for_each(|line| text.push_str(&format!("price: {line}\n")));
     text
 }
@@ -203,6 +215,33 @@ fn applications(step: &Step) -> String {
         table.row([one.name.clone(), one.vms.to_string(), iops, within, mean, p99, max]);
     }
     table.text()
+}
+
+/// What was done beside them; empty where nothing was.
+fn operations(step: &Step) -> String {
+    if step.operations.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new(&["BESIDE", "DONE>", "REQUIRED>", "RATIO>", "MEAN OF EACH STEP", ""]);
+    for one in &step.operations {
+        let steps: Vec<String> = one
+            .steps
+            .iter()
+            .map(|(step, took)| match took {
+                Some(took) => format!("{step} {took:.1} s"),
+                None => format!("{step} -"),
+            })
+            .collect();
+        table.row([
+            one.name.clone(),
+            one.done.to_string(),
+            format!("{:.2}", one.required),
+            format!("{:.2}", one.ratio),
+            steps.join(", "),
+            one.failure.clone().unwrap_or_default(),
+        ]);
+    }
+    format!("\n{}", table.text())
 }
 
 fn cells(times: &Times) -> [String; 5] {

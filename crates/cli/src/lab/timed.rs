@@ -1,11 +1,12 @@
-//! What was timed as a whole, outages, and disks that were moved, on a terminal.
+//! What was timed as a whole, outages, and disks that were moved or recovered, on a terminal.
 
 use super::catalogue::length;
 use crate::table::{Table, facts};
 use std::time::Duration;
 use stonefold_lab::measure::TaskKind;
-use stonefold_lab::oltp::migration;
+use stonefold_lab::oltp::{chain, migration};
 use stonefold_lab::report::{OutageFigures, OutageFound, TaskFigures};
+use stonefold_lab::stats::require::time;
 use stonefold_types::Size;
 
 /// Empty without any.
@@ -96,4 +97,61 @@ pub(super) fn of_migration(moved: Option<&migration::Figures>) -> String {
         ("after it", share(moved.after)),
     ]);
     format!("\n{text}")
+}
+
+/// Empty where nothing was recovered. Times are since a point was asked for; rates are transactions a minute.
+pub(super) fn of_chain(found: Option<&chain::ChainFigures>) -> String {
+    let Some(found) = found else { return String::new() };
+    let mut table = Table::new(&[
+        "RECOVERED",
+        "DISK>",
+        "MOUNTED>",
+        "STARTED>",
+        "FIRST ORDER>",
+        "90% OF NATIVE>",
+        "USERS>",
+        "TPM>",
+        "OF NATIVE>",
+    ]);
+    let seconds = |value: f64| format!("{value:.2} s");
+    let or_none = |value: Option<String>| value.unwrap_or_else(|| "-".into());
+    if let Some(native) = found.native {
+        let row =
+            ["native", "", "", "", "", "", &native.users.to_string(), &format!("{:.0}", native.tpm), ""];
+        table.row(row.map(str::to_owned));
+    }
+    for point in &found.points {
+        table.row([
+            point.name.clone(),
+            seconds(point.recovered),
+            seconds(point.mounted),
+            seconds(point.started),
+            seconds(point.first),
+            or_none(point.native_again.map(seconds)),
+            or_none(point.plateau.map(|plateau| plateau.users.to_string())),
+            or_none(point.plateau.map(|plateau| format!("{:.0}", plateau.tpm))),
+            or_none(point.share.map(|share| format!("{:.0}%", share * 100.0))),
+        ]);
+    }
+    let kept = format!(
+        "{}, each in {} ({} at most), with some {:.0} transactions between two",
+        crate::table::count(found.kept as u64, "point"),
+        seconds(found.keep_seconds),
+        seconds(found.keep_seconds_max),
+        found.change
+    );
+    let beside = found.neighbours.iter().map(|one| {
+        let failed = one.failure.as_ref().map(|why| format!("; {why}")).unwrap_or_default();
+        let (mean, p99) = (time(one.mean), time(one.p99 as f64));
+        format!(
+            "{} on {}: {:.0} I/Os a second, of {:.0}; mean {mean}, p99 {p99}{failed}",
+            one.profile, one.target, one.iops, one.asked
+        )
+    });
+    let beside = beside.collect::<Vec<_>>().join("\n");
+    format!(
+        "\n{}{}",
+        table.text(),
+        facts([("kept", kept), ("by", found.keeper.clone()), ("beside it", beside)])
+    )
 }

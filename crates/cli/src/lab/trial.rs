@@ -56,7 +56,7 @@ pub(super) fn compute(
     let summaries = bundles.iter().map(summarise).collect::<stonefold_types::Result<Vec<_>>>()?;
     let turns: Vec<Turn> = trial.runs.iter().map(|(turn, _)| *turn).collect();
     let mut found = findings(trial.arms.len(), &turns, bundles, &summaries, trial.seed);
-    found.unlike = trial.unlike(bundles.first().map_or(0, |bundle| bundle.run.bytes));
+    found.unlike.extend(trial.unlike(bundles.first().map_or(0, |bundle| bundle.run.bytes)));
     Ok((summaries, found))
 }
 
@@ -140,6 +140,7 @@ fn text(trial: &Trial, found: &Findings, kept: Option<&Path>) -> String {
     };
     text.push_str(&facts([
         ("verdict", verdict_words(found, trial).into()),
+        ("rounds", rounds_words(trial)),
         ("figures", format!("medians: {}", levels(trial, found))),
         ("profile", profile),
         ("raw data", kept.map(|dir| dir.display().to_string()).unwrap_or_default()),
@@ -172,8 +173,9 @@ fn levels(trial: &Trial, found: &Findings) -> String {
 
 fn amount(figure: Figure, value: f64) -> String {
     match figure {
-        Figure::Rate => format!("{value:.0}"),
+        Figure::Rate | Figure::Orders => format!("{value:.0}"),
         Figure::Mean | Figure::P99 => time(value),
+        Figure::Took => format!("{value:.1} s"),
         Figure::Cpu => format!("{value:.1} s"),
     }
 }
@@ -184,6 +186,8 @@ fn figure_words(one: &Contrast) -> &'static str {
         Figure::Mean => "mean response",
         Figure::P99 => "p99 response",
         Figure::Cpu => "CPU for a million I/Os",
+        Figure::Orders => "New-Orders a minute",
+        Figure::Took => "how long it took",
     }
 }
 
@@ -201,6 +205,21 @@ fn finding_words(one: &Contrast) -> String {
         Finding::Lower => if good { worse } else { better }.into(),
         Finding::NoDifference => "no difference".into(),
         Finding::Inconclusive => "too few rounds".into(),
+    }
+}
+
+/// Nothing where as many as were asked for were made.
+fn rounds_words(trial: &Trial) -> String {
+    let made = trial.runs.len() / trial.arms.len().max(1);
+    match (trial.within, trial.narrow) {
+        (Some(within), true) => {
+            format!("{made}, until intervals reached {:.1}% either way at most", within * 100.0)
+        }
+        (Some(within), false) => {
+            format!("{made} of {}: not every interval reaches {:.1}% or less", trial.rounds, within * 100.0)
+        }
+        (None, _) if made < trial.rounds => format!("{made} of {}: ended before its time", trial.rounds),
+        (None, _) => String::new(),
     }
 }
 

@@ -4,6 +4,7 @@
 //! transactions were counted that chance alone may leave them, they are widened to 3.29 standard deviations of the binomial
 //! (or, for the mean of lines, of the uniform) distribution, which an honest run leaves once in a thousand times.
 
+use super::chain;
 use super::input::Kind;
 use super::migration;
 use super::ramp::Plateau;
@@ -36,6 +37,9 @@ const OF_ALL_STEPS: [&str; 4] = ["consistency", "acknowledged", "page checksums"
 pub(crate) fn summarise(bundle: &Bundle) -> Result<Summary> {
     if let Some(record) = &bundle.run.migration {
         return migration::summarise(bundle, record);
+    }
+    if let Some(record) = &bundle.run.chain {
+        return chain::summarise(bundle, record);
     }
     let points: Vec<Judged> = bundle.points.iter().map(judge).collect();
     let asked = require::parse(&bundle.run.require)?;

@@ -44,7 +44,7 @@ pub(super) struct Marks {
 
 /// Which users work, and what that is called.
 pub(super) struct Wanted {
-    pub step: &'static str,
+    pub step: String,
     pub label: String,
     pub users: u32,
     /// Sets its draws apart from those of others with as many users.
@@ -64,6 +64,13 @@ pub(super) struct Cycle {
     ledger: Ledger,
     marks: Vec<Marks>,
     cut_short: bool,
+}
+
+impl Cycle {
+    /// That were committed within the sample.
+    pub(super) fn transactions(&self) -> u64 {
+        self.ledger.streams.iter().map(|record| record.ios()).sum()
+    }
 }
 
 impl Run<'_> {
@@ -250,7 +257,7 @@ impl Run<'_> {
         let mut series = ledger.series;
         series.resize_with(whole, Second::new);
         Some(Point {
-            step: wanted.step.into(),
+            step: wanted.step.clone(),
             label: wanted.label.clone(),
             loads: Kind::MIX.iter().enumerate().map(load).collect(),
             footprint: 1.0,

@@ -52,6 +52,11 @@ pub struct Times {
 
 /// Of every step that was measured; none where the points are of another load.
 pub fn ramp(points: &[Point]) -> Vec<Step> {
+    points.chunk_by(|one, next| one.step == next.step).flat_map(steps).collect()
+}
+
+/// Of one ramp.
+fn steps(points: &[Point]) -> Vec<Step> {
     let plateau = Plateau::of(points).map(|plateau| plateau.step);
     let step = |(number, point): (usize, &Point)| {
         let users = point.database.as_ref()?.users;

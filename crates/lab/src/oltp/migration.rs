@@ -90,7 +90,7 @@ impl Run<'_> {
                 }
                 record.lock().cycles.push((env.monotonic() - zero).as_secs_f64());
                 let label = format!("{} {}", number + 1, phase.words());
-                let wanted = Wanted { step: STEP, label, users, number, restore_seconds };
+                let wanted = Wanted { step: STEP.into(), label, users, number, restore_seconds };
                 let cycle = self.cycle(&wanted, &mut server, &mut watcher)?;
                 let over =
                     cycle.failure.is_some() || self.reins.is_stopped() || record.lock().failure.is_some();

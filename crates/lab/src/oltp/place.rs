@@ -39,7 +39,14 @@ pub(super) struct Place {
 /// What is held while the database lies there.
 enum Guard {
     Folder(Own),
-    Mounted { mount: Mount, device: Option<Loop>, fuse: Option<Fuse>, _opened: Option<Opened> },
+    /// Whoever recovered it takes it down.
+    Recovered,
+    Mounted {
+        mount: Mount,
+        device: Option<Loop>,
+        fuse: Option<Fuse>,
+        _opened: Option<Opened>,
+    },
 }
 
 impl Place {
@@ -60,11 +67,36 @@ impl Place {
         }
     }
 
-    /// Takes it down in good order. The database is gone then.
+    /// Takes what was recovered as it is: its file system is mounted, and nothing is made.
+    pub(super) fn of_recovered(
+        env: &Env,
+        spec: &TargetSpec,
+        user: Option<User>,
+        private: &Path,
+    ) -> Result<Self> {
+        if let TargetSpec::Directory(path) = spec {
+            let path = fs::canonicalize(path);
+            let path = path.map_err(|e| Error::io(format!("looking at what was recovered, {spec}"), e))?;
+            let folder = path.join(FOLDER);
+            reachable(&folder, user)?;
+            let told = format!("a folder on {}", file_system(&path));
+            return Ok(Place { folder, told, guard: Guard::Recovered });
+        }
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o711)
+            .create(private)
+            .map_err(|e| Error::io(format!("making '{}'", private.display()), e))?;
+        let attached = Attached::new(env, spec, Opened::new(spec, 0)?, private)?;
+        attached.mount(private).map_err(|e| e.context(format!("what was recovered, {spec}")))
+    }
+
+    /// Takes it down in good order. The database is gone then, but for one that was recovered.
     pub(super) fn close(self, env: &Env) -> Result<()> {
         match self.guard {
             Guard::Folder(Own { ref folder, .. }) => fs::remove_dir_all(folder)
                 .map_err(|e| Error::io(format!("removing '{}'", folder.display()), e)),
+            Guard::Recovered => Ok(()),
             Guard::Mounted { mount, device, fuse, _opened } => {
                 mount.unmount(env)?;
                 drop(device);
@@ -123,38 +155,60 @@ fn on_device(
     if !destroy_data && !is_ours(&opened.beginning()?) {
         opened.check_own()?;
     }
-    let mut fuse = None;
-    let (device, opened) = match spec {
-        // Held open exclusively it could not be mounted.
-        TargetSpec::Device(path) => {
-            drop(opened);
-            (Device::Whole(path.clone()), None)
-        }
-        TargetSpec::File(path) => (Device::Loop(Loop::over(path)?), Some(opened)),
-        _ => {
-            let mounted = Fuse::of(env, &spec.to_string(), &private.join("nbd"))?;
-            let device = Loop::over(&mounted.file())?;
-            fuse = Some(mounted);
-            (Device::Loop(device), Some(opened))
-        }
-    };
+    let attached = Attached::new(env, spec, opened, private)?;
     let label = String::from_utf8_lossy(LABEL);
     // Nothing is left to be written in the background while it is measured.
     let made = ["-q", "-F", "-m", "0", "-L", &label, "-E", "lazy_itable_init=0,lazy_journal_init=0"];
-    run(command("mkfs.ext4", None).args(made).arg(device.path()), None)?;
-    let mount = Mount::of(device.path(), &private.join("mount"))?;
-    let folder = mount.folder.join("data");
+    run(command("mkfs.ext4", None).args(made).arg(attached.device.path()), None)?;
+    let place = attached.mount(private)?;
     DirBuilder::new()
         .mode(0o700)
-        .create(&folder)
-        .map_err(|e| Error::io(format!("making '{}'", folder.display()), e))?;
-    give(&folder, user)?;
-    let told = format!("ext4 on {}", device.told(fuse.is_some()));
-    let device = match device {
-        Device::Loop(device) => Some(device),
-        Device::Whole(_) => None,
-    };
-    Ok(Place { folder, told, guard: Guard::Mounted { mount, device, fuse, _opened: opened } })
+        .create(&place.folder)
+        .map_err(|e| Error::io(format!("making '{}'", place.folder.display()), e))?;
+    give(&place.folder, user)?;
+    Ok(place)
+}
+
+/// A target as a block device. Fields are dropped in their order.
+struct Attached {
+    device: Device,
+    fuse: Option<Fuse>,
+    opened: Option<Opened>,
+}
+
+impl Attached {
+    fn new(env: &Env, spec: &TargetSpec, opened: Opened, private: &Path) -> Result<Self> {
+        match spec {
+            // Held open exclusively it could not be mounted.
+            TargetSpec::Device(path) => {
+                drop(opened);
+                Ok(Attached { device: Device::Whole(path.clone()), fuse: None, opened: None })
+            }
+            TargetSpec::File(path) => {
+                Ok(Attached { device: Device::Loop(Loop::over(path)?), fuse: None, opened: Some(opened) })
+            }
+            _ => {
+                let fuse = Fuse::of(env, &spec.to_string(), &private.join("nbd"))?;
+                let device = Device::Loop(Loop::over(&fuse.file())?);
+                Ok(Attached { device, fuse: Some(fuse), opened: Some(opened) })
+            }
+        }
+    }
+
+    fn mount(self, private: &Path) -> Result<Place> {
+        let mount = Mount::of(self.device.path(), &private.join("mount"))?;
+        let folder = mount.folder.join("data");
+        let told = format!("ext4 on {}", self.device.told(self.fuse.is_some()));
+        let device = match self.device {
+            Device::Loop(device) => Some(device),
+            Device::Whole(_) => None,
+        };
+        Ok(Place {
+            folder,
+            told,
+            guard: Guard::Mounted { mount, device, fuse: self.fuse, _opened: self.opened },
+        })
+    }
 }
 
 /// Whether a device begins with a file system that the lab has made.

@@ -1,15 +1,21 @@
 //! The words of a profile that runs a database: a table `[database]` in place of volumes and streams.
 
+mod chain;
+
+pub use chain::Chain;
+
 use crate::profile::time;
+use chain::ChainWords;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use stonefold_types::{Error, Kind, Result, Size};
 
 /// The lab's own, by their names.
-const SHIPPED: [(&str, &str); 2] = [
+const SHIPPED: [(&str, &str); 3] = [
     ("oltp", include_str!("../../profiles/oltp.toml")),
     ("migrate-live", include_str!("../../profiles/migrate-live.toml")),
+    ("chain-recover", include_str!("../../profiles/chain-recover.toml")),
 ];
 /// Cycles before or after a move at most.
 const CYCLES_MAX: u32 = 100;
@@ -44,6 +50,8 @@ pub struct Profile {
     pub settings: BTreeMap<String, String>,
     /// Where the disk is moved elsewhere meanwhile.
     pub migration: Option<Migration>,
+    /// Where it is recovered from points.
+    pub chain: Option<Chain>,
     /// The text it was read from.
     pub text: String,
 }
@@ -85,6 +93,7 @@ struct File {
     database: ScaleWords,
     quick: Option<ScaleWords>,
     migration: Option<Migration>,
+    chain: Option<ChainWords>,
     #[serde(default)]
     settings: BTreeMap<String, String>,
 }
@@ -136,11 +145,17 @@ impl Profile {
             );
         }
         let quick = file.quick.as_ref().unwrap_or(&file.database);
+        if file.chain.is_some() && file.migration.is_some() {
+            let what = format!("profile '{name}' moves the disk and recovers it, too");
+            return Err(Error::new(Kind::Invalid, what).remedy("make two of it"));
+        }
         if let Some(migration) = file.migration {
             migration
                 .check(&[&file.database.users, &quick.users])
                 .map_err(|e| e.context(format!("profile '{name}'")))?;
         }
+        let chain = file.chain.map(|words| words.check().map_err(|e| e.context(format!("profile '{name}'"))));
+        let chain = chain.transpose()?;
         Ok(Profile {
             name: name.into(),
             title: file.title,
@@ -149,6 +164,7 @@ impl Profile {
             sizes: [checked(&file.database)?, checked(quick)?],
             settings: file.settings,
             migration: file.migration,
+            chain,
             text: text.into(),
         })
     }
@@ -161,7 +177,9 @@ impl Profile {
     /// How long all steps take together, or the fewest cycles, without loading, restoring and checking.
     pub fn duration(&self, quick: bool) -> Duration {
         let cycles = self.migration.map_or(1, |migration| migration.before + 1 + migration.after);
-        self.scale(quick).duration() * cycles
+        let ramps = self.chain.as_ref().map_or(cycles, |chain| 1 + chain.recover.len() as u32);
+        let making = self.chain.as_ref().map_or(Duration::ZERO, |chain| chain.duration(quick));
+        self.scale(quick).duration() * ramps + making
     }
 
     /// What it sets as `max_wal_size`, in bytes.
@@ -275,6 +293,27 @@ mod tests {
             ("after = 1", "after = 101", "101 after"),
             ("after = 1", "aftre = 1", "aftre"),
             ("users = [13]", "users = [8, 13]", "stays the same"),
+        ] {
+            assert!(profile.text.contains(from), "{from}");
+            let error = Profile::parse("x", &profile.text.replacen(from, to, 1)).unwrap_err().to_string();
+            assert!(error.contains(says), "{from} → {to}: {error}");
+        }
+    }
+
+    #[test]
+    fn points_are_recovered_as_published() {
+        let profile = Profile::shipped().find(|profile| profile.chain.is_some()).unwrap();
+        let chain = profile.chain.clone().unwrap();
+        assert_eq!((chain.changes, &chain.recover[..]), (24, &[0, 1, 12, 24][..]));
+        assert_eq!(profile.duration(true).as_secs(), 5 * 40 + 24 * 3);
+        for (from, to, says) in [
+            ("changes = 24", "changes = 0", "0 changes"),
+            ("users = 8", "users = 0", "0 users"),
+            ("recover = [0, 1, 12, 24]", "recover = [0, 25]", "from 0 to 24"),
+            ("recover = [0, 1, 12, 24]", "recover = [1, 1]", "each more"),
+            ("recover = [0, 1, 12, 24]", "recover = []", "recovered"),
+            ("between = \"2m\"", "between = \"0s\"", "less than a second"),
+            ("[chain]", "[migration]\nbefore = 1\nafter = 1\n[chain]", "moves the disk"),
         ] {
             assert!(profile.text.contains(from), "{from}");
             let error = Profile::parse("x", &profile.text.replacen(from, to, 1)).unwrap_err().to_string();

@@ -29,11 +29,12 @@ pub struct Plateau {
 
 impl Plateau {
     /// Of the steps so far; nothing where there are none. One that was cut short counts only where it is the first.
-    pub fn of(points: &[Point]) -> Option<Self> {
-        let rates: Vec<(f64, f64)> =
-            points.iter().map(|point| (nopm(point), standard_error(&point.series) * nopm(point))).collect();
-        let whole = points.iter().map(|point| !point.cut_short);
-        plateau(&rates, whole)
+    pub fn of<'a>(points: impl IntoIterator<Item = &'a Point>) -> Option<Self> {
+        let (rates, whole): (Vec<(f64, f64)>, Vec<bool>) = points
+            .into_iter()
+            .map(|point| ((nopm(point), standard_error(&point.series) * nopm(point)), !point.cut_short))
+            .unzip();
+        plateau(&rates, whole.into_iter())
     }
 
     /// Whether more users are not worth a try.

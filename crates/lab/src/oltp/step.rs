@@ -11,6 +11,7 @@ use std::path::Path;
 use stonefold_types::{Error, Result};
 
 /// What all steps share.
+#[derive(Clone, Copy)]
 pub(super) struct Run<'a> {
     pub host: &'a Host<'a>,
     pub plan: &'a Plan,
@@ -25,11 +26,11 @@ pub(super) struct Run<'a> {
 
 impl Run<'_> {
     /// One step. A point without a failure is whole; a failure with a point says why it is not.
-    pub(super) fn step(&self, users: u32) -> Result<(Option<Point>, Option<Error>)> {
+    pub(super) fn step(&self, step: &str, users: u32) -> Result<(Option<Point>, Option<Error>)> {
         let name = format!("{users} {}", if users == 1 { "user" } else { "users" });
         let restore_seconds = self.restore(&name)?;
         let (mut server, mut watcher) = self.start()?;
-        let wanted = Wanted { step: "ramp", label: name.clone(), users, number: 0, restore_seconds };
+        let wanted = Wanted { step: step.into(), label: name.clone(), users, number: 0, restore_seconds };
         let mut cycle = self.cycle(&wanted, &mut server, &mut watcher)?;
         if cycle.failure.is_none() {
             self.reins.begin(Doing { what: format!("{name}: checking the database"), ..Doing::default() });

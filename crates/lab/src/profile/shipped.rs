@@ -28,8 +28,11 @@ pub fn all() -> impl Iterator<Item = Profile> {
 /// [`Kind::NotFound`] with the names that there are.
 pub fn find(name: &str) -> Result<Profile> {
     all().find(|profile| profile.name == name).ok_or_else(|| {
-        let names: Vec<&str> =
-            SHIPPED.iter().map(|(name, _)| *name).chain(["oltp", "migrate-live", "vm-tile"]).collect();
+        let names: Vec<&str> = SHIPPED
+            .iter()
+            .map(|(name, _)| *name)
+            .chain(["oltp", "migrate-live", "chain-recover", "vm-tile", "vm-ops"])
+            .collect();
         Error::new(Kind::NotFound, format!("there is no profile '{name}'"))
             .remedy(format!("name one of {}, or a file that ends in .toml", names.join(", ")))
     })

@@ -5,7 +5,7 @@ use crate::bundle::Bundle;
 use crate::machine::Busy;
 use crate::measure::{Point, PointLoad, Probe};
 use crate::oltp::figures::{Step, ramp};
-use crate::oltp::migration;
+use crate::oltp::{chain, migration};
 use crate::record::{Direction, Latencies, Second, StreamRecord};
 use crate::stats::require::ABOVE_MIN;
 use crate::system::System;
@@ -39,6 +39,8 @@ pub struct Charts {
     pub tiles: Option<Tiles>,
     /// A disk that was moved below its database.
     pub migration: Option<migration::Figures>,
+    /// Of a database that was recovered from points.
+    pub chain: Option<chain::ChainFigures>,
 }
 
 /// One measured point.
@@ -183,6 +185,7 @@ pub fn charts(bundle: &Bundle) -> Charts {
         outages: outages(&bundle.points),
         tiles: tiles::figures::figures(bundle),
         migration: migration::figures(bundle),
+        chain: chain::figures(bundle),
     }
 }
 

@@ -88,8 +88,9 @@ function figures(run) {
 }
 function users(run) {
   const steps = run.charts.ramp;
-  const cycles = run.charts.migration !== null;
-  const rows = steps.map((step, at) => [cycles ? step.name : `${step.users}${step.plateau ? " (plateau)" : ""}`, rate(step.nopm), rate(step.tpm),
+  // Where a disk is moved or recovered, steps have names; as many users may come again.
+  const cycles = run.charts.migration !== null || run.charts.chain !== null;
+  const rows = steps.map((step, at) => [`${cycles ? step.name : step.users}${step.plateau && run.charts.migration === null ? " (plateau)" : ""}`, rate(step.nopm), rate(step.tpm),
     ...["p50", "p90", "p99", "max"].map((one) => nanos(step.transactions[0][one])),
     element("span", { class: `grade ${run.summary.points[at].grade}` }, text(run.summary.points[at].grade))]);
   const plateau = steps.find((step) => step.plateau) || steps[0];
@@ -109,11 +110,11 @@ function users(run) {
       Plot.dot(waits, { x: "users", y: "millis", stroke: "of", tip: true })] });
   return [element("h2", {}, text("Users")),
     element("p", { class: "soft" }, text("NOPM: New-Orders a minute, TPM: all transactions a minute, both of what was committed. Times are those of New-Order, from its first attempt to its commit. This is no TPC-C result.")),
-    table([cycles ? "cycle" : "users>", "NOPM>", "TPM>", "p50>", "p90>", "p99>", "max>", "trust"], rows),
+    table([cycles ? "step" : "users>", "NOPM>", "TPM>", "p50>", "p90>", "p99>", "max>", "trust"], rows),
     steps.length > 1 && !cycles ? element("div", { class: "pair" },
       figure("Orders by users. Dashed: the plateau, the last step that gained more than noise.", throughput),
       figure("Response time of New-Order by users.", latency)) : null,
-    element("h3", {}, text(cycles ? `Cycle ${plateau.name}` : `With ${plateau.users} ${plateau.users === 1 ? "user" : "users"}`)),
+    element("h3", {}, text(cycles ? `Of ${plateau.name}` : `With ${plateau.users} ${plateau.users === 1 ? "user" : "users"}`)),
     table(["transaction", "a minute>", "mean>", "p50>", "p90>", "p99>", "p99.9>", "max>"], kinds)];
 }
 function phases(run) {
@@ -227,6 +228,28 @@ function migration(run) {
     element("p", { class: "soft" }, text(`To ${found.to}, by the mirror of QEMU ${found.front}'s storage daemon. Rates are transactions a minute.`)),
     table(["", ""], rows), figure("Windows of ten seconds, warm-ups among them. Dashed: the rate before the move, and half of it.", plot)];
 }
+function chain(run) {
+  const found = run.charts.chain;
+  if (!found) return null;
+  const seconds = (value) => (value === null ? "never" : `${value.toFixed(2)} s`);
+  const share = (value) => (value === null ? "–" : `${(value * 100).toFixed(0)}%`);
+  const native = found.native ? [["native", "", "", "", "", "", `${found.native.users}`, rate(found.native.tpm), ""]] : [];
+  const rows = found.points.map((one) => [one.name, seconds(one.recovered), seconds(one.mounted), seconds(one.started), seconds(one.first), seconds(one.native_again),
+    one.plateau ? `${one.plateau.users}` : "–", one.plateau ? rate(one.plateau.tpm) : "–", share(one.share)]);
+  const windows = found.points.flatMap((one) => one.windows.map(([second, value]) => ({ point: one.name, second, value })));
+  const firsts = found.points.map((one) => ({ point: one.name, second: one.first }));
+  const plot = Plot.plot({ ...base(), width, height: 280, marginLeft: 60, grid: true,
+    x: { label: "seconds since the point was asked for →", zero: true }, y: { label: "↑ transactions a minute", zero: true, tickFormat: "~s" }, color: { legend: true, domain: found.points.map((one) => one.name) },
+    marks: [found.native ? Plot.ruleY([found.native.tpm, 0.9 * found.native.tpm], { stroke: css("--soft"), strokeDasharray: "3 3" }) : null,
+      Plot.line(windows, { x: "second", y: "value", stroke: "point" }),
+      Plot.dot(firsts, { x: "second", y: () => 0, stroke: "point", symbol: "triangle", r: 5 })] });
+  return [element("h2", {}, text("Recovered points")),
+    element("p", { class: "soft" }, text(`${found.kept} points, kept by ${found.keeper}: ${seconds(found.keep_seconds)} each, ${seconds(found.keep_seconds_max)} at most, with some ${rate(found.change)} transactions between two. Times are since a point was asked for, rates transactions a minute.`)),
+    found.neighbours.map((one) => element("p", { class: "soft" }, text(`Beside it ${one.profile} on ${one.target}: ${rate(one.iops)} I/Os a second, of ${rate(one.asked)}; mean ${nanos(one.mean)}, p99 ${nanos(one.p99)}${one.failure ? `; ${one.failure}` : ""}.`))),
+    found.complaints.map((why) => element("p", { class: "missed" }, text(why))),
+    table(["recovered", "disk>", "mounted>", "started>", "first order>", "90% of native>", "users>", "TPM>", "of native>"], [...native, ...rows]),
+    windows.length ? figure("Windows of five seconds, warm-up and sample. Triangles: the first order. Dashed: the native rate, and nine tenths of it.", plot) : null];
+}
 function tiles(run) {
   const found = run.charts.tiles;
   if (!found) return null;
@@ -243,6 +266,10 @@ function tiles(run) {
     table(["tiles>", "machines>", "I/Os a second>", "within 20 ms>", "mean>", "p99>", "max>", "passed", "99% within 20 ms"],
       found.steps.map((step) => [`${step.tiles}`, `${step.vms}`, ...times(step.all), says(step.passed), says(step.strict)])),
     missed,
+    shown && shown.operations.length ? [element("h3", {}, text(`Beside ${of(shown.tiles, shown.vms)}`)),
+      found.score === null ? null : element("p", {}, text(`Score ${found.score.toFixed(2)}: the smaller ratio to what is required. Their geometric mean: ${found.score_mean.toFixed(2)}.`)),
+      table(["what", "done>", "required>", "ratio>", "mean of each step"], shown.operations.map((one) => [one.name, `${one.done}`, one.required.toFixed(2), one.ratio.toFixed(2),
+        one.steps.map(([step, took]) => `${step} ${took === null ? "–" : `${took.toFixed(1)} s`}`).join(", ") + (one.failure ? `; ${one.failure}` : "")]))] : null,
     shown ? [element("h3", {}, text(`Applications of ${of(shown.tiles, shown.vms)}`)),
       table(["application", "machines>", "I/Os a second>", "within 20 ms>", "mean>", "p99>", "max>"], shown.applications.map((one) => [one.name, `${one.vms}`, ...times(one)])),
       machines(found)] : null,
@@ -290,10 +317,10 @@ function configuration(run) {
     element("details", {}, element("summary", {}, text("The profile")), element("pre", {}, text(run.profile)))];
 }
 
-const figureNames = { rate: "I/Os a second", mean: "mean response", p99: "p99 response", cpu: "CPU for a million I/Os" };
+const figureNames = { rate: "I/Os a second", mean: "mean response", p99: "p99 response", cpu: "CPU for a million I/Os", orders: "New-Orders a minute", took: "how long it took" };
 function says(one) {
   if (one.void) return ["nothing: void", "void"];
-  const found = one.comparison.finding, more = one.figure === "rate";
+  const found = one.comparison.finding, more = one.figure === "rate" || one.figure === "orders";
   if (found === "no-difference") return ["no difference", "pass"];
   if (found === "inconclusive") return ["too few rounds", "warn"];
   const good = (found === "higher") === more;
@@ -305,7 +332,9 @@ function trialVerdict({ trial, findings }) {
   const why = { PASS: "What is said below holds for this load on this machine.", INVALID: "What is void allows no conclusion.",
     INCONCLUSIVE: "Too few rounds were whole and steady to say." }[findings.verdict];
   const marks = [trial.quick ? "quick: a sketch, and no result" : null, trial.locked ? null : "the profile was modified: not to be held against others",
-    trial.runs.length < trial.arms.length * trial.rounds ? "ended before its time" : null].filter(Boolean);
+    trial.narrow ? `rounds went on until intervals reached ${(trial.within * 100).toFixed(1)}% either way`
+      : trial.runs.length < trial.arms.length * trial.rounds ? "ended before its time"
+      : trial.within ? `after all rounds not every interval reaches less than ${(trial.within * 100).toFixed(1)}% either way` : null].filter(Boolean);
   return element("section", { class: `verdict ${findings.verdict}` }, element("strong", {}, text(word)),
     element("div", {}, element("p", {}, text(why)), marks.map((mark) => element("p", { class: "soft" }, text(mark)))));
 }
@@ -326,14 +355,14 @@ function forest({ trial, findings, confidence }) {
     figure(`Ratio with its interval; of equal arms all intervals together hold 1 in ${(confidence * 100).toFixed(0)} of 100 comparisons. Grey: no difference that can be told, or void. Blue: better than ${trial.arms[0]}. Orange: worse.`, plot)];
 }
 function rounds({ trial, findings }) {
-  const rates = findings.contrasts.filter((one) => one.figure === "rate");
+  const rates = findings.contrasts.filter((one) => one.figure === "rate" || one.figure === "orders");
   const dots = rates.flatMap((one) => one.comparison.pairs.flatMap(([a, b], round) => [
     ...(one.arm === 1 ? [{ point: one.point, round: round + 1, arm: trial.arms[0], iops: a }] : []),
     { point: one.point, round: round + 1, arm: trial.arms[one.arm], iops: b }]));
   if (!dots.length) return null;
-  const names = [...new Set(dots.map((dot) => dot.point))];
-  return [element("h2", {}, text("Round by round")), names.map((name) => figure(`${name}: each run's I/Os a second.`, Plot.plot({ ...base(), width, height: 180, marginLeft: 60, grid: true,
-    x: { label: "round →", tickFormat: "d", interval: 1 }, y: { label: "↑ I/Os a second", zero: true, tickFormat: "~s" },
+  const names = [...new Set(dots.map((dot) => dot.point))], what = figureNames[rates[0].figure];
+  return [element("h2", {}, text("Round by round")), names.map((name) => figure(`${name}: each run's ${what}.`, Plot.plot({ ...base(), width, height: 180, marginLeft: 60, grid: true,
+    x: { label: "round →", tickFormat: "d", interval: 1 }, y: { label: `↑ ${what}`, zero: true, tickFormat: "~s" },
     color: { legend: true, domain: trial.arms, range: trial.arms.length === 2 ? [css("--blue"), css("--orange")] : undefined },
     marks: [Plot.line(dots.filter((dot) => dot.point === name), { x: "round", y: "iops", stroke: "arm" }),
       Plot.dot(dots.filter((dot) => dot.point === name), { x: "round", y: "iops", fill: "arm", tip: true })] })))];
@@ -369,7 +398,7 @@ for (const run of runs.filter((one) => one.run)) {
   root.append(...[
     element("h1", {}, text(`${run.run.profile} on ${run.run.targets.join(", ")}`)),
     element("p", { class: "soft" }, text(new Date(run.run.began * 1000).toISOString().slice(0, 16).replace("T", " ") + " UTC")),
-    verdict(run), requirements(run), migration(run), tiles(run), outages(run), phases(run), search(run), figures(run), curve(run), cliff(run), heat(run), points(run), configuration(run),
+    verdict(run), requirements(run), migration(run), chain(run), tiles(run), outages(run), phases(run), search(run), figures(run), curve(run), cliff(run), heat(run), points(run), configuration(run),
   ].flat(3).filter(Boolean));
 }
 document.title = runs.map((one) => (one.trial ? `${one.trial.profile}: ${one.trial.arms.join(" against ")}` : `${one.run.profile}: ${one.summary.verdict}`)).join(", ");

@@ -1,6 +1,6 @@
 //! A study's tables, filled from what was measured.
 
-use super::{Here, Study, Table, Unit};
+use super::{Here, Study, Table, Unit, named};
 use crate::bundle::Bundle;
 use crate::measure::Point;
 use crate::stats::compare::Comparison;
@@ -8,7 +8,7 @@ use crate::stats::gates::Grade;
 use crate::stats::median;
 use crate::stats::require::Requirement;
 use crate::trial::{Figure, Findings, Trial};
-use crate::verdict::Summary;
+use crate::verdict::{Summary, Verdict};
 use serde::Serialize;
 
 /// A study, with figures of a run or a trial.
@@ -55,13 +55,37 @@ pub struct FoundRow {
 /// A run, judged.
 type Run<'a> = (&'a Bundle, &'a Summary);
 
+/// The runs of one arm, of the study's profiles or of some of them.
+#[derive(Clone, Debug)]
+pub struct ArmRuns {
+    /// What the arm is called.
+    pub name: String,
+    /// Each with what it says.
+    pub runs: Vec<(Bundle, Summary)>,
+}
+
 /// Fills the tables from one run.
 pub fn of_run(study: &Study, bundle: &Bundle, summary: &Summary, cores: f64) -> Found {
     let look = |here: &Here| match here {
         Here::Point { point, figure, arm: 0 } => Seen::at(&[(bundle, summary)], point, figure),
+        Here::Named { name, arm: 0 } => Seen::named(&[(bundle, summary)], name),
         _ => Seen::of(None),
     };
     fill(study, bundle.run.targets.clone(), cores, look)
+}
+
+/// Fills the tables from runs of arms, in the order of the report's.
+pub fn of_runs(study: &Study, arms: &[ArmRuns], cores: f64) -> Found {
+    let runs_of = |arm: usize| -> Vec<Run<'_>> {
+        let runs = arms.get(arm).map_or(&[][..], |arm| &arm.runs);
+        runs.iter().map(|(bundle, summary)| (bundle, summary)).collect()
+    };
+    let look = |here: &Here| match here {
+        Here::Point { point, figure, arm } => Seen::at(&runs_of(*arm), point, figure),
+        Here::Named { name, arm } => Seen::named(&runs_of(*arm), name),
+        Here::Nowhere | Here::Ratio { .. } | Here::Spread { .. } => Seen::of(None),
+    };
+    fill(study, arms.iter().map(|arm| arm.name.clone()).collect(), cores, look)
 }
 
 /// Fills the tables from the runs of a trial, each with its summary: of each arm the median.
@@ -80,6 +104,7 @@ pub fn of_trial(
     let look = |here: &Here| match here {
         Here::Nowhere => Seen::of(None),
         Here::Point { point, figure, arm } => Seen::at(&runs_of(*arm), point, figure),
+        Here::Named { name, arm } => Seen::named(&runs_of(*arm), name),
         Here::Ratio { point, arm } => {
             let is_it = |one: &&crate::trial::Contrast| {
                 one.arm == *arm && one.point == *point && one.figure == Figure::Rate && one.void.is_none()
@@ -122,6 +147,17 @@ impl Seen {
         Seen { is_void: runs.iter().any(of_point), ..Seen::of(median(figures)) }
     }
 
+    /// The median of what these runs have under a name. Where one of those says that nothing can be concluded from it, it is void.
+    fn named(runs: &[Run<'_>], name: &str) -> Self {
+        let found =
+            runs.iter().filter_map(|(bundle, summary)| Some((named::of(bundle, name)?, summary.verdict)));
+        let found: Vec<(f64, Verdict)> = found.collect();
+        Seen {
+            is_void: found.iter().any(|(_, verdict)| *verdict == Verdict::Invalid),
+            ..Seen::of(median(found.iter().map(|(figure, _)| *figure).collect()))
+        }
+    }
+
     fn told(&self, unit: Unit) -> String {
         let words =
             self.words.clone().unwrap_or_else(|| told(unit, self.figure.map(|figure| unit.of(figure))));
@@ -138,7 +174,13 @@ fn fill_table(study: &Study, table: &Table, cores: f64, look: &impl Fn(&Here) ->
     let mut rows = Vec::new();
     for row in &table.rows {
         let published: Vec<Option<f64>> = row.cells.iter().map(|cell| cell.published).collect();
-        let seen: Vec<Seen> = row.cells.iter().map(|cell| look(&cell.here)).collect();
+        let mut seen: Vec<Seen> = row.cells.iter().map(|cell| look(&cell.here)).collect();
+        if table.relative {
+            let first = seen.first().and_then(|seen| seen.figure).filter(|first| *first > 0.0);
+            for one in &mut seen {
+                one.figure = one.figure.zip(first).map(|(figure, first)| figure / first);
+            }
+        }
         let here: Vec<Option<f64>> =
             seen.iter().map(|seen| seen.figure.map(|figure| table.unit.of(figure))).collect();
         let told: Vec<String> = seen.iter().map(|seen| seen.told(table.unit)).collect();

@@ -2,18 +2,20 @@
 //!
 //! ```text
 //! title, report, about    texts
-//! profile                 what is run
+//! profile, or runs        what is run: one profile, or a list of them, one after the other
 //! arms                    names; none for a single target
 //! cores                   of the published system's storage
-//! [[table]]               title, columns, unit (iops, ms, MB/s, a minute, ratio), per_core, shape
+//! [[table]]               title, columns, unit (iops, ms, MB/s, a minute, ratio, s, min, %, count), per_core, shape, relative
 //! [[table.row]]           name, published = [figures, or "-"], and of what is measured here one of
 //!   points, figure, arm   a point for each column ("-": none), the figure's name, the arm's number (0)
 //!   point, figure         one point, and in each column another arm
+//!   named, arm            a figure's name for each column ("-": none), of those that are of no single point
+//!   each                  one such name, and in each column another arm
 //!   ratio                 one point: in each column the ratio of the next arm to the first
 //!   spread                one point: the best arm against the worst
 //! ```
 
-use super::{Cell, Here, Row, Study, Table, Unit};
+use super::{Cell, Here, Load, Row, Study, Table, Unit, named};
 use serde::Deserialize;
 use stonefold_types::{Error, Kind, Result};
 
@@ -23,7 +25,8 @@ pub(super) struct StudyFile {
     title: String,
     report: String,
     about: String,
-    profile: String,
+    profile: Option<String>,
+    runs: Option<Vec<String>>,
     #[serde(default)]
     arms: Vec<String>,
     cores: Option<f64>,
@@ -40,6 +43,8 @@ struct TableWords {
     per_core: bool,
     #[serde(default)]
     shape: bool,
+    #[serde(default)]
+    relative: bool,
     row: Vec<RowWords>,
 }
 
@@ -55,6 +60,14 @@ enum UnitWord {
     PerMinute,
     #[serde(rename = "ratio")]
     Ratio,
+    #[serde(rename = "s")]
+    Seconds,
+    #[serde(rename = "min")]
+    Minutes,
+    #[serde(rename = "%")]
+    Percent,
+    #[serde(rename = "count")]
+    Count,
 }
 
 #[derive(Deserialize)]
@@ -65,6 +78,8 @@ struct RowWords {
     points: Option<Vec<String>>,
     point: Option<String>,
     figure: Option<String>,
+    named: Option<Vec<String>>,
+    each: Option<String>,
     #[serde(default)]
     arm: usize,
     ratio: Option<String>,
@@ -87,6 +102,11 @@ impl StudyFile {
         if arms == 1 {
             return Err(wrong("one arm is no comparison: name none, or two and more".into()));
         }
+        let load = match (self.profile, self.runs) {
+            (Some(profile), None) => Load::Profile(profile),
+            (None, Some(runs)) if !runs.is_empty() => Load::Runs(runs),
+            _ => return Err(wrong("it takes a profile, or a list of runs".into())),
+        };
         let tables: std::result::Result<Vec<Table>, String> =
             self.table.into_iter().map(|table| table.table(arms, self.cores.is_some())).collect();
         Ok(Study {
@@ -94,7 +114,7 @@ impl StudyFile {
             title: self.title,
             report: self.report,
             about: self.about.trim().into(),
-            profile: self.profile,
+            load,
             arms: self.arms,
             cores: self.cores,
             tables: tables.map_err(wrong)?,
@@ -121,9 +141,14 @@ impl TableWords {
                 UnitWord::Megabytes => Unit::Megabytes,
                 UnitWord::PerMinute => Unit::PerMinute,
                 UnitWord::Ratio => Unit::Ratio,
+                UnitWord::Seconds => Unit::Seconds,
+                UnitWord::Minutes => Unit::Minutes,
+                UnitWord::Percent => Unit::Percent,
+                UnitWord::Count => Unit::Count,
             },
             per_core: self.per_core,
             shape: self.shape,
+            relative: self.relative,
         })
     }
 }
@@ -145,9 +170,14 @@ impl RowWords {
     }
 
     fn here(&self, columns: usize, arms: usize) -> std::result::Result<Vec<Here>, String> {
-        let ways = [self.points.is_some(), self.point.is_some(), self.ratio.is_some(), self.spread.is_some()];
-        if ways.iter().filter(|way| **way).count() > 1 {
-            return Err("one of points, point, ratio and spread is enough".into());
+        let ways =
+            [&self.point, &self.each, &self.ratio, &self.spread].iter().filter(|way| way.is_some()).count()
+                + [&self.points, &self.named].iter().filter(|way| way.is_some()).count();
+        if ways > 1 {
+            return Err("one of points, point, named, each, ratio and spread is enough".into());
+        }
+        if let Some(unknown) = self.named.iter().flatten().chain(&self.each).find(|name| !is_name(name)) {
+            return Err(format!("there is no figure '{unknown}'"));
         }
         let figure = || self.figure.clone().ok_or("it needs a figure, as in iops or read.mean");
         if self.arm >= arms.max(1) {
@@ -164,6 +194,19 @@ impl RowWords {
             };
             return Ok(points.iter().map(here).collect());
         }
+        if let Some(names) = &self.named {
+            if names.len() != columns {
+                return Err(format!("{} names for {columns} columns", names.len()));
+            }
+            let here = |name: &String| match name.as_str() {
+                DASH => Here::Nowhere,
+                name => Here::Named { name: name.into(), arm: self.arm },
+            };
+            return Ok(names.iter().map(here).collect());
+        }
+        if let Some(name) = &self.each {
+            return Ok((0..columns).map(|arm| Here::Named { name: name.clone(), arm }).collect());
+        }
         if let Some(point) = &self.point {
             let figure = figure()?;
             let of_arm = |arm| Here::Point { point: point.clone(), figure: figure.clone(), arm };
@@ -177,4 +220,8 @@ impl RowWords {
         }
         Ok(vec![Here::Nowhere; columns])
     }
+}
+
+fn is_name(name: &str) -> bool {
+    name == DASH || named::is_known(name)
 }

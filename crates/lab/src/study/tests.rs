@@ -16,24 +16,51 @@ fn points_of(profile: &Profile) -> Vec<String> {
     profile.steps.iter().flat_map(of_step).collect()
 }
 
-/// Every figure that a study looks for can be found in a run of its profile, and every published figure is one that the report has.
+/// Points and streams that the profiles of a study make, of those that run no database and no tiles.
+fn made(study: &Study) -> (Vec<String>, Vec<String>) {
+    let profiles = study.load.profiles().iter().filter_map(|name| shipped::find(name).ok());
+    let (mut points, mut streams) = (Vec::new(), Vec::new());
+    for profile in profiles {
+        points.extend(points_of(&profile));
+        streams.extend(profile.full.streams.iter().map(|stream| stream.name.clone()));
+    }
+    (points, streams)
+}
+
+/// What a study's databases recover, by name.
+fn recovered(study: &Study) -> Vec<String> {
+    let profiles =
+        crate::oltp::Profile::shipped().filter(|profile| study.load.profiles().contains(&profile.name));
+    let chains = profiles.filter_map(|profile| profile.chain);
+    chains.flat_map(|chain| chain.recover).map(crate::oltp::chain::name_of).collect()
+}
+
+/// Every figure that a study looks for can be found in a run of its profiles.
 #[test]
 fn shipped_studies_look_for_what_their_profiles_make() {
     for study in all() {
-        let profile = shipped::find(&study.profile).unwrap();
-        let points = points_of(&profile);
-        let streams: Vec<&str> = profile.full.streams.iter().map(|stream| stream.name.as_str()).collect();
+        let ((points, streams), recovered) = (made(&study), recovered(&study));
         for cell in study.tables.iter().flat_map(|table| &table.rows).flat_map(|row| &row.cells) {
             let point = match &cell.here {
                 Here::Nowhere => continue,
+                Here::Named { name, .. } => {
+                    match name.split('.').collect::<Vec<_>>()[..] {
+                        ["chain", point, _] => {
+                            assert!(point == "native" || recovered.iter().any(|one| one == point), "{name}");
+                        }
+                        ["phase", step, _] => assert!(points.iter().any(|point| point == step), "{name}"),
+                        _ => {}
+                    }
+                    continue;
+                }
                 Here::Point { point, figure, .. } => {
                     assert!(compute::requirement(figure).is_some(), "{}: {figure} is no figure", study.name);
                     let stream = figure.split_once(':').map(|(stream, _)| stream);
-                    assert!(
-                        stream.is_none_or(|stream| streams.contains(&stream)),
-                        "{}: {figure}",
-                        study.name
-                    );
+                    let known = |stream: &str| {
+                        let of_several = format!("{stream}-");
+                        streams.iter().any(|one| one == stream || one.starts_with(&of_several))
+                    };
+                    assert!(stream.is_none_or(known), "{}: {figure}", study.name);
                     point
                 }
                 Here::Ratio { point, .. } | Here::Spread { point } => point,
@@ -41,6 +68,63 @@ fn shipped_studies_look_for_what_their_profiles_make() {
             assert!(points.contains(point), "{}: '{point}' is none of {points:?}", study.name);
         }
     }
+}
+
+/// Goal: a study of several runs takes each figure from the run that has it, each arm's from its own, and says where there is none.
+#[test]
+fn runs_of_arms_fill_their_columns() {
+    use crate::oltp::chain::{ChainRecord, tests::chain};
+    use crate::verdict::{Summary, Verdict};
+    let text = SHIPPED.iter().find(|(name, _)| *name == "recovery").unwrap().1;
+    // The record that tests share recovers the full point and the 2nd.
+    let study = Study::parse("recovery", &text.replace("24th", "2nd")).unwrap();
+    let arm = |name: &str, verdict, change: fn(&mut ChainRecord)| {
+        let (mut record, points) = chain();
+        change(&mut record);
+        let run = crate::bundle::Run { chain: Some(record), ..Default::default() };
+        let bundle = Bundle { run, profile: String::new(), points, hash: String::new() };
+        let summary = Summary { verdict, points: Vec::new(), required: Vec::new(), beside: Vec::new() };
+        ArmRuns { name: name.into(), runs: vec![(bundle, summary)] }
+    };
+    let arms = [
+        arm("one", Verdict::Pass, |_| {}),
+        arm("other", Verdict::Invalid, |record| {
+            record.recoveries.iter_mut().for_each(|one| one.first += 10.0)
+        }),
+    ];
+    let found = of_runs(&study, &arms, 2.0);
+    let table = |title: &str| found.tables.iter().find(|table| table.title.starts_with(title)).unwrap();
+    let first = &table("from the command to the first order").rows;
+    assert_eq!(first[1].figures, [Some(0.6), Some(10.6)], "of the full point");
+    assert_eq!(first[3].told, ["1.6", "11.6 (void)"], "of the 2nd");
+    assert_eq!(table("the way home").rows[1].told, ["-", "-"], "nothing was moved");
+    assert_eq!(table("the way home").rows[0].told, ["77.0", "499"]);
+    let users = &table("users at the plateau").rows;
+    assert_eq!((users[0].told[0].as_str(), users[1].told[0].as_str()), ("21", "10"));
+    assert_eq!(found.arms, ["one", "other"]);
+}
+
+#[test]
+fn what_is_relative_is_told_so() {
+    let text = SHIPPED.iter().find(|(name, _)| *name == "storage-nodes").unwrap().1;
+    let study = Study::parse("x", text).unwrap();
+    let arm = |name: &str, reads: u64| {
+        let mut point = crate::measure::tests::point(reads);
+        point.step = "mixed".into();
+        point.loads[0].name = "db".into();
+        let bundle = Bundle {
+            run: Default::default(),
+            profile: String::new(),
+            points: vec![point],
+            hash: String::new(),
+        };
+        let verdict = crate::verdict::Verdict::Pass;
+        let summary =
+            crate::verdict::Summary { verdict, points: Vec::new(), required: Vec::new(), beside: Vec::new() };
+        ArmRuns { name: name.into(), runs: vec![(bundle, summary)] }
+    };
+    let found = of_runs(&study, &[arm("four", 1000), arm("eight", 3000)], 2.0);
+    assert_eq!(found.tables[0].rows[1].figures, [Some(1.0), Some(3.0)]);
 }
 
 /// What follows from the published figures, as the reports' readers have reckoned it.
@@ -73,6 +157,13 @@ fn what_is_wrong_in_a_file_is_told() {
         ("figure = \"write.bytes\"", "", "needs a figure"),
         ("figure = \"write.bytes\"", "figure = \"write.bytes\"\narm = 3", "no arm 3"),
         ("unit = \"MB/s\"", "unit = \"MiB/s\"", "MiB/s"),
+        ("profile = \"sqlio\"", "profile = \"sqlio\"\nruns = [\"mail\"]", "a profile, or a list of runs"),
+        ("figure = \"write.bytes\"", "figure = \"write.bytes\"\neach = \"chain.24th.tps\"", "enough"),
+        (
+            "points = [\"8K sequential write\"]\nfigure = \"write.bytes\"",
+            "each = \"chain.24th.tps\"",
+            "no figure 'chain.24th.tps'",
+        ),
     ] {
         assert!(good.contains(from), "{from}");
         let error = Study::parse("x", &good.replacen(from, to, 1)).unwrap_err().to_string();

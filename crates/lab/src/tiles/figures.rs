@@ -1,11 +1,12 @@
 //! The figures of a run of tiles, for terminals and pages. Times are milliseconds.
 
 use super::rules::{Held, all_held, applications, best, price};
-use super::{Tiled, VmPlan};
+use super::{OperationRecord, Tiled, VmPlan};
 use crate::bundle::Bundle;
 use crate::measure::Point;
 use crate::record::{Latencies, StreamRecord};
 use crate::replay::Replayed;
+use crate::stats::mean;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -38,6 +39,10 @@ pub struct Tiles {
     pub plan: Vec<VmPlan>,
     /// Each number of tiles.
     pub steps: Vec<Step>,
+    /// Where something was done beside the most tiles that passed: the smaller of the ratios of what was done to what is required.
+    pub score: Option<f64>,
+    /// The geometric mean of these ratios.
+    pub score_mean: Option<f64>,
 }
 
 /// Some number of tiles.
@@ -60,6 +65,42 @@ pub struct Step {
     pub applications: Vec<Times>,
     /// Each machine.
     pub machines: Vec<Machine>,
+    /// What was done beside them.
+    pub operations: Vec<OperationFigures>,
+}
+
+/// Something that was done beside tiles again and again.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct OperationFigures {
+    /// What.
+    pub name: String,
+    /// How often.
+    pub done: usize,
+    /// How often it is required in the time that was replayed.
+    pub required: f64,
+    /// The one by the other.
+    pub ratio: f64,
+    /// Mean seconds of each step; of none where it was never done.
+    pub steps: Vec<(String, Option<f64>)>,
+    /// What ended it before its time.
+    pub failure: Option<String>,
+}
+
+impl OperationFigures {
+    fn of(record: &OperationRecord, seconds: f64) -> Self {
+        let of_step = |at: usize| {
+            let took: Vec<f64> = record.rounds.iter().filter_map(|round| round.get(at).copied()).collect();
+            (!took.is_empty()).then(|| mean(&took))
+        };
+        OperationFigures {
+            name: record.name.clone(),
+            done: record.rounds.len(),
+            required: record.required(seconds),
+            ratio: record.ratio(seconds),
+            steps: record.steps.iter().enumerate().map(|(at, step)| (step.clone(), of_step(at))).collect(),
+            failure: record.failure.clone(),
+        }
+    }
 }
 
 /// Response times of reads and writes.
@@ -119,6 +160,18 @@ pub fn figures(bundle: &Bundle) -> Option<Tiles> {
         Ok(price) => price.map(|price| price.per).unwrap_or_default(),
         Err(error) => vec![format!("none: {}", error.what())],
     };
+    let steps: Vec<Step> = steps
+        .enumerate()
+        .map(|(number, ((point, replayed), held))| {
+            let beside = tiled.beside(number).iter().map(|one| OperationFigures::of(one, replayed.seconds));
+            Step { operations: beside.collect(), ..step(point, replayed, held, tiled) }
+        })
+        .collect();
+    let ratios: Vec<f64> = steps
+        .iter()
+        .find(|step| step.tiles == tiles)
+        .map_or_else(Vec::new, |step| step.operations.iter().map(|one| one.ratio).collect());
+    let logs: Vec<f64> = ratios.iter().map(|ratio| ratio.ln()).collect();
     Some(Tiles {
         tiles,
         vms: tiles * tiled.vms.len(),
@@ -129,7 +182,9 @@ pub fn figures(bundle: &Bundle) -> Option<Tiles> {
         price,
         scale: tiled.scale,
         plan: tiled.vms.clone(),
-        steps: steps.map(|((point, replayed), held)| step(point, replayed, held, tiled)).collect(),
+        steps,
+        score: ratios.iter().copied().min_by(f64::total_cmp),
+        score_mean: (!logs.is_empty()).then(|| mean(&logs).exp()),
     })
 }
 
@@ -171,6 +226,7 @@ fn step(point: &Point, replayed: &Replayed, held: &Held, tiled: &Tiled) -> Step 
                 }
             })
             .collect(),
+        operations: Vec::new(),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The words of a profile of tiles: tables `[[vm]]` in place of volumes and streams.
 
+use super::Operation;
 use crate::profile::time;
 use crate::trace::{Trace, shipped};
 use serde::Deserialize;
@@ -8,9 +9,11 @@ use std::path::Path;
 use std::time::Duration;
 use stonefold_types::{BLOCK_BYTES, Error, Kind, Result};
 
-/// The lab's own.
-const SHIPPED: &str = include_str!("../../profiles/vm-tile.toml");
-const NAME: &str = "vm-tile";
+/// The lab's own, by their names.
+const SHIPPED: [(&str, &str); 2] = [
+    ("vm-tile", include_str!("../../profiles/vm-tile.toml")),
+    ("vm-ops", include_str!("../../profiles/vm-ops.toml")),
+];
 /// Machines of a tile at most: two tiles of them still make one run.
 const VMS_MAX: usize = crate::workload::STREAMS_MAX / 2;
 /// A volume has room for two requests of a mebibyte (see [`crate::trace::fit`]).
@@ -35,6 +38,8 @@ pub struct Profile {
     pub samples: [Duration; 2],
     /// By how much volumes are smaller, in full and quick; from above 0 to 1.
     pub scales: [f64; 2],
+    /// What is done beside the tiles.
+    pub operations: Vec<Operation>,
     /// The text it was read from.
     pub text: String,
 }
@@ -63,6 +68,8 @@ struct File {
     source: String,
     tiles: TilesWords,
     vm: Vec<VmWords>,
+    #[serde(default)]
+    operation: Vec<Operation>,
 }
 
 #[derive(Deserialize)]
@@ -96,8 +103,10 @@ fn one() -> usize {
 
 impl Profile {
     /// The lab's own.
-    pub fn shipped() -> Self {
-        Profile::parse(NAME, SHIPPED).expect("a shipped profile is right, as a test shows")
+    pub fn shipped() -> impl Iterator<Item = Self> {
+        let parse =
+            |(name, text)| Profile::parse(name, text).expect("a shipped profile is right, as a test shows");
+        SHIPPED.into_iter().map(parse)
     }
 
     /// Whether a profile's text is one of these, by its tables `[[vm]]`.
@@ -190,6 +199,11 @@ impl File {
         }
         let scales = [self.tiles.scale, self.tiles.quick_scale];
         check_scale(scales[0]).and_then(|()| check_scale(scales[1]))?;
+        let names: BTreeSet<&str> = self.operation.iter().map(|one| one.name.as_str()).collect();
+        if names.len() < self.operation.len() {
+            return wrong("two operations have one name".into());
+        }
+        self.operation.iter().try_for_each(Operation::check)?;
         Ok(Profile {
             name: name.into(),
             title: self.title,
@@ -198,6 +212,7 @@ impl File {
             vms,
             samples,
             scales,
+            operations: self.operation,
             text: text.into(),
         })
     }
@@ -236,7 +251,7 @@ mod tests {
     /// What the published method says.
     #[test]
     fn the_shipped_tile_is_the_published_one() {
-        let profile = Profile::shipped();
+        let profile = Profile::shipped().next().unwrap();
         let sizes: Vec<(&str, u64)> = profile
             .vms
             .iter()
@@ -261,7 +276,20 @@ mod tests {
     }
 
     #[test]
+    fn operations_are_the_published_ones() {
+        let profile = Profile::shipped().nth(1).unwrap();
+        let told: Vec<(&str, usize, f64, usize)> = profile
+            .operations
+            .iter()
+            .map(|one| (one.name.as_str(), one.steps.len(), one.least, one.from))
+            .collect();
+        assert_eq!(told, [("deploy", 4, 6.0, 21), ("migrate", 1, 3.0, 21)]);
+        assert_eq!(profile.vms, Profile::shipped().next().unwrap().vms);
+    }
+
+    #[test]
     fn what_is_wrong_in_a_file_is_told() {
+        let shipped = SHIPPED[1].1;
         for (from, to, says) in [
             ("sample = \"1h\"", "sapmle = \"1h\"", "sapmle"),
             ("sample = \"1h\"", "sample = \"1y\"", "1y"),
@@ -270,12 +298,15 @@ mod tests {
             ("gigabytes = 14", "gigabytes = -14", "machine 'web-db'"),
             ("count = 3", "count = 0", "count of 0"),
             ("name = \"web-db\"", "name = \"mail\"", "one name"),
+            ("steps = [\"move\"]", "steps = []", "no steps"),
+            ("least = 3", "least = 0", "'migrate': it is required"),
+            ("name = \"migrate\"", "name = \"deploy\"", "two operations"),
         ] {
-            assert!(SHIPPED.contains(from), "{from}");
-            let error = Profile::parse("x", &SHIPPED.replacen(from, to, 1)).unwrap_err().to_string();
+            assert!(shipped.contains(from), "{from}");
+            let error = Profile::parse("x", &shipped.replacen(from, to, 1)).unwrap_err().to_string();
             assert!(error.contains(says), "{from} → {to}: {error}");
         }
-        let strange = SHIPPED.replacen("trace = \"mail\"", "trace = \"mali\"", 1);
+        let strange = shipped.replacen("trace = \"mail\"", "trace = \"mali\"", 1);
         let error = Profile::parse("x", &strange).unwrap().traces().unwrap_err();
         assert!(error.to_string().contains("machine 'mail'"), "{error}");
     }

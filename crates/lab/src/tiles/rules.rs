@@ -4,7 +4,7 @@
 //! that, and the replay ended no later than 15 s after its time: the rules of IOmark-VM 3.8. *Strict* is what passes these and has 99% of its I/Os
 //! within 20 ms. An application of which nothing was asked in the sample is under no rule. The verdict is about the tiles that were begun with.
 
-use super::{Ended, Tiled, VmPlan};
+use super::{Ended, OperationRecord, Tiled, VmPlan};
 use crate::bundle::Bundle;
 use crate::certificate::Price;
 use crate::measure::Point;
@@ -33,6 +33,7 @@ impl Held {
         point: &Point,
         step: &Replayed,
         tiled: &Tiled,
+        beside: &[OperationRecord],
         require: &str,
         verified: bool,
     ) -> Result<Self> {
@@ -49,6 +50,7 @@ impl Held {
         };
         let text = if require.is_empty() { words(&named) } else { require.to_owned() };
         let mut rules = hold(&text)?;
+        rules.extend(beside.iter().filter(|one| step.tiles >= one.from).map(|one| done(one, step.seconds)));
         rules.push(end(point, step, &judged));
         let strict = hold(STRICT)?.remove(0);
         Ok(Held { judged, rules, strict, whole: !point.cut_short })
@@ -90,6 +92,20 @@ fn words(applications: &[(&str, &StreamRecord)]) -> String {
     std::iter::once(all.to_owned()).chain(of_each).collect::<Vec<_>>().join(",")
 }
 
+/// An operation, as a rule.
+fn done(one: &OperationRecord, seconds: f64) -> Met {
+    let (done, required) = (one.rounds.len() as f64, one.required(seconds));
+    let failed = one.failure.as_ref().map(|why| format!("; {why}")).unwrap_or_default();
+    Met {
+        requirement: format!("{}>={} an hour", one.name, one.least),
+        measured: Some(done),
+        told: format!("{done} in {seconds:.0} s, of {required:.2}{failed}"),
+        headroom: Some(done / required - 1.0),
+        // A part of one cannot be asked for.
+        met: Some(done >= required.ceil()),
+    }
+}
+
 /// The end, as a rule: measured is how much later than its time it came.
 fn end(point: &Point, step: &Replayed, judged: &Judged) -> Met {
     let (late, bound) = ((point.seconds - step.seconds).max(0.0), OVERRUN.as_secs_f64());
@@ -105,14 +121,16 @@ fn end(point: &Point, step: &Replayed, judged: &Judged) -> Met {
 
 /// Every number of tiles of a run.
 pub(super) fn all_held(points: &[Point], tiled: &Tiled, require: &str, verified: bool) -> Result<Vec<Held>> {
-    let of = |(point, step)| Held::of(point, step, tiled, require, verified);
-    points.iter().zip(&tiled.steps).map(of).collect()
+    let of = |(number, (point, step))| Held::of(point, step, tiled, tiled.beside(number), require, verified);
+    points.iter().zip(&tiled.steps).enumerate().map(of).collect()
 }
 
 /// Whether the last of some points passes, so that another tile may be tried.
 pub(super) fn passes(points: &[Point], tiled: &Tiled, require: &str, verified: bool) -> Result<bool> {
     let last = points.last().zip(tiled.steps.last());
-    let held = last.map(|(point, step)| Held::of(point, step, tiled, require, verified)).transpose()?;
+    let beside = tiled.operations.last().map_or(&[][..], Vec::as_slice);
+    let held =
+        last.map(|(point, step)| Held::of(point, step, tiled, beside, require, verified)).transpose()?;
     Ok(held.is_some_and(|held| held.passes() == Some(true)))
 }
 

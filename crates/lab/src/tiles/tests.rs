@@ -47,8 +47,16 @@ fn vm(name: &str, application: &str) -> VmPlan {
 /// A tile has a mail store and two shops. Of each number of tiles: milliseconds of each application, and by how much it came late.
 fn bundle(steps: &[(usize, [f64; 2], f64)], ended: Ended) -> Bundle {
     let vms = vec![vm("mail", "mail"), vm("shop.1", "shop"), vm("shop.2", "shop")];
-    let mut tiled =
-        Tiled { scale: 1.0, seconds: SECONDS, vms, steps: Vec::new(), ended, price: Some(PRICE.into()) };
+    let mut tiled = Tiled {
+        scale: 1.0,
+        seconds: SECONDS,
+        vms,
+        steps: Vec::new(),
+        ended,
+        price: Some(PRICE.into()),
+        operations: Vec::new(),
+        commands: std::collections::BTreeMap::new(),
+    };
     let mut points = Vec::new();
     for (tiles, [mail, shop], late) in steps {
         let records: Vec<StreamRecord> = (0..*tiles)
@@ -208,4 +216,34 @@ fn who_is_idle_is_under_no_rule() {
     bundle.run.tiles.as_mut().unwrap().price = Some(format!("vms = 40\n{PRICE}"));
     let price = figures(&bundle).unwrap().price;
     assert!(price[0].contains("of 40 virtual machines, and the run has shown 3"), "{price:?}");
+}
+
+/// Goal: what is done beside the tiles counts from the number of tiles on from which it is required; the score is the smaller of the ratios, and their
+/// mean is the geometric one.
+#[test]
+fn operations_are_required_and_scored() {
+    let mut bundle = bundle(&[(1, [1.0, 1.0], 0.0), (2, [1.0, 1.0], 0.0)], Ended::Most);
+    let seconds = bundle.run.tiles.as_ref().unwrap().steps[0].seconds;
+    let record = |name: &str, from: usize, done: usize| OperationRecord {
+        name: name.into(),
+        steps: vec!["move".into()],
+        // Two are required in the time that is replayed.
+        least: 2.0 * 3600.0 / seconds,
+        from,
+        rounds: vec![vec![1.5]; done],
+        failure: None,
+    };
+    let tiled = bundle.run.tiles.as_mut().unwrap();
+    tiled.operations = vec![vec![record("deploy", 2, 1), record("migrate", 2, 8)]; 2];
+    let figures = figures(&bundle).unwrap();
+    assert_eq!(figures.tiles, 1, "of one tile nothing is required, of two it was not done");
+    assert!(
+        (figures.score.unwrap() - 0.5).abs() < 1e-9
+            && (figures.score_mean.unwrap() - 2f64.sqrt()).abs() < 1e-9
+    );
+    assert_eq!(figures.steps[0].operations[1].steps, [("move".to_owned(), Some(1.5))]);
+    let missed = said(&bundle).beside;
+    let missed: Vec<&str> = missed.iter().map(|one| one.met.requirement.as_str()).collect();
+    assert!(missed.iter().any(|one| one.starts_with("deploy>=")), "{missed:?}");
+    assert!(missed.iter().all(|one| !one.starts_with("migrate")), "{missed:?}");
 }

@@ -1,13 +1,10 @@
 //! What is held against one another: targets, and what makes each ready.
 
+use crate::shell;
 use crate::system::{System, SystemWords};
 use crate::target::TargetSpec;
 use serde::Deserialize;
-use std::process::{Command, Stdio};
 use stonefold_types::{Error, Kind, Result};
-
-/// Lines of a failed command's output that are told.
-const TOLD_LINES: usize = 5;
 
 /// One configuration.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,21 +33,7 @@ impl Arm {
     fn command(&self, when: &str, command: Option<&str>) -> Result<()> {
         let Some(command) = command else { return Ok(()) };
         let told = || format!("the command {when} arm '{}', \"{command}\",", self.name);
-        let output = Command::new("sh")
-            .args(["-c", command])
-            .env("STONEFOLD_LAB_ARM", &self.name)
-            .stdin(Stdio::null())
-            .output()
-            .map_err(|e| Error::io(format!("{} could not be started", told()), e))?;
-        if output.status.success() {
-            return Ok(());
-        }
-        let said =
-            String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
-        let lines: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();
-        let last = lines[lines.len().saturating_sub(TOLD_LINES)..].join("; ");
-        let what = format!("{} failed ({}): {last}", told(), output.status);
-        Err(Error::new(Kind::Io, what).remedy("try it by itself in a shell"))
+        shell::run(told, command, ("STONEFOLD_LAB_ARM", &self.name)).map(drop)
     }
 }
 

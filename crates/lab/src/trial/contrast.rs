@@ -3,6 +3,8 @@
 use super::Turn;
 use crate::bundle::Bundle;
 use crate::measure::Point;
+use crate::oltp::Plateau;
+use crate::oltp::record::nopm;
 use crate::record::Latencies;
 use crate::stats::compare::{Comparison, Finding};
 use crate::stats::gates::{STEADY, State};
@@ -13,6 +15,8 @@ use utoipa::ToSchema;
 
 /// How far rates that were asked for may differ, as a share, and still count as the same load.
 const RATE_APART_MAX: f64 = 0.005;
+/// What the best of a ramp is called.
+const PLATEAU: &str = "plateau";
 
 /// Of what is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
@@ -26,12 +30,16 @@ pub enum Figure {
     P99,
     /// Processor seconds of the whole machine for a million I/Os.
     Cpu,
+    /// New-Orders that committed, a minute, of a database.
+    Orders,
+    /// Seconds of what was timed as a whole.
+    Took,
 }
 
 impl Figure {
     /// Whether more of it is better.
     pub fn more_is_better(self) -> bool {
-        self == Figure::Rate
+        matches!(self, Figure::Rate | Figure::Orders)
     }
 
     fn of(self, point: &Point) -> Option<f64> {
@@ -48,6 +56,8 @@ impl Figure {
             Figure::Mean => response().mean(),
             Figure::P99 => response().quantile(0.99) as f64,
             Figure::Cpu => point.machine_cpu?.mean * 1e6 / point.iops(),
+            Figure::Took => point.task.as_ref().map(|_| point.seconds)?,
+            Figure::Orders => point.database.as_ref().map(|_| nopm(point))?,
         };
         (value.is_finite() && value > 0.0).then_some(value)
     }
@@ -106,10 +116,10 @@ pub fn findings(
         .filter(|(turn, _)| !turn.cut_short)
         .map(|(turn, (bundle, summary))| Run { turn, bundle, summary })
         .collect();
-    let places = runs.first().map_or(0, |run| run.bundle.points.len());
-    for place in 0..places {
-        compare_point(place, arms, &runs, &mut found);
+    for name in names(&runs) {
+        compare_point(&name, arms, &runs, &mut found);
     }
+    compare_plateaus(arms, &runs, &mut found);
     let among = found.contrasts.len();
     for contrast in &mut found.contrasts {
         contrast.comparison = Comparison::of(&contrast.comparison.pairs, seed, among);
@@ -125,6 +135,21 @@ pub fn findings(
     found
 }
 
+impl Findings {
+    /// Whether the interval of each rate and each mean reaches so far either way at most, as a share of its ratio, so that more rounds are not
+    /// worth their time. That rounds end by the *width* of intervals, and never by what these say, keeps them true (fixed-width
+    /// sequential intervals: Chow and Robbins, Annals of Mathematical Statistics 36, 1965). Percentiles and processor time need not be so narrow.
+    pub fn are_within(&self, share: f64) -> bool {
+        let counts = |one: &&Contrast| matches!(one.figure, Figure::Rate | Figure::Orders | Figure::Mean);
+        let narrow = |one: &Contrast| {
+            let Comparison { ratio, low, high, finding, .. } = one.comparison;
+            finding != Finding::Inconclusive && high / ratio - 1.0 <= share && 1.0 - low / ratio <= share
+        };
+        let mut told = self.contrasts.iter().filter(|one| one.void.is_none()).filter(counts).peekable();
+        told.peek().is_some() && told.all(narrow)
+    }
+}
+
 struct Run<'a> {
     turn: &'a Turn,
     bundle: &'a Bundle,
@@ -132,36 +157,72 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn point(&self, place: usize) -> Option<&Point> {
-        self.bundle.points.get(place)
+    /// Whether its I/Os in flight were searched for.
+    fn is_tuned(&self) -> bool {
+        self.bundle.points.iter().any(|point| point.probe.is_some())
+    }
+
+    /// The number of a point.
+    fn place(&self, name: &str) -> Option<usize> {
+        self.bundle.points.iter().position(|point| point.probe.is_none() && point.name() == name)
+    }
+
+    fn point(&self, name: &str) -> Option<&Point> {
+        self.place(name).map(|place| &self.bundle.points[place])
     }
 }
 
+/// Of all points but those of searches, in the order in which they were made.
+fn names(runs: &[Run<'_>]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for point in runs.iter().flat_map(|run| &run.bundle.points).filter(|point| point.probe.is_none()) {
+        let name = point.name();
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
 /// Finds the pairs. What they say hangs on how many of them there are in all.
-fn compare_point(place: usize, arms: usize, runs: &[Run<'_>], found: &mut Findings) {
-    let first = &runs[0].bundle.points[place];
-    let name = first.name();
-    if let Some(why) = runs.iter().filter_map(|run| run.point(place)).find_map(|point| unlike(first, point)) {
+fn compare_point(name: &str, arms: usize, runs: &[Run<'_>], found: &mut Findings) {
+    let Some(first) = runs.iter().find_map(|run| run.point(name)) else { return };
+    let others = || runs.iter().filter_map(|run| run.point(name));
+    if let Some(why) = others().find_map(|point| unlike(first, point, runs.iter().any(Run::is_tuned))) {
+        found.left_out.push(format!("{name}: {why}"));
+        return;
+    }
+    // Nothing is asked of the points of a search, and loads that it has found may differ.
+    if others().any(|point| in_flight(point) != in_flight(first)) {
+        found.unlike.push(format!("{name}: each run had the I/Os in flight that were found best for it"));
+    }
+    if runs.iter().any(|run| run.point(name).is_none()) {
+        let why = match first.database {
+            Some(_) => "not every run's ramp went so far",
+            None => "not every run has it",
+        };
         found.left_out.push(format!("{name}: {why}"));
         return;
     }
     let closed = first.loads.iter().any(|load| load.outstanding.is_some());
-    let void = runs.iter().find_map(|run| void_at(run, place));
+    let void = runs.iter().find_map(|run| void_at(run, run.place(name)?));
     let rounds = runs.iter().map(|run| run.turn.round).max().map_or(0, |last| last + 1);
     let (steady, unsteady): (Vec<usize>, Vec<usize>) = (0..rounds).partition(|round| {
-        runs.iter().filter(|run| run.turn.round == *round).all(|run| is_steady(run, place))
+        runs.iter()
+            .filter(|run| run.turn.round == *round)
+            .all(|run| run.place(name).is_some_and(|place| is_steady(run, place)))
     });
-    let figures = [Figure::Rate, Figure::Mean, Figure::P99, Figure::Cpu];
+    let figures = [Figure::Rate, Figure::Orders, Figure::Took, Figure::Mean, Figure::P99, Figure::Cpu];
     for figure in figures.into_iter().filter(|figure| closed || *figure != Figure::Rate) {
         for arm in 1..arms {
-            let pairs = pairs(place, arm, runs, figure, &steady);
+            let pairs = pairs(name, arm, runs, figure, &steady);
             let is_told =
-                runs.iter().any(|run| run.point(place).is_some_and(|point| figure.of(point).is_some()));
+                runs.iter().any(|run| run.point(name).is_some_and(|point| figure.of(point).is_some()));
             if !is_told {
                 continue;
             }
             found.contrasts.push(Contrast {
-                point: name.clone(),
+                point: name.to_owned(),
                 figure,
                 arm,
                 comparison: Comparison { pairs, ..Comparison::of(&[], 0, 1) },
@@ -171,28 +232,60 @@ fn compare_point(place: usize, arms: usize, runs: &[Run<'_>], found: &mut Findin
         }
     }
     if closed {
-        found.spread.extend(spread(place, arms, runs).map(|spread| (name, spread)));
+        found.spread.extend(spread(name, arms, runs).map(|spread| (name.to_owned(), spread)));
+    }
+}
+
+/// Of databases: what each run came to, with as many users as that took.
+fn compare_plateaus(arms: usize, runs: &[Run<'_>], found: &mut Findings) {
+    let of = |run: &Run<'_>| Some(Plateau::of(&run.bundle.points)?.step);
+    let is_database = |run: &Run<'_>| run.bundle.points.first().is_some_and(|point| point.database.is_some());
+    // A single step is its own plateau, and is told already.
+    if !runs.iter().all(is_database) || runs.iter().all(|run| run.bundle.points.len() == 1) {
+        return;
+    }
+    let void = runs.iter().find_map(|run| void_at(run, of(run)?));
+    let value = |round: usize, arm: usize| {
+        let run = runs.iter().find(|run| run.turn.round == round && run.turn.arm == arm)?;
+        let place = of(run).filter(|place| is_steady(run, *place))?;
+        Figure::Orders.of(&run.bundle.points[place])
+    };
+    let rounds = runs.iter().map(|run| run.turn.round).max().map_or(0, |last| last + 1);
+    for arm in 1..arms {
+        let pairs: Vec<(f64, f64)> =
+            (0..rounds).filter_map(|round| Some((value(round, 0)?, value(round, arm)?))).collect();
+        found.contrasts.push(Contrast {
+            point: PLATEAU.into(),
+            figure: Figure::Orders,
+            arm,
+            unsteady: rounds - pairs.len(),
+            comparison: Comparison { pairs, ..Comparison::of(&[], 0, 1) },
+            void: void.clone(),
+        });
     }
 }
 
 /// Why two points were not asked for the same.
-fn unlike(one: &Point, other: &Point) -> Option<String> {
-    if one.name() != other.name() {
-        return Some(format!("another arm has '{}' in its place", other.name()));
-    }
+fn unlike(one: &Point, other: &Point, tuned: bool) -> Option<String> {
     let apart = |a: Option<f64>, b: Option<f64>| match (a, b) {
         (Some(a), Some(b)) => (a / b - 1.0).abs() > RATE_APART_MAX,
         (None, None) => false,
         _ => true,
     };
     let differs = |(a, b): (&crate::measure::PointLoad, &crate::measure::PointLoad)| {
-        a.outstanding != b.outstanding || apart(a.rate, b.rate)
+        // That each is tuned for itself is what such a profile is about.
+        (a.outstanding != b.outstanding && !tuned) || apart(a.rate, b.rate)
     };
     one.loads
         .iter()
         .zip(&other.loads)
         .any(differs)
         .then(|| "each arm was given a share of its own capacity, so that loads differ".into())
+}
+
+/// Of each stream.
+fn in_flight(point: &Point) -> Vec<Option<u32>> {
+    point.loads.iter().map(|load| load.outstanding).collect()
 }
 
 fn void_at(run: &Run<'_>, place: usize) -> Option<String> {
@@ -207,19 +300,19 @@ fn is_steady(run: &Run<'_>, place: usize) -> bool {
 }
 
 /// Of each of these rounds in which both arms were run.
-fn pairs(place: usize, arm: usize, runs: &[Run<'_>], figure: Figure, rounds: &[usize]) -> Vec<(f64, f64)> {
+fn pairs(name: &str, arm: usize, runs: &[Run<'_>], figure: Figure, rounds: &[usize]) -> Vec<(f64, f64)> {
     let of = |round: usize, arm: usize| {
         let run = runs.iter().find(|run| run.turn.round == round && run.turn.arm == arm)?;
-        figure.of(run.point(place)?)
+        figure.of(run.point(name)?)
     };
     rounds.iter().filter_map(|round| Some((of(*round, 0)?, of(*round, arm)?))).collect()
 }
 
 /// The best arm's median rate against the worst's.
-fn spread(place: usize, arms: usize, runs: &[Run<'_>]) -> Option<f64> {
+fn spread(name: &str, arms: usize, runs: &[Run<'_>]) -> Option<f64> {
     let of_arm = |arm: usize| {
         let runs = runs.iter().filter(|run| run.turn.arm == arm);
-        median(runs.filter_map(|run| Figure::Rate.of(run.point(place)?)).collect())
+        median(runs.filter_map(|run| Figure::Rate.of(run.point(name)?)).collect())
     };
     let medians: Vec<f64> = (0..arms).map(of_arm).collect::<Option<_>>()?;
     let least = medians.iter().copied().min_by(f64::total_cmp)?;
@@ -227,75 +320,4 @@ fn spread(place: usize, arms: usize, runs: &[Run<'_>]) -> Option<f64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::measure::{PointLoad, tests::point};
-
-    /// A trial of two arms, the second `factor` times as fast, with noise that goes over both arms of a round alike.
-    fn trial(rounds: usize, factor: f64, change: impl Fn(&Turn, &mut Point)) -> Findings {
-        let mut chance = crate::chance::Chance::new(9);
-        let (mut turns, mut bundles, mut summaries) = (Vec::new(), Vec::new(), Vec::new());
-        for round in 0..rounds {
-            let drift = 1.0 + round as f64 / 2.0;
-            for arm in 0..2 {
-                let turn = Turn { round, arm, seed: 1, began: 0, cut_short: false };
-                let speed = if arm == 1 { factor } else { 1.0 };
-                let rate = 10_000.0 * drift * speed * (1.0 + 0.01 * chance.fraction());
-                let mut one = point(rate as u64);
-                change(&turn, &mut one);
-                let bundle = crate::bundle::tests::bundle(vec![one]);
-                summaries.push(crate::verdict::summarise(&bundle).unwrap());
-                turns.push(turn);
-                bundles.push(bundle);
-            }
-        }
-        findings(2, &turns, &bundles, &summaries, 1)
-    }
-
-    fn of(found: &Findings, figure: Figure) -> &Contrast {
-        found.contrasts.iter().find(|one| one.figure == figure).unwrap()
-    }
-
-    #[test]
-    fn a_faster_arm_is_found_whatever_drifts_between_rounds() {
-        let found = trial(6, 1.2, |_, _| {});
-        assert_eq!(found.verdict, Verdict::Pass);
-        let rate = &of(&found, Figure::Rate).comparison;
-        assert_eq!(rate.finding, Finding::Higher);
-        assert!((rate.ratio - 1.2).abs() < 0.02 && rate.low > 1.15, "{rate:?}");
-        assert!((found.spread[0].1 - 1.2).abs() < 0.03);
-        assert_eq!(trial(6, 1.0, |_, _| {}).contrasts[0].comparison.finding, Finding::NoDifference);
-        assert_eq!(trial(3, 1.2, |_, _| {}).verdict, Verdict::Inconclusive);
-    }
-
-    #[test]
-    fn rounds_that_did_not_become_steady_are_in_no_pair() {
-        let unsteady = |turn: &Turn, point: &mut Point| {
-            if (turn.round, turn.arm) == (2, 0) {
-                point.series.truncate(3);
-            }
-        };
-        let found = trial(6, 1.2, unsteady);
-        assert_eq!((found.verdict, found.contrasts[0].comparison.pairs.len()), (Verdict::Pass, 5));
-        assert_eq!(found.contrasts[0].unsteady, 1);
-        assert_eq!(trial(5, 1.2, unsteady).verdict, Verdict::Inconclusive);
-        let never = trial(5, 1.2, |_, point| point.series.truncate(3));
-        assert_eq!((never.verdict, never.contrasts[0].unsteady), (Verdict::Inconclusive, 5));
-    }
-
-    #[test]
-    fn what_is_void_or_unlike_is_not_concluded_from() {
-        let void = trial(5, 1.2, |turn, point| {
-            if (turn.round, turn.arm) == (3, 1) {
-                point.verification.stale = 1;
-            }
-        });
-        assert_eq!(void.verdict, Verdict::Invalid);
-        assert!(void.contrasts[0].void.as_deref().is_some_and(|why| why.contains("round 4")));
-        let unlike = trial(5, 1.2, |turn, point| {
-            let rate = if turn.arm == 1 { 100.0 } else { 120.0 };
-            point.loads[0] = PointLoad { outstanding: None, rate: Some(rate), ..point.loads[0].clone() };
-        });
-        assert!(unlike.contrasts.is_empty() && unlike.left_out.len() == 1);
-    }
-}
+mod tests;

@@ -35,8 +35,14 @@ pub struct Trial {
     /// What is behind each arm, as it was declared, in the order of the arms.
     #[serde(default)]
     pub systems: Vec<Option<System>>,
-    /// How many rounds were meant.
+    /// How many rounds were meant, at most.
     pub rounds: usize,
+    /// Where rounds go on until intervals are narrow: how far an interval may reach either way, as a share.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within: Option<f64>,
+    /// And whether they became so narrow, so that no more rounds were made.
+    #[serde(default)]
+    pub narrow: bool,
     /// Of everything that was drawn.
     pub seed: u64,
     /// When it began: seconds since 1970.

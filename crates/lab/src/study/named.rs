@@ -1,0 +1,136 @@
+//! Figures of a run by their names, where they are of no single point: of recovered databases, moved disks, tiles and phases.
+//!
+//! ```text
+//! chain.native.FIGURE     users, tpm, nopm of the database as it was
+//! chain.POINT.FIGURE      of a point that was recovered (full, 1st, 24th …): users, tpm, nopm, share, recovered, first, native-again
+//! move.FIGURE             of a disk that was moved: seconds, rate, baseline, during, least, after, kept, least-kept, low-seconds
+//! tiles.FIGURE            machines, tiles, strict-machines, and of the most tiles that passed within, mean
+//! phase.STEP.FIGURE       of what was timed as a whole: seconds, rate
+//! ```
+//!
+//! Shares are of 1, times seconds but for `tiles.mean`, which like every response time is told in nanoseconds.
+
+use crate::bundle::Bundle;
+use crate::oltp::chain::{self, Native, OfPoint};
+use crate::oltp::migration;
+use crate::report::{TaskFigures, tasks};
+use crate::tiles::figures::{self as tiles, Step, Tiles};
+
+type Of<T> = fn(&T) -> Option<f64>;
+
+const NATIVE: [(&str, Of<Native>); 3] = [
+    ("users", |native| Some(f64::from(native.users))),
+    ("tpm", |native| Some(native.tpm)),
+    ("nopm", |native| Some(native.nopm)),
+];
+const POINT: [(&str, Of<OfPoint>); 4] = [
+    ("share", |point| point.share),
+    ("recovered", |point| Some(point.recovered)),
+    ("first", |point| Some(point.first)),
+    ("native-again", |point| point.native_again),
+];
+const MOVE: [(&str, Of<migration::Figures>); 9] = [
+    ("seconds", |moved| moved.seconds),
+    ("rate", |moved| moved.bytes_per_second),
+    ("baseline", |moved| Some(moved.baseline)),
+    ("during", |moved| moved.during),
+    ("least", |moved| moved.least),
+    ("after", |moved| moved.after),
+    ("kept", |moved| moved.during.map(|rate| moved.share(rate))),
+    ("least-kept", |moved| moved.least.map(|rate| moved.share(rate))),
+    ("low-seconds", |moved| Some(moved.low_seconds as f64)),
+];
+const TILES: [(&str, Of<Tiles>); 5] = [
+    ("machines", |tiles| Some(tiles.vms as f64)),
+    ("tiles", |tiles| Some(tiles.tiles as f64)),
+    ("strict-machines", |tiles| Some(tiles.strict_vms as f64)),
+    ("within", |tiles| passed(tiles)?.all.within),
+    ("mean", |tiles| passed(tiles)?.all.mean.map(|millis| millis * 1e6)),
+];
+const PHASE: [(&str, Of<TaskFigures>); 2] =
+    [("seconds", |task| Some(task.seconds)), ("rate", |task| Some(task.rate))];
+
+/// The most tiles that passed.
+fn passed(found: &Tiles) -> Option<&Step> {
+    found.steps.iter().find(|step| step.tiles == found.tiles)
+}
+
+/// A name that is known.
+#[derive(Clone)]
+enum Named<'a> {
+    Native(Of<Native>),
+    Plateau(&'a str, Of<Native>),
+    Point(&'a str, Of<OfPoint>),
+    Move(Of<migration::Figures>),
+    Tiles(Of<Tiles>),
+    Phase(&'a str, Of<TaskFigures>),
+}
+
+fn parse(name: &str) -> Option<Named<'_>> {
+    fn find<T>(figures: &[(&str, Of<T>)], name: &str) -> Option<Of<T>> {
+        figures.iter().find(|(known, _)| *known == name).map(|(_, of)| *of)
+    }
+    let (family, rest) = name.split_once('.')?;
+    match (family, rest.rsplit_once('.')) {
+        ("chain", Some(("native", figure))) => find(&NATIVE, figure).map(Named::Native),
+        ("chain", Some((point, figure))) => find(&POINT, figure)
+            .map(|of| Named::Point(point, of))
+            .or_else(|| find(&NATIVE, figure).map(|of| Named::Plateau(point, of))),
+        ("phase", Some((step, figure))) => find(&PHASE, figure).map(|of| Named::Phase(step, of)),
+        ("move", None) => find(&MOVE, rest).map(Named::Move),
+        ("tiles", None) => find(&TILES, rest).map(Named::Tiles),
+        _ => None,
+    }
+}
+
+/// Whether there are figures of this name.
+pub(super) fn is_known(name: &str) -> bool {
+    parse(name).is_some()
+}
+
+/// What a run has under a name; nothing where it is of another load, or did not come so far.
+pub(super) fn of(bundle: &Bundle, name: &str) -> Option<f64> {
+    match parse(name)? {
+        Named::Native(of) => of(&chain::figures(bundle)?.native?),
+        Named::Plateau(point, of) => of(&point_of(bundle, point)?.plateau?),
+        Named::Point(point, of) => of(&point_of(bundle, point)?),
+        Named::Move(of) => of(&migration::figures(bundle)?),
+        Named::Tiles(of) => of(&tiles::figures(bundle)?),
+        Named::Phase(step, of) => of(tasks(&bundle.points).iter().find(|task| task.name == step)?),
+    }
+}
+
+fn point_of(bundle: &Bundle, name: &str) -> Option<OfPoint> {
+    chain::figures(bundle)?.points.into_iter().find(|point| point.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_known_or_not() {
+        for name in [
+            "chain.native.tpm",
+            "chain.24th.tpm",
+            "chain.full.native-again",
+            "move.least-kept",
+            "tiles.mean",
+            "phase.create logs.seconds",
+        ] {
+            assert!(is_known(name), "{name}");
+        }
+        for name in [
+            "chain.native.share",
+            "chain.tpm",
+            "move.tpm",
+            "tiles.12.mean",
+            "phase.seconds",
+            "iops",
+            "move",
+            "",
+        ] {
+            assert!(!is_known(name), "{name}");
+        }
+    }
+}
