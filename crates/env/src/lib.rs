@@ -31,10 +31,6 @@ pub trait World: Send + Sync + 'static {
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()>;
     /// Runs `job` where it may take its time: on a worker thread in the real world.
     fn offload(&self, job: Box<dyn FnOnce() + Send>);
-    /// Whether a job that is offloaded now would begin at once.
-    fn has_idle_worker(&self) -> bool {
-        true
-    }
 }
 
 /// A handle on a [`World`]; cheap to clone.
@@ -91,13 +87,5 @@ impl Env {
             let _ = tell.send(job());
         }));
         told.await.expect("an offloaded job ran to its end")
-    }
-
-    /// Runs `job` on a worker that has nothing to do, or here where there is none: for what somebody waits for, and is short beside others' jobs.
-    ///
-    /// # Panics
-    /// As [`Env::offload`].
-    pub async fn offload_if_idle<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> T {
-        if self.0.has_idle_worker() { self.offload(job).await } else { job() }
     }
 }

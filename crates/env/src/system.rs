@@ -24,8 +24,6 @@ struct Workers {
 #[derive(Default)]
 struct Queue {
     jobs: VecDeque<Box<dyn FnOnce() + Send>>,
-    /// Workers that wait for one.
-    idle: usize,
     closed: bool,
 }
 
@@ -58,9 +56,7 @@ impl Workers {
             if queue.closed {
                 return None;
             }
-            queue.idle += 1;
             self.wake.wait(&mut queue);
-            queue.idle -= 1;
         }
     }
 }
@@ -113,11 +109,6 @@ impl World for SystemWorld {
         self.workers.queue.lock().jobs.push_back(job);
         self.workers.wake.notify_one();
     }
-
-    fn has_idle_worker(&self) -> bool {
-        let queue = self.workers.queue.lock();
-        queue.idle > queue.jobs.len()
-    }
 }
 
 #[cfg(test)]
@@ -130,38 +121,8 @@ mod tests {
         let env = Env::new(SystemWorld::new(tokio::runtime::Handle::current(), 2).unwrap());
         let before = env.monotonic();
         assert_eq!(env.offload(|| 6 * 7).await, 42);
-        assert_eq!(env.offload_if_idle(|| 6 * 7).await, 42);
         env.sleep(Duration::from_millis(5)).await;
         assert!(env.monotonic() >= before + Duration::from_millis(5));
         assert_ne!(env.random::<16>(), env.random::<16>());
-    }
-
-    /// Goal: a short job does not wait behind long ones.
-    #[tokio::test]
-    async fn a_job_runs_here_while_all_workers_are_busy() {
-        let env = Env::new(SystemWorld::new(tokio::runtime::Handle::current(), 1).unwrap());
-        let here = std::thread::current().id();
-        let (began, begins) = std::sync::mpsc::channel();
-        let (let_go, held) = std::sync::mpsc::channel::<()>();
-        let long = env.offload(move || {
-            began.send(()).unwrap();
-            held.recv().unwrap();
-        });
-        let short = async {
-            begins.recv().unwrap();
-            let ran_by = env.offload_if_idle(|| std::thread::current().id()).await;
-            let_go.send(()).unwrap();
-            ran_by
-        };
-        let ((), ran_by) = futures::future::join(long, short).await;
-        assert_eq!(ran_by, here);
-        // It may take a moment until the worker waits again.
-        for _ in 0..1000 {
-            if env.offload_if_idle(|| std::thread::current().id()).await != here {
-                return;
-            }
-            env.sleep(Duration::from_millis(1)).await;
-        }
-        panic!("an idle worker was never used");
     }
 }

@@ -94,8 +94,6 @@ pub(crate) struct Counters {
     pub(crate) stale_hints: AtomicU64,
 }
 
-/// So many frames of one engine read, 128 KiB of content, are decoded on a worker: some 50 µs, of which the way there and back takes ten.
-const DECODE_AWAY_FRAMES: usize = 16;
 /// Memory for indexes of segments, in bytes: some dozens.
 const INDEX_CACHE_BYTES: u64 = 8 << 20;
 /// Memory for keys of segments, in bytes: thousands, some 64 GiB of data, because a miss costs a read.
@@ -108,19 +106,6 @@ const NODE_CACHE_PART: u64 = 4;
 const LOCATOR_CACHE_PART: u64 = 32;
 
 /// The key of a segment's physical form.
-/// The content of the frame at the front of `raw`, verified, and opened by `key` where it is sealed.
-fn decode(raw: &[u8], address: u64, key: Option<&SealKey>) -> Result<Bytes> {
-    if planted::is("checksum-not-checked") {
-        let mut believed = raw.to_vec();
-        let length = FrameHeader::peek(raw).map_or(0, |header| header.length.min(raw.len()));
-        if length > 0 {
-            frame::place(&mut believed[..length], address);
-        }
-        return frame::decode(&believed, address, key).map(Bytes::from);
-    }
-    frame::decode(raw, address, key).map(Bytes::from)
-}
-
 pub(crate) fn key(id: SegmentId, generation: u8) -> Key {
     match generation {
         0 => Key::new(format!("segment/{id}")),
@@ -196,33 +181,15 @@ impl Segments {
             false if self.keyring.has_sealed() => self.key(segment, generation).await.ok().flatten(),
             false => None,
         };
-        decode(raw, address, key.as_deref())
-    }
-
-    /// The contents of frames of one segment's form, each given by its address and by where it lies in `raw`; nothing of one that is not sound
-    /// there. Many are decoded on a worker, where one is idle.
-    async fn contents(&self, raw: &Bytes, frames: &[(u64, usize)], generation: u8) -> Vec<Option<Bytes>> {
-        let at = |raw: &Bytes, at: usize| raw.get(at..).map_or_else(Bytes::new, |_| raw.slice(at..));
-        if frames.len() < DECODE_AWAY_FRAMES {
-            let mut contents = Vec::with_capacity(frames.len());
-            for (address, offset) in frames {
-                contents.push(self.content(&at(raw, *offset), *address, generation).await.ok());
+        if planted::is("checksum-not-checked") {
+            let mut believed = raw.to_vec();
+            let length = FrameHeader::peek(raw).map_or(0, |header| header.length.min(raw.len()));
+            if length > 0 {
+                frame::place(&mut believed[..length], address);
             }
-            return contents;
+            return frame::decode(&believed, address, key.as_deref()).map(Bytes::from);
         }
-        let is_sealed = |(_, offset): &(u64, usize)| frame::is_sealed(&at(raw, *offset));
-        let key = match self.keyring.has_sealed() || frames.iter().any(is_sealed) {
-            // A sealed frame without its key is not sound.
-            true => self.key(SegmentId(frames[0].0 >> 20), generation).await.ok().flatten(),
-            false => None,
-        };
-        let (raw, frames) = (raw.clone(), frames.to_vec());
-        let decode_all = move || {
-            let decode =
-                |(address, offset): (u64, usize)| decode(&at(&raw, offset), address, key.as_deref()).ok();
-            frames.into_iter().map(decode).collect()
-        };
-        self.env.offload_if_idle(decode_all).await
+        frame::decode(raw, address, key.as_deref()).map(Bytes::from)
     }
 
     /// What opens the frames of a segment's form; nothing where they are not sealed.

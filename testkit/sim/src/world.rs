@@ -243,11 +243,6 @@ impl stonefold_env::World for World {
     fn offload(&self, job: Box<dyn FnOnce() + Send>) {
         self.spawn("offloaded", Box::pin(async move { job() }));
     }
-
-    /// Sometimes: what is done in either case has to be right.
-    fn has_idle_worker(&self) -> bool {
-        self.0.state.lock().dice.number() & 1 == 0
-    }
 }
 
 struct Sleep {

@@ -73,21 +73,19 @@ impl Segments {
         let (first, last) = (&run[0], &run[run.len() - 1]);
         let (start, segment) = (first.offset, first.entry.segment());
         let (raw, form) = self.read(segment, start, (last.end() - start) as usize).await?;
-        let place = |one: &Sought| (one.frame, (one.offset - start) as usize);
-        // Several blocks of one frame may be asked for at once.
-        let mut frames: Vec<(u64, usize)> = run.iter().map(place).collect();
-        frames.dedup();
-        let contents = self.contents(&raw, &frames, form).await;
-        for ((frame, _), content) in frames.iter().zip(&contents) {
-            if let Some(content) = content {
-                self.blocks.insert(*frame, content.clone(), content.len() as u64);
-            }
-        }
-        let mut decoded = frames.iter().zip(&contents).peekable();
         let mut blocks: Vec<Bytes> = Vec::with_capacity(run.len());
+        let mut last: Option<(u64, Bytes)> = None;
         for one in run {
-            while decoded.next_if(|(frame, _)| **frame != place(one)).is_some() {}
-            let content = decoded.peek().and_then(|(_, content)| block_of(content.as_ref()?, one.index()));
+            // Several blocks of one frame may be asked for at once.
+            if last.as_ref().is_none_or(|(decoded, _)| *decoded != one.frame) {
+                let at = (one.offset - start) as usize;
+                let found = self.content(raw.get(at..).unwrap_or_default(), one.frame, form).await;
+                last = found.ok().map(|content| {
+                    self.blocks.insert(one.frame, content.clone(), content.len() as u64);
+                    (one.frame, content)
+                });
+            }
+            let content = last.as_ref().and_then(|(_, content)| block_of(content, one.index()));
             blocks.push(match content {
                 Some(block) => {
                     // Where its hint does not lead.
