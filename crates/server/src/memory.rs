@@ -14,7 +14,7 @@ use stonefold_store::Store;
 const LOOKED_EVERY: Duration = Duration::from_millis(250);
 /// What a server may take beside cache and journal, in bytes.
 const BESIDE_BYTES: u64 = 64 << 20;
-/// Caches begin to give before everything is taken, in bytes.
+/// Caches begin to give before everything is taken, in bytes: an eighth of it, and this at most.
 const EARLY_BYTES: u64 = 96 << 20;
 /// For each byte that is taken beyond that, caches give so many: what they give is of use to others, but seldom goes back to the
 /// kernel.
@@ -33,6 +33,11 @@ pub(crate) fn share_one_heap() {
         // SAFETY: sets a bound, and touches no memory of ours.
         unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
     }
+}
+
+/// Resident bytes beyond which caches give. Small budgets have little more than what a server takes beside its caches.
+fn early(budget: u64) -> u64 {
+    budget - EARLY_BYTES.min((budget / 8).max(BESIDE_BYTES)).min(budget)
 }
 
 /// Watches for as long as there is a store.
@@ -71,7 +76,7 @@ impl Withheld {
     /// More is taken only when more is resident, and in proportion to that: memory that the allocator keeps for whoever comes next
     /// stays resident, and says nothing about who needs it. When nothing has grown for a while some is given back, bit by bit.
     fn look(&mut self, resident: u64, budget: u64, at_most: u64) {
-        let early = budget - EARLY_BYTES;
+        let early = early(budget);
         let grown = resident.saturating_sub(self.resident);
         self.resident = resident;
         if resident > early && grown > 0 {
@@ -109,14 +114,22 @@ mod tests {
         assert!(after >= before + 60 * MIB, "{before} and {} more are {after}", memory.len());
     }
 
+    /// *Past bug*: a budget below what was early ended the server.
+    #[test]
+    fn what_is_early_fits_every_budget() {
+        for (budget, is_early) in [(1280, 1184), (512, 448), (84, 20), (64, 0), (10, 0), (0, 0)] {
+            assert_eq!(early(budget * MIB), is_early * MIB, "{budget}");
+        }
+    }
+
     /// Goal: nothing is taken from caches while there is room; where there is none they give soon, and get it back bit by bit.
     #[test]
     fn caches_give_soon_and_get_back_slowly() {
         let (budget, at_most) = (1280 * MIB, 512 * MIB);
         let mut withheld = Withheld::default();
-        withheld.look(budget - EARLY_BYTES, budget, at_most);
+        withheld.look(early(budget), budget, at_most);
         assert_eq!(withheld.bytes, 0);
-        withheld.look(budget - EARLY_BYTES + 10 * MIB, budget, at_most);
+        withheld.look(early(budget) + 10 * MIB, budget, at_most);
         assert_eq!(withheld.bytes, 80 * MIB);
         let mut looks = 0;
         while withheld.bytes > 0 {
@@ -134,7 +147,7 @@ mod tests {
     fn what_stays_resident_takes_nothing_more() {
         let (budget, at_most) = (1280 * MIB, 512 * MIB);
         let mut withheld = Withheld::default();
-        let stuck = budget - EARLY_BYTES + 20 * MIB;
+        let stuck = early(budget) + 20 * MIB;
         let mut most = 0;
         for _ in 0..QUIET_LOOKS * 6 {
             withheld.look(stuck, budget, at_most);
