@@ -117,6 +117,28 @@ fn a_point_that_does_not_come_back_is_told() {
     is_clean(&world);
 }
 
+/// Goal: what could not be kept, because somebody's lies there, is left to him.
+#[test]
+fn what_is_anothers_stays() {
+    if !there_is(Need::Loop, "a database of the lab that is recovered from points") {
+        return;
+    }
+    let world = World::new();
+    let mut plan = recovering(&world, BACK);
+    let folder = world.folder.path().to_owned();
+    let commands = format!(
+        "keep = 'cd {0} && ! test -e point-$STONEFOLD_LAB_POINT'\nrecover = 'false'\nforget = 'rm {0}/point-$STONEFOLD_LAB_POINT'\n",
+        folder.display()
+    );
+    plan.keeper = Some(Arc::new(Commands::of_file(&commands, |text| text.parse()).unwrap()));
+    fs::write(folder.join("point-0"), "of somebody").unwrap();
+    let outcome = oltp::run(&world.env, &plan, &Reins::new()).unwrap();
+    assert!(outcome.failure.as_ref().is_some_and(|why| why.to_string().contains("'keep' for point 0")));
+    assert_eq!(fs::read_to_string(folder.join("point-0")).unwrap(), "of somebody");
+    fs::remove_file(folder.join("point-0")).unwrap();
+    is_clean(&world);
+}
+
 /// Before anything is loaded.
 #[test]
 fn points_need_somebody_who_keeps_them() {

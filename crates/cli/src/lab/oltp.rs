@@ -34,7 +34,7 @@ pub(super) fn measure(
     let (_runtime, env) = environment()?;
     let seed = run.load.seed.unwrap_or_else(|| u64::from_le_bytes(env.random()) >> 16);
     let target = target(context, one_of(&run.target).map_err(Failure::Misuse)?)?;
-    let profile_recovers = profile.chain.is_some();
+    let (recovers, began) = (profile.chain.is_some(), env.wall() / 1_000_000_000);
     let plan = Plan {
         profile: profile.with_warehouses(run.warehouses),
         quick: run.load.quick,
@@ -43,7 +43,7 @@ pub(super) fn measure(
         destroy_data: run.load.destroy_data,
         programs: run.postgres.clone(),
         to: run.to.as_deref().map(|to| self::target(context, to)).transpose()?,
-        keeper: keeper(run, context, profile_recovers)?,
+        keeper: keeper(run, context, recovers, began)?,
         beside: run
             .beside
             .iter()
@@ -54,7 +54,6 @@ pub(super) fn measure(
     let reins = Arc::new(Reins::new());
     let of_signal = reins.clone();
     on_stop(move || of_signal.stop())?;
-    let began = env.wall() / 1_000_000_000;
     let outcome = picture::show(&env, &reins, || oltp::run(&env, &plan, &reins))?;
     let mut told = record(plan.profile.name.clone(), &plan.target, seed, &outcome.points);
     told.machine.extend(outcome.facts);

@@ -19,6 +19,7 @@ pub(super) fn keeper(
     run: &Run,
     context: &Context,
     recovers: bool,
+    began: u64,
 ) -> Result<Option<Arc<dyn Keeper>>, Failure> {
     match (&run.recovery, &run.target[..]) {
         // Commands may name targets that are no disks of a server.
@@ -26,7 +27,10 @@ pub(super) fn keeper(
         (None, [target]) if recovers => {
             let Ok(TargetSpec::Stonefold(disk)) = target.parse::<TargetSpec>() else { return Ok(None) };
             let disk = disk.parse().map_err(Failure::Misuse)?;
-            Ok(Some(Arc::new(OfServer { client: context.client()?, disk })))
+            let keeper = OfServer { client: context.client()?, disk, began };
+            // Before hours are spent: a name that is too long.
+            keeper.clone_name(u32::MAX).map_err(Failure::Misuse)?;
+            Ok(Some(Arc::new(keeper)))
         }
         _ => Ok(None),
     }
@@ -49,6 +53,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 struct OfServer {
     client: Client,
     disk: Name,
+    /// Seconds since 1970: sets its names apart from what an earlier run, or somebody else, has left.
+    began: u64,
 }
 
 /// Without the client, which has a secret.
@@ -60,13 +66,13 @@ impl fmt::Debug for OfServer {
 
 impl OfServer {
     fn snapshot(&self, point: u32) -> Result<SnapshotName, Error> {
-        let snapshot = format!("lab-point-{point}").parse()?;
+        let snapshot = format!("lab-{:x}-{point}", self.began).parse()?;
         Ok(SnapshotName { disk: self.disk.clone(), snapshot })
     }
 
     /// The name of the clone that is made of a point.
     fn clone_name(&self, point: u32) -> Result<Name, Error> {
-        format!("{}-lab-point-{point}", self.disk).parse()
+        format!("{}-lab-{:x}-{point}", self.disk, self.began).parse()
     }
 }
 
@@ -82,7 +88,10 @@ impl Keeper for OfServer {
 
     fn recover(&self, point: u32) -> Result<TargetSpec, Error> {
         let disk = self.client.clone_snapshot(&self.snapshot(point)?, &self.clone_name(point)?)?;
-        door(&disk)
+        door(&disk).inspect_err(|_| {
+            // It was made, and is of no use.
+            let _ = self.client.remove_disk(&disk.name, false);
+        })
     }
 
     fn discard(&self, point: u32) -> Result<(), Error> {

@@ -208,9 +208,9 @@ impl Run<'_> {
         self.reins
             .begin(Doing { what: format!("keeping the point '{}'", name_of(number)), ..Doing::default() });
         let began = env.monotonic();
-        // One that failed may be there all the same.
-        forget.points = number + 1;
         forget.keeper.keep(number)?;
+        // What was not kept is not ours to remove.
+        forget.points = number + 1;
         let seconds = (env.monotonic() - began).as_secs_f64();
         record.points.push(KeptPoint { number, seconds, transactions });
         Ok(())
@@ -231,9 +231,8 @@ impl Run<'_> {
         self.reins.begin(Doing { what: format!("{label}: recovering"), ..Doing::default() });
         let zero = env.monotonic();
         let since = || (env.monotonic() - zero).as_secs_f64();
-        // What failed half way may be there all the same.
-        let disk = Recovered { keeper, point, there: true };
         let target = keeper.recover(point)?;
+        let disk = Recovered { keeper, point, there: true };
         let recovered = since();
         let place = Place::of_recovered(env, &target, self.host.user, &private.join("recovered"))?;
         let mounted = since();

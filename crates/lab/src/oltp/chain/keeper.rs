@@ -9,7 +9,8 @@ use stonefold_types::{Error, Kind, Result};
 /// Tells a command the point's number.
 const VARIABLE: &str = "STONEFOLD_LAB_POINT";
 
-/// See the module. Points are numbered from 0, the first and full one.
+/// See the module. Points are numbered from 0, the first and full one. What fails leaves nothing behind, and takes nothing of others away: only what
+/// succeeded is discarded and forgotten.
 pub trait Keeper: fmt::Debug + Send + Sync {
     /// Who it is, in words.
     fn told(&self) -> String;
@@ -83,6 +84,17 @@ impl Commands {
         let told = || format!("the command '{word}' for point {point}, \"{command}\",");
         shell::run(told, command, (VARIABLE, &point.to_string()))
     }
+
+    /// The target that is the last line of what `recover` said.
+    fn named(&self, said: &str, point: u32) -> Result<TargetSpec> {
+        let Some(target) = said.lines().rev().map(str::trim).find(|line| !line.is_empty()) else {
+            let what = format!("the command 'recover' for point {point} does not say where it is");
+            return Err(Error::new(Kind::Invalid, what).remedy(
+                "let it print the target as its last line, as in 'nbd+unix:///disk?socket=/run/back'",
+            ));
+        };
+        (self.resolve)(target).map_err(|e| e.context(format!("what 'recover' printed for point {point}")))
+    }
 }
 
 impl Keeper for Commands {
@@ -96,13 +108,10 @@ impl Keeper for Commands {
 
     fn recover(&self, point: u32) -> Result<TargetSpec> {
         let said = self.run("recover", &self.words.recover, point)?;
-        let Some(target) = said.lines().rev().map(str::trim).find(|line| !line.is_empty()) else {
-            let what = format!("the command 'recover' for point {point} does not say where it is");
-            return Err(Error::new(Kind::Invalid, what).remedy(
-                "let it print the target as its last line, as in 'nbd+unix:///disk?socket=/run/back'",
-            ));
-        };
-        (self.resolve)(target).map_err(|e| e.context(format!("what 'recover' printed for point {point}")))
+        self.named(&said, point).inspect_err(|_| {
+            // It is there, and nobody can use it.
+            let _ = self.discard(point);
+        })
     }
 
     fn discard(&self, point: u32) -> Result<()> {
@@ -145,7 +154,13 @@ mod tests {
         assert!(error.contains("point 7") && error.contains("no room"), "{error}");
         assert!(keeper.recover(0).unwrap_err().to_string().contains("does not say where"));
         assert!(keeper.discard(0).is_err());
-        let keeper = commands("keep = 'true'\nrecover = 'echo nonsense'").unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let inside = folder.path().display();
+        let keeper = commands(&format!(
+            "keep = 'true'\nrecover = 'touch {inside}/back; echo nonsense'\ndiscard = 'rm {inside}/back'"
+        ))
+        .unwrap();
         assert!(keeper.recover(4).unwrap_err().to_string().contains("point 4"));
+        assert!(!folder.path().join("back").exists(), "what nobody can use stayed");
     }
 }
