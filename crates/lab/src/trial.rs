@@ -10,7 +10,7 @@ mod kept;
 mod subject;
 
 pub use arms::{Arm, arms_of_file};
-pub use contrast::{Contrast, Figure, Findings, findings};
+pub use contrast::{Contrast, Figure, Findings, Level, findings};
 pub use kept::{Trial, load, run_folder, save};
 pub use subject::{Ran, Subject};
 

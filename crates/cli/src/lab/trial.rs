@@ -10,7 +10,6 @@ use std::process::ExitCode;
 use stonefold_lab::bundle::Bundle;
 use stonefold_lab::report::{Report, TrialReport};
 use stonefold_lab::stats::compare::{CONFIDENCE, Finding, PAIRS_MIN, detectable};
-use stonefold_lab::stats::median;
 use stonefold_lab::stats::require::time;
 use stonefold_lab::trial::{Contrast, Figure, Findings, Trial, Turn, findings, load};
 use stonefold_lab::verdict::{Summary, Verdict, summarise};
@@ -74,7 +73,7 @@ pub(super) fn tell_progress(trial: &Trial, bundles: &[Bundle]) {
     eprintln!(
         "after {rounds} of {} rounds: {} differs by {:+.1}%; as these scatter, all rounds would show {:.1}%",
         trial.rounds,
-        figure_words(first),
+        figure_words(first.figure),
         (first.comparison.ratio - 1.0) * 100.0,
         shown * 100.0
     );
@@ -84,18 +83,25 @@ fn text(trial: &Trial, found: &Findings, kept: Option<&Path>) -> String {
     let first = &trial.arms[0];
     let interval = format!("{:.0}% INTERVAL", CONFIDENCE * 100.0);
     let ratio = format!("÷ {first}>").to_uppercase();
-    let mut table = Table::new(&["POINT", "FIGURE", "ARM", &ratio, &interval, "SAYS", "WOULD HAVE SHOWN>"]);
-    for one in &found.contrasts {
-        let comparison = &one.comparison;
-        table.row([
-            one.point.clone(),
-            figure_words(one).to_owned(),
-            trial.arms[one.arm].clone(),
-            if comparison.pairs.is_empty() { "-".into() } else { format!("{:.3}", comparison.ratio) },
-            bounds(comparison.low, comparison.high),
-            finding_words(one),
-            share(comparison.detectable),
-        ]);
+    let heads = ["POINT", "FIGURE", "ARM", "MEDIAN>", &ratio, &interval, "SAYS", "WOULD HAVE SHOWN>"];
+    let mut table = Table::new(&heads);
+    for level in &found.levels {
+        for (arm, median) in level.medians.iter().enumerate() {
+            let of_it =
+                |one: &&Contrast| (&one.point, one.figure, one.arm) == (&level.point, level.figure, arm);
+            let [ratio, interval, says, shown] =
+                found.contrasts.iter().find(of_it).map(compared).unwrap_or_default();
+            table.row([
+                level.point.clone(),
+                figure_words(level.figure).to_owned(),
+                trial.arms[arm].clone(),
+                median.map_or_else(|| "-".into(), |median| amount(level.figure, median)),
+                ratio,
+                interval,
+                says,
+                shown,
+            ]);
+        }
     }
     let mut text = table.or("nothing could be compared");
     if found.contrasts.len() > 1 {
@@ -141,12 +147,18 @@ fn text(trial: &Trial, found: &Findings, kept: Option<&Path>) -> String {
     text.push_str(&facts([
         ("verdict", verdict_words(found, trial).into()),
         ("rounds", rounds_words(trial)),
-        ("figures", format!("medians: {}", levels(trial, found))),
         ("profile", profile),
         ("raw data", kept.map(|dir| dir.display().to_string()).unwrap_or_default()),
         ("again", trial.reproduce.clone()),
     ]));
     text
+}
+
+/// Ratio, interval, what it says, and how large a difference would have shown.
+fn compared(one: &Contrast) -> [String; 4] {
+    let comparison = &one.comparison;
+    let ratio = if comparison.pairs.is_empty() { "-".into() } else { format!("{:.3}", comparison.ratio) };
+    [ratio, bounds(comparison.low, comparison.high), finding_words(one), share(comparison.detectable)]
 }
 
 fn bounds(low: f64, high: f64) -> String {
@@ -155,20 +167,6 @@ fn bounds(low: f64, high: f64) -> String {
 
 fn share(share: f64) -> String {
     if share < 10.0 { format!("{:.1}%", share * 100.0) } else { "-".into() }
-}
-
-/// The first arm's and each other's median of the first figure.
-fn levels(trial: &Trial, found: &Findings) -> String {
-    let Some(first) = found.contrasts.first() else { return String::new() };
-    let level = |of: &dyn Fn(&(f64, f64)) -> f64, one: &Contrast| {
-        let values = one.comparison.pairs.iter().map(of).collect();
-        median(values).map_or_else(|| "-".into(), |value| amount(one.figure, value))
-    };
-    let mut words = vec![format!("{} {}", trial.arms[0], level(&|pair| pair.0, first))];
-    for one in found.contrasts.iter().filter(|one| (&one.point, one.figure) == (&first.point, first.figure)) {
-        words.push(format!("{} {}", trial.arms[one.arm], level(&|pair| pair.1, one)));
-    }
-    format!("{} ({}, {})", words.join(", "), figure_words(first), first.point)
 }
 
 fn amount(figure: Figure, value: f64) -> String {
@@ -180,8 +178,8 @@ fn amount(figure: Figure, value: f64) -> String {
     }
 }
 
-fn figure_words(one: &Contrast) -> &'static str {
-    match one.figure {
+fn figure_words(figure: Figure) -> &'static str {
+    match figure {
         Figure::Rate => "I/Os a second",
         Figure::Mean => "mean response",
         Figure::P99 => "p99 response",

@@ -318,6 +318,10 @@ function configuration(run) {
 }
 
 const figureNames = { rate: "I/Os a second", mean: "mean response", p99: "p99 response", cpu: "CPU for a million I/Os", orders: "New-Orders a minute", took: "how long it took" };
+function amount(value, name) {
+  if (name === "mean" || name === "p99") return time(value / 1e6);
+  return name === "cpu" || name === "took" ? `${value.toFixed(1)} s` : rate(value);
+}
 function says(one) {
   if (one.void) return ["nothing: void", "void"];
   const found = one.comparison.finding, more = one.figure === "rate" || one.figure === "orders";
@@ -368,14 +372,17 @@ function rounds({ trial, findings }) {
       Plot.dot(dots.filter((dot) => dot.point === name), { x: "round", y: "iops", fill: "arm", tip: true })] })))];
 }
 function contrasts({ trial, findings }) {
-  const rows = findings.contrasts.map((one) => {
+  const rows = findings.levels.flatMap((level) => level.medians.map((median, arm) => {
+    const one = findings.contrasts.find((one) => one.point === level.point && one.figure === level.figure && one.arm === arm);
+    const told = [level.point, figureNames[level.figure], trial.arms[arm], median === null ? "–" : amount(median, level.figure)];
+    if (!one) return [...told, "", "", "", ""];
     const { ratio, low, high, detectable } = one.comparison, [word, kind] = says(one);
-    return [one.point, figureNames[one.figure], trial.arms[one.arm], one.comparison.pairs.length ? ratio.toFixed(3) : "–", low > 0 && high !== null ? `${low.toFixed(3)} to ${high.toFixed(3)}` : "–",
+    return [...told, one.comparison.pairs.length ? ratio.toFixed(3) : "–", low > 0 && high !== null ? `${low.toFixed(3)} to ${high.toFixed(3)}` : "–",
       element("span", { class: kind }, text(word)), detectable === null ? "–" : `${(detectable * 100).toFixed(1)}%`];
-  });
+  }));
   const voids = [...new Set(findings.contrasts.filter((one) => one.void).map((one) => `${one.point}: ${one.void}`))];
   return [element("h2", {}, text("Every figure")),
-    table(["point", "figure", "arm", `÷ ${trial.arms[0]}>`, "interval", "says", "would have shown>"], rows),
+    table(["point", "figure", "arm", "median>", `÷ ${trial.arms[0]}>`, "interval", "says", "would have shown>"], rows),
     [...voids, ...new Set(findings.contrasts.filter((one) => one.unsteady).map((one) => `${one.point}: rounds that did not become steady and are left out: ${one.unsteady}`)), ...findings.unlike.map((why) => `Not alike: ${why}`), ...findings.left_out].map((why) => element("p", { class: "soft" }, text(why))),
     trial.arms.length > 2 ? findings.spread.map(([point, spread]) => element("p", {}, text(`${point}: the best arm does ${spread.toFixed(2)} times the I/Os of the worst.`))) : null];
 }

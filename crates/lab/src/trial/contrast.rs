@@ -1,5 +1,9 @@
 //! What differs between the arms of a trial: each figure of each point, in pairs of runs of one round.
 
+mod levels;
+
+pub use levels::Level;
+
 use super::Turn;
 use crate::bundle::Bundle;
 use crate::measure::Point;
@@ -8,7 +12,6 @@ use crate::oltp::record::nopm;
 use crate::record::Latencies;
 use crate::stats::compare::{Comparison, Finding};
 use crate::stats::gates::{STEADY, State};
-use crate::stats::median;
 use crate::verdict::{Summary, Verdict};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -35,6 +38,10 @@ pub enum Figure {
     /// Seconds of what was timed as a whole.
     Took,
 }
+
+/// In the order in which they are told.
+const FIGURES: [Figure; 6] =
+    [Figure::Rate, Figure::Orders, Figure::Took, Figure::Mean, Figure::P99, Figure::Cpu];
 
 impl Figure {
     /// Whether more of it is better.
@@ -87,6 +94,8 @@ pub struct Findings {
     pub verdict: Verdict,
     /// All that was compared.
     pub contrasts: Vec<Contrast>,
+    /// What each arm did, compared or not.
+    pub levels: Vec<Level>,
     /// Points that cannot be compared, and why.
     pub left_out: Vec<String>,
     /// In what the arms are not alike, beside what is compared.
@@ -106,6 +115,7 @@ pub fn findings(
     let mut found = Findings {
         verdict: Verdict::Inconclusive,
         contrasts: Vec::new(),
+        levels: Vec::new(),
         left_out: Vec::new(),
         unlike: Vec::new(),
         spread: Vec::new(),
@@ -187,6 +197,8 @@ fn names(runs: &[Run<'_>]) -> Vec<String> {
 /// Finds the pairs. What they say hangs on how many of them there are in all.
 fn compare_point(name: &str, arms: usize, runs: &[Run<'_>], found: &mut Findings) {
     let Some(first) = runs.iter().find_map(|run| run.point(name)) else { return };
+    let levels = levels::of_point(name, arms, runs);
+    found.levels.extend(levels.iter().cloned());
     let others = || runs.iter().filter_map(|run| run.point(name));
     if let Some(why) = others().find_map(|point| unlike(first, point, runs.iter().any(Run::is_tuned))) {
         found.left_out.push(format!("{name}: {why}"));
@@ -212,15 +224,9 @@ fn compare_point(name: &str, arms: usize, runs: &[Run<'_>], found: &mut Findings
             .filter(|run| run.turn.round == *round)
             .all(|run| run.place(name).is_some_and(|place| is_steady(run, place)))
     });
-    let figures = [Figure::Rate, Figure::Orders, Figure::Took, Figure::Mean, Figure::P99, Figure::Cpu];
-    for figure in figures.into_iter().filter(|figure| closed || *figure != Figure::Rate) {
+    for figure in levels.iter().map(|level| level.figure).filter(|figure| closed || *figure != Figure::Rate) {
         for arm in 1..arms {
             let pairs = pairs(name, arm, runs, figure, &steady);
-            let is_told =
-                runs.iter().any(|run| run.point(name).is_some_and(|point| figure.of(point).is_some()));
-            if !is_told {
-                continue;
-            }
             found.contrasts.push(Contrast {
                 point: name.to_owned(),
                 figure,
@@ -231,9 +237,8 @@ fn compare_point(name: &str, arms: usize, runs: &[Run<'_>], found: &mut Findings
             });
         }
     }
-    if closed {
-        found.spread.extend(spread(name, arms, runs).map(|spread| (name.to_owned(), spread)));
-    }
+    let rate = levels.iter().find(|level| closed && level.figure == Figure::Rate);
+    found.spread.extend(rate.and_then(Level::spread).map(|spread| (name.to_owned(), spread)));
 }
 
 /// Of databases: what each run came to, with as many users as that took.
@@ -244,6 +249,7 @@ fn compare_plateaus(arms: usize, runs: &[Run<'_>], found: &mut Findings) {
     if !runs.iter().all(is_database) || runs.iter().all(|run| run.bundle.points.len() == 1) {
         return;
     }
+    found.levels.push(levels::of_plateaus(arms, runs));
     let void = runs.iter().find_map(|run| void_at(run, of(run)?));
     let value = |round: usize, arm: usize| {
         let run = runs.iter().find(|run| run.turn.round == round && run.turn.arm == arm)?;
@@ -306,17 +312,6 @@ fn pairs(name: &str, arm: usize, runs: &[Run<'_>], figure: Figure, rounds: &[usi
         figure.of(run.point(name)?)
     };
     rounds.iter().filter_map(|round| Some((of(*round, 0)?, of(*round, arm)?))).collect()
-}
-
-/// The best arm's median rate against the worst's.
-fn spread(name: &str, arms: usize, runs: &[Run<'_>]) -> Option<f64> {
-    let of_arm = |arm: usize| {
-        let runs = runs.iter().filter(|run| run.turn.arm == arm);
-        median(runs.filter_map(|run| Figure::Rate.of(run.point(name)?)).collect())
-    };
-    let medians: Vec<f64> = (0..arms).map(of_arm).collect::<Option<_>>()?;
-    let least = medians.iter().copied().min_by(f64::total_cmp)?;
-    Some(medians.iter().copied().max_by(f64::total_cmp)? / least)
 }
 
 #[cfg(test)]

@@ -62,6 +62,9 @@ fn rounds_that_did_not_become_steady_are_in_no_pair() {
     assert_eq!(found.contrasts[0].unsteady, 1);
     assert_eq!(trial(5, 1.2, unsteady).verdict, Verdict::Inconclusive);
     let never = trial(5, 1.2, |_, point| point.series.truncate(3));
+    let rate = never.levels.iter().find(|level| level.figure == Figure::Rate).expect("it was measured");
+    let [Some(first), Some(second)] = rate.medians[..] else { panic!("{rate:?}") };
+    assert!((second / first - 1.2).abs() < 0.03, "what was measured is told, though nothing follows from it");
     assert_eq!((never.verdict, never.contrasts[0].unsteady), (Verdict::Inconclusive, 5));
 }
 
@@ -79,6 +82,7 @@ fn what_is_void_or_unlike_is_not_concluded_from() {
         point.loads[0] = PointLoad { outstanding: None, rate: Some(rate), ..point.loads[0].clone() };
     });
     assert!(unlike.contrasts.is_empty() && unlike.left_out.len() == 1);
+    assert!(unlike.levels.iter().any(|level| level.figure == Figure::Mean), "{:?}", unlike.levels);
 }
 
 /// A step of so many users, `speed` times as fast as a hundred transactions a second.
@@ -116,6 +120,8 @@ fn databases_are_compared_step_by_step_and_at_their_plateaus() {
     };
     assert_eq!(at("3 users").comparison.finding, Finding::NoDifference);
     assert!(found.left_out.len() == 1 && found.left_out[0].contains("13 users"), "{:?}", found.left_out);
+    let level = found.levels.iter().find(|level| level.point == PLATEAU).and_then(Level::spread);
+    assert!(level.is_some_and(|spread| (spread - 1.2).abs() < 0.01), "{level:?}");
     let plateau = &at(PLATEAU).comparison;
     assert_eq!((plateau.finding, plateau.pairs.len()), (Finding::Higher, 6));
     assert!((plateau.ratio - 1.2).abs() < 0.01, "{plateau:?}");
