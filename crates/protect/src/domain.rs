@@ -7,6 +7,9 @@
 //! The format is libvirt's domain XML (<https://libvirt.org/formatdomain.html>).
 
 mod edits;
+mod reach;
+
+pub use reach::Reach;
 
 use edits::Edits;
 use roxmltree::{Document, Node};
@@ -63,9 +66,9 @@ pub struct Identity {
     pub macs: [u8; 32],
     /// Where its network goes.
     pub network: Network,
-    /// The server's socket, and of each disk, by its target, the export that serves it.
-    pub socket: String,
-    /// See `socket`.
+    /// Where the server is reached, and of each disk, by its target, the export that serves it.
+    pub reach: Reach,
+    /// See `reach`.
     pub exports: Vec<(String, ExportName)>,
 }
 
@@ -196,9 +199,7 @@ fn edit_disk(edits: &mut Edits<'_>, node: Node<'_, '_>, identity: &Identity) -> 
             .remedy("recover a point of all disks, or take the disk out of the description"));
     };
     edits.set_attribute(node, "type", "network");
-    let (socket, name) = (escaped(&identity.socket), escaped(&export.to_string()));
-    let source =
-        format!("<source protocol='nbd' name='{name}'><host transport='unix' socket='{socket}'/></source>");
+    let source = identity.reach.source_of(export);
     match child(node, "source") {
         Some(old) => edits.replace(old.range(), source),
         None => edits.insert_into(node, source),

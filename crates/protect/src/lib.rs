@@ -1,12 +1,33 @@
 //! Protection: what is backed up when, which points stay, and how they come back.
 //!
-//! *Promises*: what is decided here is a function of what it is told: schedules and retention read no clock. *Never*: knows an engine.
-//! *May be called by*: the server, which asks with the store's trusted time, so that a clock that jumps expires nothing.
+//! *Promises*: what is decided here is a function of what it is told: schedules and retention read no clock; what is kept of machines, sources,
+//! runs, points and recoveries is one truth with what the store holds, after a crash at any moment. *Never*: knows an engine, a door or the API.
+//! *Owns*: what the documents of the pool's catalog say; the store keeps them. *May be called by*: the server.
+//!
+//! [`Protection`] is all of it that changes something: one change at a time, each in steps that a start finds and ends ([`clones`],
+//! [`runs`], [`points`], [`recoveries`]).
 
+mod catalog;
+mod clones;
 pub mod domain;
+mod hardware;
+mod machines;
+mod points;
+mod protection;
 pub mod qmp;
+mod recoveries;
 pub mod retention;
+mod runs;
 pub mod schedule;
+mod sources;
+mod stamp;
 mod zone;
 
+pub use hardware::{HARDWARE_BYTES_MAX, Hardware};
+pub use machines::{CLONES_MAX, CloneRequest, Cloned, DISKS_MAX, Machine, MachineDisk, NewMachine};
+pub use points::{Consistency, DiskDiff, Point, PointDiff, PointDisk, PointStatus};
+pub use protection::Protection;
+pub use recoveries::{RecoverRequest, Recovered, Recovery};
+pub use runs::{RUNS_MAX, Run, RunState};
+pub use sources::{Source, SourceOf};
 pub use zone::Zone;

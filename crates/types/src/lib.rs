@@ -15,7 +15,7 @@ mod size;
 
 pub use buffer::AlignedBuf;
 pub use error::{Error, Kind, Result};
-pub use name::{ExportName, Name, SnapshotName};
+pub use name::{ExportName, Name, PointName, SnapshotName};
 pub use qos::{OPERATION_BYTES, QOS_BACKGROUND, QOS_DEFAULT, QOS_PREDEFINED, QosFigures, SHARE_MAX};
 pub use role::Role;
 pub use settings::{Compression, DiskSettings, Durability};

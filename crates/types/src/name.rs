@@ -1,4 +1,4 @@
-//! Names of disks and snapshots: `[A-Za-z0-9._-]{1,128}`.
+//! Names of disks, snapshots and points: `[A-Za-z0-9._-]{1,128}`.
 
 use crate::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
@@ -90,6 +90,46 @@ impl FromStr for SnapshotName {
     }
 }
 
+/// `SOURCE@TIME`: one point of a source, or the run that makes it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct PointName {
+    /// The source.
+    pub source: Name,
+    /// The time at which the run began, as a name; it is the name of the point's snapshots.
+    pub stamp: Name,
+}
+
+impl fmt::Display for PointName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.source, self.stamp)
+    }
+}
+
+impl FromStr for PointName {
+    type Err = Error;
+    fn from_str(text: &str) -> Result<Self> {
+        let Some((source, stamp)) = text.split_once('@') else {
+            return Err(Error::new(Kind::Invalid, format!("'{}' names no point", text.escape_debug()))
+                .remedy("write SOURCE@TIME, as 'stonefold point ls' shows it"));
+        };
+        Ok(PointName { source: Name::new(source)?, stamp: Name::new(stamp)? })
+    }
+}
+
+impl TryFrom<String> for PointName {
+    type Error = Error;
+    fn try_from(text: String) -> Result<Self> {
+        text.parse()
+    }
+}
+
+impl From<PointName> for String {
+    fn from(name: PointName) -> String {
+        name.to_string()
+    }
+}
+
 /// What a door serves under a name: `DISK`, writable, or `DISK@SNAP`, read-only.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ExportName {
@@ -152,5 +192,9 @@ mod tests {
         assert!("web".parse::<SnapshotName>().is_err());
         assert!("web@a@b".parse::<ExportName>().is_err());
         assert_eq!("web".parse::<ExportName>().unwrap().disk().as_str(), "web");
+        let point: PointName = "web@20261123T184005Z".parse().unwrap();
+        assert_eq!(point.to_string(), "web@20261123T184005Z");
+        assert!("web".parse::<PointName>().unwrap_err().to_string().contains("SOURCE@TIME"));
+        assert!("a@b@c".parse::<PointName>().is_err());
     }
 }

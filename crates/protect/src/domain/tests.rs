@@ -44,7 +44,7 @@ fn identity(network: Network) -> Identity {
         uuid: [0xab; 16],
         macs: std::array::from_fn(|at| at as u8),
         network,
-        socket: "/run/stonefold/nbd's.sock".into(),
+        reach: Reach::Socket("/run/stonefold/nbd's.sock".into()),
         exports: vec![
             ("vda".into(), "web-again.vda".parse().unwrap()),
             ("vdb".into(), "web-again.vdb".parse().unwrap()),
@@ -140,4 +140,22 @@ fn what_is_no_description_is_refused() {
     lacking.exports.pop();
     let error = recovered(XML, &lacking).unwrap_err();
     assert!(error.to_string().contains("'vdb'"), "{error}");
+}
+
+/// Goal: a server without a Unix socket is reached, too.
+#[test]
+fn disks_are_found_by_tcp() {
+    let mut by_tcp = identity(Network::Same);
+    by_tcp.reach = Reach::Tcp { host: "127.0.0.1".into(), port: 10809, secret: false };
+    let xml = recovered(XML, &by_tcp).unwrap().xml;
+    assert!(xml.contains(
+        "<source protocol='nbd' name='web-again.vda'><host name='127.0.0.1' port='10809'/></source>"
+    ));
+    by_tcp.reach = Reach::Tcp { host: "store".into(), port: 1, secret: true };
+    assert!(
+        recovered(XML, &by_tcp)
+            .unwrap()
+            .xml
+            .contains("name='web-again.vda' tls='yes'><host name='store' port='1'/>")
+    );
 }

@@ -1,0 +1,38 @@
+//! Documents as they are stored: each kind comes back, with what a later version added, and an older one's is read for ever.
+
+use super::*;
+use crate::{Machine, Point, Recovery, Run, RunState, Source};
+
+/// What version 1 wrote: read, written again, and not a field is lost.
+fn is_kept<E: Entry>(stored: &str) -> E {
+    let entry: E = read(stored).unwrap();
+    let again: Value = serde_json::from_str(&written(&entry)).unwrap();
+    assert_eq!(again, serde_json::from_str::<Value>(stored).unwrap());
+    entry
+}
+
+#[test]
+fn documents_of_version_1_are_read() {
+    let machine: Machine = is_kept(include_str!("../../fixtures/1/machine.json"));
+    assert_eq!((machine.name.as_str(), machine.disks.len()), ("web", 2));
+    let note: crate::clones::Making = is_kept(include_str!("../../fixtures/1/making.json"));
+    assert_eq!(note.disks[0].disk.as_str(), "lab.vda");
+    let recovery: Recovery = is_kept(include_str!("../../fixtures/1/recovery.json"));
+    assert!(recovery.discarding && recovery.ready_us == 4321);
+    let source: Source = is_kept(include_str!("../../fixtures/1/source.json"));
+    assert_eq!(source.of.machine().as_str(), "web");
+    let run: Run = is_kept(include_str!("../../fixtures/1/run.json"));
+    assert_eq!(run.state, RunState::Failed);
+    let point: Point = is_kept(include_str!("../../fixtures/1/point.json"));
+    assert!(point.removing && point.disks[0].created == 1_795_459_205_123_456_789);
+}
+
+#[test]
+fn later_versions_and_damage_are_told_apart() {
+    let stored = include_str!("../../fixtures/1/machine.json");
+    let later = stored.replace("\"version\": 1", "\"version\": 2");
+    assert_eq!(read::<Machine>(&later).unwrap_err().kind(), Kind::Unsupported);
+    for damaged in ["", "[]", "7", "{}", "{\"version\": 1}", &stored.replace("root", "ro/ot")] {
+        assert_eq!(read::<Machine>(damaged).unwrap_err().kind(), Kind::Corrupt, "{damaged}");
+    }
+}

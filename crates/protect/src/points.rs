@@ -1,0 +1,271 @@
+//! Points: each is a snapshot of every disk of a machine, of one name, at one instant, and the machine's description then.
+//!
+//! *Order of a removal*: the point's document says so, its snapshots go, then the document. A removal that is found half done is gone on with.
+//! *Promise*: whatever the catalog says, the store refuses to remove a snapshot that is locked, and of a point of which one is none goes.
+
+use crate::catalog::{self, Entry, Unknown};
+use crate::machines::MachineDisk;
+use crate::runs::key;
+use crate::{Hardware, Protection};
+use serde::{Deserialize, Serialize};
+use stonefold_env::WallNanos;
+use stonefold_store::SnapshotInfo;
+use stonefold_types::{Error, ExportName, Kind, Name, PointName, Result, SnapshotName};
+
+/// The document of a point, `points/SOURCE/TIME`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Point {
+    /// Its source, and the name of its snapshots.
+    pub name: PointName,
+    /// The machine, as it was called then.
+    pub machine: Name,
+    /// Its disks, each with its snapshot.
+    pub disks: Vec<PointDisk>,
+    /// What else the machine was made of then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hardware: Option<Hardware>,
+    /// When, by trusted time, nanoseconds since 1970.
+    pub taken: WallNanos,
+    /// What its disks are like.
+    pub consistency: Consistency,
+    /// Whether it is being removed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub removing: bool,
+    #[serde(flatten)]
+    pub(crate) unknown: Unknown,
+}
+
+/// A disk of a point.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PointDisk {
+    /// What the machine calls it.
+    pub target: Name,
+    /// The disk that has the snapshot.
+    pub disk: Name,
+    /// The snapshot's number: another of the same name is not taken for it.
+    pub number: u64,
+    /// When the disk's snapshot was taken by the machine's clock, nanoseconds since 1970: the same for all.
+    pub created: WallNanos,
+    /// The disk's size then, in bytes.
+    pub size_bytes: u64,
+}
+
+/// What a guest finds on a point's disks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Consistency {
+    /// What it would find after a loss of power.
+    Crash,
+}
+
+/// A point, and how its snapshots are.
+#[derive(Clone, Debug)]
+pub struct PointStatus {
+    /// The point.
+    pub point: Point,
+    /// Disks whose snapshots are gone, by their targets.
+    pub missing: Vec<Name>,
+    /// Nobody can remove it before, by trusted time, nanoseconds since 1970.
+    pub locked_until: Option<WallNanos>,
+}
+
+/// What differs between the disks of two points.
+#[derive(Clone, Debug)]
+pub struct DiskDiff {
+    /// What both machines call the disk.
+    pub target: Name,
+    /// Ranges that differ: offset and length in bytes, up to the end of the second's.
+    pub ranges: Vec<(u64, u64)>,
+}
+
+/// What differs between two points.
+#[derive(Clone, Debug)]
+pub struct PointDiff {
+    /// Of disks that both have.
+    pub disks: Vec<DiskDiff>,
+    /// Disks that the first has alone.
+    pub only_first: Vec<Name>,
+    /// Disks that the second has alone.
+    pub only_second: Vec<Name>,
+    /// Whether the hardware descriptions differ.
+    pub hardware_differs: bool,
+}
+
+impl PointDisk {
+    pub(crate) fn of(disk: &MachineDisk, taken: &SnapshotInfo) -> PointDisk {
+        PointDisk {
+            target: disk.target.clone(),
+            disk: disk.disk.clone(),
+            number: taken.number,
+            created: taken.created,
+            size_bytes: taken.size_bytes,
+        }
+    }
+}
+
+impl Entry for Point {
+    const FAMILY: &'static str = "points";
+    const NOUN: &'static str = "point";
+    const LISTED_BY: &'static str = "stonefold point ls";
+
+    fn key(&self) -> String {
+        key(&self.name)
+    }
+}
+
+impl Point {
+    /// The snapshot of one of its disks.
+    pub fn snapshot_of(&self, disk: &PointDisk) -> SnapshotName {
+        SnapshotName { disk: disk.disk.clone(), snapshot: self.name.stamp.clone() }
+    }
+}
+
+impl PointStatus {
+    /// Fails where it cannot be read whole.
+    pub(crate) fn check_whole(&self) -> Result<()> {
+        let name = &self.point.name;
+        if self.point.removing {
+            let what = format!("point '{name}' is being removed");
+            return Err(Error::new(Kind::NotFound, what).remedy("choose another point"));
+        }
+        if let [first, ..] = self.missing.as_slice() {
+            let what = format!("point '{name}' is not whole: the snapshot of its disk '{first}' was removed");
+            return Err(Error::new(Kind::NotFound, what).remedy("choose another point"));
+        }
+        Ok(())
+    }
+}
+
+impl Protection {
+    /// All points, or those of one source, by source and time.
+    pub async fn points(&self, source: Option<&Name>) -> Result<Vec<PointStatus>> {
+        let points = catalog::all(&self.store, source.map(Name::as_str)).await?;
+        Ok(points.into_iter().map(|point| self.status_of(point)).collect())
+    }
+
+    /// One point.
+    pub async fn point(&self, name: &PointName) -> Result<PointStatus> {
+        Ok(self.status_of(catalog::get(&self.store, &key(name)).await?))
+    }
+
+    fn status_of(&self, point: Point) -> PointStatus {
+        let (mut missing, mut locked_until) = (Vec::new(), None);
+        for disk in &point.disks {
+            match self.snapshot_of(&point, disk) {
+                Some(info) => locked_until = locked_until.max(info.locked_until),
+                None => missing.push(disk.target.clone()),
+            }
+        }
+        PointStatus { point, missing, locked_until }
+    }
+
+    /// The very snapshot, where it is still there.
+    fn snapshot_of(&self, point: &Point, disk: &PointDisk) -> Option<SnapshotInfo> {
+        let info = self.store.snapshot_info(&point.snapshot_of(disk)).ok()?;
+        (info.number == disk.number && info.created == disk.created).then_some(info)
+    }
+
+    /// Removes a point. Refused while any of its snapshots is locked.
+    pub async fn remove_point(&self, name: &PointName) -> Result<()> {
+        self.change(async {
+            let status = self.point(name).await?;
+            if let Some(until) = status.locked_until {
+                let until = crate::stamp::shown(until);
+                return Err(Error::new(Kind::Locked, format!("point '{name}' is locked until {until}"))
+                    .remedy("wait: nobody can remove it before"));
+            }
+            self.check_no_readers(&status.point)?;
+            let say = |point: &mut Point| {
+                point.removing = true;
+                Ok(())
+            };
+            let point = catalog::change::<Point>(&self.store, &key(name), say).await?;
+            self.go_on_removing(&point).await
+        })
+        .await
+    }
+
+    /// A snapshot that is read would be refused after others are gone.
+    fn check_no_readers(&self, point: &Point) -> Result<()> {
+        for disk in point.disks.iter().filter(|disk| self.snapshot_of(point, disk).is_some()) {
+            let export = ExportName::Snapshot(point.snapshot_of(disk));
+            let info = self.store.disk(&disk.disk)?;
+            if let Some(client) = info.connections.iter().find(|client| client.export == export) {
+                let what = format!("point '{}' is in use: {} reads '{export}'", point.name, client.peer);
+                return Err(Error::new(Kind::Busy, what).remedy("disconnect it, and try again"));
+            }
+        }
+        Ok(())
+    }
+
+    async fn go_on_removing(&self, point: &Point) -> Result<()> {
+        for disk in &point.disks {
+            if self.snapshot_of(point, disk).is_some() {
+                self.store.remove_snapshot(&point.snapshot_of(disk)).await?;
+            } else if self.store.disk(&disk.disk).is_ok() {
+                // A removal that failed may have been done, and not be durable.
+                self.make_durable(&disk.disk).await?;
+            }
+        }
+        catalog::remove::<Point>(&self.store, &point.key()).await
+    }
+
+    /// Goes on with removals that were cut off.
+    pub(crate) async fn end_removals(&self) -> Result<()> {
+        for key in catalog::keys::<Point>(&self.store, None).await? {
+            let Some(point) = self.readable::<Point>(&key).await?.filter(|point| point.removing) else {
+                continue;
+            };
+            self.go_on_removing(&point).await?;
+        }
+        Ok(())
+    }
+
+    /// Locks a point until an instant of trusted time, nanoseconds since 1970: each of its snapshots. A lock is never shortened.
+    pub async fn lock_point(&self, name: &PointName, until: WallNanos) -> Result<PointStatus> {
+        self.change(async {
+            let status = self.point(name).await?;
+            status.check_whole()?;
+            // All that the store would refuse it refuses of the first, but for locks of their own that are longer: these are looked at before.
+            let snapshots = status.point.disks.iter().map(|disk| status.point.snapshot_of(disk));
+            let longest = status.locked_until.filter(|longest| *longest > until);
+            if let Some(longest) = longest {
+                let is = crate::stamp::shown(longest);
+                let what = format!("point '{name}' is locked until {is}, and a lock is never shortened");
+                return Err(Error::new(Kind::Invalid, what).remedy("name a later time"));
+            }
+            for snapshot in snapshots {
+                self.store
+                    .lock_snapshot(&snapshot, until)
+                    .await
+                    .map_err(|e| e.context(format!("point '{name}'")))?;
+            }
+            self.point(name).await
+        })
+        .await
+    }
+
+    /// What differs between two points, disk by disk, as their machines call them.
+    pub async fn diff_points(&self, first: &PointName, second: &PointName) -> Result<PointDiff> {
+        let (first, second) = (self.point(first).await?, self.point(second).await?);
+        first.check_whole()?;
+        second.check_whole()?;
+        let (first, second) = (first.point, second.point);
+        let named =
+            |point: &Point, target: &Name| point.disks.iter().find(|disk| disk.target == *target).cloned();
+        let alone = |of: &Point, other: &Point| {
+            let targets = of.disks.iter().map(|disk| disk.target.clone());
+            targets.filter(|target| named(other, target).is_none()).collect()
+        };
+        let mut disks = Vec::new();
+        for disk in &first.disks {
+            let Some(other) = named(&second, &disk.target) else { continue };
+            let to = ExportName::Snapshot(second.snapshot_of(&other));
+            let ranges = self.store.diff(&first.snapshot_of(disk), Some(&to)).await?;
+            disks.push(DiskDiff { target: disk.target.clone(), ranges });
+        }
+        let hardware_differs = first.hardware != second.hardware;
+        let (only_first, only_second) = (alone(&first, &second), alone(&second, &first));
+        Ok(PointDiff { disks, only_first, only_second, hardware_differs })
+    }
+}

@@ -1,0 +1,65 @@
+//! What protects: everything that changes the catalog, one change at a time.
+//!
+//! A change that takes several steps writes down first what it is about to do. Should it end in its midst, by an error or by a crash, what
+//! it wrote tells how to end it: [`Protection::settle`] does, at a start, after an error, and before the next change while something is
+//! left to end.
+
+use std::future::Future;
+use std::sync::Arc;
+use stonefold_env::Env;
+use stonefold_store::Store;
+use stonefold_types::Result;
+use tokio::sync::{Mutex, MutexGuard};
+
+/// See the module. One for a store.
+pub struct Protection {
+    pub(crate) env: Env,
+    pub(crate) store: Arc<Store>,
+    /// Held over a change; whether there is nothing left to end of those before.
+    settled: Mutex<bool>,
+}
+
+impl Protection {
+    /// Of an open store, which may have been closed in the midst of something: see [`settle`](Self::settle).
+    pub fn new(env: Env, store: Arc<Store>) -> Arc<Self> {
+        Arc::new(Protection { env, store, settled: Mutex::new(false) })
+    }
+
+    /// Ends what a crash or an error left in its midst. Every change does so first; a start should, so that nothing waits for one.
+    pub async fn settle(&self) {
+        drop(self.alone().await);
+    }
+
+    /// Waits for other changes, and ends what they left.
+    async fn alone(&self) -> MutexGuard<'_, bool> {
+        let mut settled = self.settled.lock().await;
+        if !*settled {
+            *settled = self.end_all().await;
+        }
+        settled
+    }
+
+    /// Makes a change when no other is under way. One that failed is ended at once, as after a crash.
+    pub(crate) async fn change<T>(&self, change: impl Future<Output = Result<T>>) -> Result<T> {
+        let mut settled = self.alone().await;
+        let done = change.await;
+        if done.is_err() {
+            *settled = self.end_all().await;
+        }
+        done
+    }
+
+    /// Whether nothing is left. What cannot be ended now is told, and keeps nothing else from being done.
+    async fn end_all(&self) -> bool {
+        let ended = [
+            self.end_clones().await,
+            self.end_runs().await,
+            self.end_removals().await,
+            self.end_discards().await,
+        ];
+        for error in ended.iter().filter_map(|ended| ended.as_ref().err()) {
+            tracing::warn!("what was left in its midst is still there: {error}");
+        }
+        ended.iter().all(Result::is_ok)
+    }
+}

@@ -1,0 +1,237 @@
+//! Recoveries: points brought back.
+//!
+//! A recovery is clones of a point's disks, `NAME.TARGET`, all or none ([`clones`](crate::clones)), and the machine's description with another
+//! identity. The clones are disks like any other, served from the moment they are there. *Order of a discard*: the recovery's document says so,
+//! its disks go, then the document. *Never*: discards a disk that did not begin as the point's, or that a machine has by now.
+
+use crate::catalog::{self, Entry, Unknown};
+use crate::clones::{Copy, Order};
+use crate::domain::Reach;
+use crate::machines::{Machine, MachineDisk, copied_disks};
+use crate::points::Point;
+use crate::{Hardware, Protection};
+use serde::{Deserialize, Serialize};
+use stonefold_env::WallNanos;
+use stonefold_types::{Error, Kind, Name, PointName, Result, SnapshotName};
+
+/// The document of a recovery, `recoveries/NAME`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recovery {
+    /// Unique in the pool.
+    pub name: Name,
+    /// The point; it may be gone.
+    pub point: PointName,
+    /// The clones, with what the machine calls them.
+    pub disks: Vec<MachineDisk>,
+    /// Of each the snapshot's disk that it began as, in the same order.
+    pub of: Vec<Name>,
+    /// What else the machine is made of, by its new identity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hardware: Option<Hardware>,
+    /// Trusted time, nanoseconds since 1970.
+    pub begun: WallNanos,
+    /// How long it took until all disks were there, in microseconds.
+    pub ready_us: u64,
+    /// Whether it is being discarded.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub discarding: bool,
+    #[serde(flatten)]
+    pub(crate) unknown: Unknown,
+}
+
+/// A point to be brought back.
+#[derive(Clone, Debug)]
+pub struct RecoverRequest {
+    /// The point.
+    pub point: PointName,
+    /// What it is called then.
+    pub name: Name,
+    /// A class of service for its disks; that of the originals where none is named.
+    pub qos: Option<Name>,
+    /// Where it finds its disks.
+    pub reach: Reach,
+    /// Only look whether it can be done.
+    pub dry_run: bool,
+}
+
+/// A point that was brought back, or would be.
+#[derive(Clone, Debug)]
+pub struct Recovered {
+    /// See [`Recovery`].
+    pub recovery: Recovery,
+    /// What of the original it lacks, or has in common with it, in words.
+    pub notes: Vec<String>,
+}
+
+impl Entry for Recovery {
+    const FAMILY: &'static str = "recoveries";
+    const NOUN: &'static str = "recovery";
+    const LISTED_BY: &'static str = "stonefold recover ls";
+
+    fn key(&self) -> String {
+        self.name.to_string()
+    }
+}
+
+impl Recovery {
+    /// Its disks, and the snapshots they began as.
+    fn origins(&self) -> impl Iterator<Item = (&Name, SnapshotName)> {
+        let origin = |of: &Name| SnapshotName { disk: of.clone(), snapshot: self.point.stamp.clone() };
+        self.disks.iter().zip(&self.of).map(move |(disk, of)| (&disk.disk, origin(of)))
+    }
+}
+
+impl Protection {
+    /// All recoveries, by name.
+    pub async fn recoveries(&self) -> Result<Vec<Recovery>> {
+        catalog::all(&self.store, None).await
+    }
+
+    /// One recovery.
+    pub async fn recovery(&self, name: &Name) -> Result<Recovery> {
+        catalog::get(&self.store, name.as_str()).await
+    }
+
+    /// Brings a point back: its disks are there and served on return, durably.
+    pub async fn recover(&self, asked: RecoverRequest) -> Result<Recovered> {
+        let asked_at = self.env.monotonic();
+        self.change(async {
+            let status = self.point(&asked.point).await?;
+            status.check_whole()?;
+            let mut recovered = self.recovery_of(&status.point, &asked).await?;
+            if asked.dry_run {
+                return Ok(recovered);
+            }
+            let copy = |(disk, origin): (&Name, SnapshotName)| Copy {
+                of: origin.disk,
+                at: origin.snapshot,
+                disk: disk.clone(),
+            };
+            let order = Order {
+                snapshot: None,
+                disks: recovered.recovery.origins().map(copy).collect(),
+                qos: asked.qos.clone(),
+                machines: Vec::new(),
+                recovery: Some((recovered.recovery.clone(), asked_at)),
+            };
+            self.make(order).await?;
+            recovered.recovery = self.recovery(&asked.name).await?;
+            Ok(recovered)
+        })
+        .await
+    }
+
+    /// What is to be made, looked at as far as that changes nothing.
+    async fn recovery_of(&self, point: &Point, asked: &RecoverRequest) -> Result<Recovered> {
+        self.check_no_machine(&asked.name).await?;
+        if catalog::find::<Recovery>(&self.store, asked.name.as_str()).await?.is_some() {
+            let what = format!("recovery '{}' exists already", asked.name);
+            return Err(Error::new(Kind::AlreadyExists, what).remedy("choose another name, or stop that one"));
+        }
+        if let Some(class) = &asked.qos {
+            if self.store.qos_class(class)?.background {
+                let what = format!("class '{class}' is for the pool's own work, and no disk can have it");
+                return Err(Error::new(Kind::Invalid, what).remedy("'stonefold qos ls' shows the others"));
+            }
+        }
+        let had = point
+            .disks
+            .iter()
+            .map(|disk| MachineDisk { target: disk.target.clone(), disk: disk.disk.clone() });
+        let disks = copied_disks(&had.collect::<Vec<_>>(), &asked.name)?;
+        for disk in &disks {
+            crate::clones::check_no_disk(&self.store, &disk.disk)?;
+        }
+        let copied = point.hardware.as_ref();
+        let copied = copied
+            .map(|hardware| self.copy_of_hardware(hardware, &asked.name, &disks, &asked.reach))
+            .transpose()?;
+        let (hardware, notes) = copied.map_or((None, Vec::new()), |(made, notes)| (Some(made), notes));
+        let recovery = Recovery {
+            name: asked.name.clone(),
+            point: point.name.clone(),
+            disks,
+            of: point.disks.iter().map(|disk| disk.disk.clone()).collect(),
+            hardware,
+            begun: self.store.time().trusted,
+            ready_us: 0,
+            discarding: false,
+            unknown: Unknown::new(),
+        };
+        Ok(Recovered { recovery, notes })
+    }
+
+    /// Ends a recovery. Its disks stay, as disks like any other; or go, when they are to be discarded, which is refused while anybody needs
+    /// them. Returns what it was.
+    pub async fn stop_recovery(&self, name: &Name, discard: bool) -> Result<Recovery> {
+        self.change(async {
+            let recovery = self.recovery(name).await?;
+            if !discard {
+                if recovery.discarding {
+                    let what = format!("recovery '{name}' is being discarded");
+                    return Err(
+                        Error::new(Kind::Busy, what).remedy("discard it again: some of its disks are gone")
+                    );
+                }
+                catalog::remove::<Recovery>(&self.store, name.as_str()).await?;
+                return Ok(recovery);
+            }
+            self.check_discardable(&recovery).await?;
+            let say = |recovery: &mut Recovery| {
+                recovery.discarding = true;
+                Ok(())
+            };
+            let recovery = catalog::change::<Recovery>(&self.store, name.as_str(), say).await?;
+            self.go_on_discarding(&recovery).await?;
+            Ok(recovery)
+        })
+        .await
+    }
+
+    /// Whether nobody needs its disks: looked at before the first goes.
+    async fn check_discardable(&self, recovery: &Recovery) -> Result<()> {
+        let refused = |what: String, remedy: &str| {
+            Err(Error::new(Kind::Busy, format!("recovery '{}' cannot be discarded: {what}", recovery.name))
+                .remedy(remedy))
+        };
+        for machine in catalog::all::<Machine>(&self.store, None).await? {
+            let has = |disk: &&MachineDisk| machine.disks.iter().any(|other| other.disk == disk.disk);
+            if let Some(disk) = recovery.disks.iter().find(has) {
+                let what = format!("disk '{}' is machine '{}''s", disk.disk, machine.name);
+                return refused(what, "stop it without --discard, or remove that machine first");
+            }
+        }
+        for disk in self.own_disks(recovery) {
+            self.store.check_no_clients(disk)?;
+            if self.store.disk(disk)?.snapshots > 0 {
+                let what = format!("disk '{disk}' has snapshots");
+                return refused(what, "stop it without --discard, or remove the snapshots first");
+            }
+        }
+        Ok(())
+    }
+
+    /// Its disks that are still there, and still what they were.
+    fn own_disks<'a>(&'a self, recovery: &'a Recovery) -> impl Iterator<Item = &'a Name> {
+        let own = |(disk, origin): (&'a Name, SnapshotName)| {
+            let is_own = self.store.disk(disk).is_ok_and(|info| info.origin == Some(origin));
+            is_own.then_some(disk)
+        };
+        recovery.origins().filter_map(own)
+    }
+
+    async fn go_on_discarding(&self, recovery: &Recovery) -> Result<()> {
+        for disk in self.own_disks(recovery) {
+            self.store.remove_disk(disk).await?;
+        }
+        catalog::remove::<Recovery>(&self.store, &recovery.key()).await
+    }
+
+    /// Goes on with discards that were cut off.
+    pub(crate) async fn end_discards(&self) -> Result<()> {
+        for recovery in self.recoveries().await?.iter().filter(|recovery| recovery.discarding) {
+            self.go_on_discarding(recovery).await?;
+        }
+        Ok(())
+    }
+}

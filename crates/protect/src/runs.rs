@@ -1,0 +1,253 @@
+//! Runs: each makes one point of a source.
+//!
+//! *Order*: the run's document, which names the snapshots that are to be taken; one mark that takes them all; the point's document; then the run's
+//! says that it is done. A run that is found under way tells which: its snapshots are there, then the point is put; they are not, then it
+//! has failed. *Never*: leaves snapshots that no point has; puts a point before its snapshots are durable.
+
+use crate::catalog::{self, Entry, Unknown};
+use crate::machines::{Machine, MachineDisk};
+use crate::points::{Consistency, Point, PointDisk};
+use crate::{Hardware, Protection, stamp};
+use serde::{Deserialize, Serialize};
+use stonefold_env::WallNanos;
+use stonefold_store::SnapshotInfo;
+use stonefold_types::{Error, ExportName, Kind, Name, PointName, Result, SnapshotName};
+
+/// Runs of one source that are remembered: ten days of one each quarter of an hour. Older ones are forgotten when the next one is done.
+pub const RUNS_MAX: usize = 1000;
+
+/// The document of a run, `runs/SOURCE/TIME`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Run {
+    /// Its name, which is that of its point.
+    pub name: PointName,
+    /// The machine that is backed up.
+    pub machine: Name,
+    /// Its disks.
+    pub disks: Vec<MachineDisk>,
+    /// What goes into the point; absent once that is put.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hardware: Option<Hardware>,
+    /// How far it is.
+    pub state: RunState,
+    /// Trusted time, nanoseconds since 1970.
+    pub begun: WallNanos,
+    /// When it ended, likewise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<WallNanos>,
+    /// Why it failed, or what there is to know of how it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    #[serde(flatten)]
+    pub(crate) unknown: Unknown,
+}
+
+/// How far a run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RunState {
+    /// Under way.
+    Running,
+    /// Its point is there.
+    Done,
+    /// It made no point.
+    Failed,
+}
+
+impl Entry for Run {
+    const FAMILY: &'static str = "runs";
+    const NOUN: &'static str = "run";
+    const LISTED_BY: &'static str = "stonefold backup ls";
+
+    fn key(&self) -> String {
+        key(&self.name)
+    }
+}
+
+/// The key of a run, or of a point.
+pub(crate) fn key(name: &PointName) -> String {
+    format!("{}/{}", name.source, name.stamp)
+}
+
+impl Run {
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.state == RunState::Running
+    }
+}
+
+impl Protection {
+    /// All runs that are remembered, or those of one source, by source and time.
+    pub async fn runs(&self, source: Option<&Name>) -> Result<Vec<Run>> {
+        catalog::all(&self.store, source.map(Name::as_str)).await
+    }
+
+    /// One run.
+    pub async fn run(&self, name: &PointName) -> Result<Run> {
+        catalog::get(&self.store, &key(name)).await
+    }
+
+    /// Backs a source up, and returns when its point is there, durably.
+    pub async fn back_up(&self, source: &Name) -> Result<Run> {
+        self.change(async {
+            let source = self.source(source).await?;
+            self.check_no_run(&source.name).await?;
+            let machine = self.machine(source.of.machine()).await?;
+            let run = self.begin(&source.name, machine).await?;
+            let disks: Vec<Name> = run.disks.iter().map(|disk| disk.disk.clone()).collect();
+            let taken = self.store.snapshot(&disks, Some(run.name.stamp.clone())).await;
+            let taken = taken.map_err(|e| e.context(format!("run '{}'", run.name)));
+            match taken {
+                Ok(taken) => self.finish(run, &taken, None).await,
+                // Whether it is there all the same is looked at when the run is ended, which tells of this.
+                Err(error) => {
+                    let note = error.to_string();
+                    let said = |run: &mut Run| {
+                        run.note = Some(note.clone());
+                        Ok(())
+                    };
+                    // The first error is the one to tell.
+                    let _ = catalog::change(&self.store, &run.key(), said).await;
+                    Err(error)
+                }
+            }
+        })
+        .await
+    }
+
+    /// Puts the document of a run that is to be.
+    async fn begin(&self, source: &Name, machine: Machine) -> Result<Run> {
+        let begun = self.store.time().trusted;
+        let mut known = catalog::keys::<Run>(&self.store, Some(source.as_str())).await?;
+        known.extend(catalog::keys::<Point>(&self.store, Some(source.as_str())).await?);
+        let is_taken = |stamp: &Name| {
+            let of = |disk: &MachineDisk| SnapshotName { disk: disk.disk.clone(), snapshot: stamp.clone() };
+            known.contains(&format!("{source}/{stamp}"))
+                || machine.disks.iter().any(|disk| self.store.snapshot_info(&of(disk)).is_ok())
+        };
+        let run = Run {
+            name: PointName { source: source.clone(), stamp: stamp::free(begun, is_taken) },
+            machine: machine.name,
+            disks: machine.disks,
+            hardware: machine.hardware,
+            state: RunState::Running,
+            begun,
+            ended: None,
+            note: None,
+            unknown: Unknown::new(),
+        };
+        catalog::put_new(&self.store, &run).await?;
+        Ok(run)
+    }
+
+    /// Puts the point of snapshots that are durable, and says that the run is done.
+    async fn finish(&self, run: Run, taken: &[SnapshotInfo], note: Option<&str>) -> Result<Run> {
+        let of = |disk: &MachineDisk| {
+            let found = taken.iter().find(|info| info.name.disk == disk.disk);
+            let removed =
+                || Error::new(Kind::Conflict, format!("the snapshot of '{}' was removed", disk.disk));
+            found.map(|info| PointDisk::of(disk, info)).ok_or_else(removed)
+        };
+        let point = Point {
+            name: run.name.clone(),
+            machine: run.machine.clone(),
+            disks: run.disks.iter().map(of).collect::<Result<_>>()?,
+            hardware: run.hardware.clone(),
+            taken: run.begun,
+            consistency: Consistency::Crash,
+            removing: false,
+            unknown: Unknown::new(),
+        };
+        match catalog::put_new(&self.store, &point).await {
+            // Put by this run before it was cut off.
+            Err(error) if error.kind() == Kind::AlreadyExists => {}
+            put => put?,
+        }
+        let done = self.end(&run.name, RunState::Done, note).await?;
+        self.forget_old_runs(&run.name.source).await;
+        Ok(done)
+    }
+
+    async fn end(&self, run: &PointName, state: RunState, note: Option<&str>) -> Result<Run> {
+        let ended = self.store.time().trusted;
+        let end = |run: &mut Run| {
+            run.state = state;
+            run.ended = Some(ended);
+            run.hardware = None;
+            if run.note.is_none() {
+                run.note = note.map(str::to_owned);
+            }
+            Ok(())
+        };
+        catalog::change(&self.store, &key(run), end).await
+    }
+
+    /// Those beyond [`RUNS_MAX`]. What cannot be forgotten now is with the next run.
+    async fn forget_old_runs(&self, source: &Name) {
+        let forget = async {
+            let keys = catalog::keys::<Run>(&self.store, Some(source.as_str())).await?;
+            for key in &keys[..keys.len().saturating_sub(RUNS_MAX)] {
+                catalog::remove::<Run>(&self.store, key).await?;
+            }
+            Result::Ok(())
+        };
+        if let Err(error) = forget.await {
+            tracing::warn!("old runs of source '{source}' stay for now: {error}");
+        }
+    }
+
+    /// Ends the runs that were cut off: of each source that could only be the newest.
+    pub(crate) async fn end_runs(&self) -> Result<()> {
+        let keys = catalog::keys::<Run>(&self.store, None).await?;
+        let source_of = |key: &str| key.split('/').next().unwrap_or_default().to_owned();
+        for (at, key) in keys.iter().enumerate() {
+            let is_newest = keys.get(at + 1).is_none_or(|next| source_of(next) != source_of(key));
+            if !is_newest {
+                continue;
+            }
+            let Some(run) = self.readable::<Run>(key).await?.filter(Run::is_under_way) else { continue };
+            match self.snapshots_of(&run).await? {
+                Some(taken) => {
+                    let note = "it was cut off when its snapshots had been taken, and ended later";
+                    self.finish(run, &taken, Some(note)).await?;
+                }
+                None => {
+                    let note = "it was cut off before its snapshots were taken";
+                    self.end(&run.name, RunState::Failed, Some(note)).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The snapshots of a run, durable; nothing where one mark has not taken them all.
+    async fn snapshots_of(&self, run: &Run) -> Result<Option<Vec<SnapshotInfo>>> {
+        let name =
+            |disk: &MachineDisk| SnapshotName { disk: disk.disk.clone(), snapshot: run.name.stamp.clone() };
+        let taken = run.disks.iter().map(|disk| self.store.snapshot_info(&name(disk)).ok());
+        let Some(taken) = taken.collect::<Option<Vec<SnapshotInfo>>>() else { return Ok(None) };
+        if taken.iter().any(|info| info.created != taken[0].created) {
+            return Ok(None);
+        }
+        // The error that cut it off may have been that of the journal's sync.
+        for disk in &run.disks {
+            self.make_durable(&disk.disk).await?;
+        }
+        Ok(Some(taken))
+    }
+
+    /// Makes everything durable that was asked of a disk so far, marks of snapshots among it.
+    pub(crate) async fn make_durable(&self, disk: &Name) -> Result<()> {
+        self.store.attach(&ExportName::Disk(disk.clone()))?.flush().await.map(drop)
+    }
+
+    /// A document; nothing where there is none that can be read: one that is damaged keeps no other from being ended.
+    pub(crate) async fn readable<E: Entry>(&self, key: &str) -> Result<Option<E>> {
+        match catalog::find(&self.store, key).await {
+            Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::Unsupported) => {
+                tracing::warn!("left out: {error}");
+                Ok(None)
+            }
+            found => found,
+        }
+    }
+}

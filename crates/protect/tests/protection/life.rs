@@ -1,0 +1,183 @@
+//! Lives of one pool: each is a store and what protects it, on a runtime of its own. A life ends in order, or as a process does that is
+//! killed: its tasks are dropped where they stand. Or its medium fails from a given step on, whatever is asked of it.
+
+use futures::FutureExt;
+use parking_lot::Mutex;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use stonefold_engine::MemoryEngine;
+use stonefold_engine::wrap::{Ask, Decision, FaultEngine, Operation, Subject};
+use stonefold_env::{Env, SystemWorld};
+use stonefold_protect::Protection;
+use stonefold_store::{Options, Store};
+use stonefold_types::{DiskSettings, Kind, Name, Result};
+
+/// Longer than anything that a test asks for takes on a busy machine; a store whose medium has failed may wait for ever.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Steps that no change of a test has.
+const NEVER: usize = usize::MAX / 2;
+
+pub(crate) fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+/// A pool that outlives its servers.
+pub(crate) struct Pool {
+    memory: Mutex<Arc<MemoryEngine>>,
+}
+
+/// What ends a life with its process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// A kill: what was handed over to the medium is there.
+    Kill,
+    /// A loss of power: what was not told of as durable is undone, what was not synced is there.
+    Undone,
+    /// A loss of power: what was not synced is gone.
+    Unsynced,
+}
+
+pub(crate) const ENDS: [End; 3] = [End::Kill, End::Undone, End::Unsynced];
+
+/// A server's life.
+pub(crate) struct Life {
+    pub(crate) env: Env,
+    pub(crate) store: Arc<Store>,
+    pub(crate) protection: Arc<Protection>,
+    faults: Arc<Faults>,
+}
+
+/// What goes wrong.
+struct Faults {
+    /// Changes of the medium that are left until it fails.
+    left: AtomicUsize,
+    /// The next operation of a kind on an object whose key begins so.
+    once: Mutex<Option<(Ask, &'static str)>>,
+}
+
+/// How a call ended when the medium failed at some step.
+pub(crate) enum Ended<T> {
+    /// As if nothing had been: there were no so many steps.
+    Whole(T),
+    /// It failed, or never returned.
+    Cut,
+}
+
+impl Pool {
+    pub(crate) fn new() -> Pool {
+        Pool { memory: Mutex::new(Arc::new(MemoryEngine::default())) }
+    }
+
+    /// What the next life finds, once the last is over.
+    pub(crate) fn ends(&self, end: End) {
+        let mut memory = self.memory.lock();
+        *memory = match end {
+            End::Kill => return,
+            End::Undone => Arc::new(memory.after_crash(&mut |_| 0)),
+            End::Unsynced => Arc::new(memory.after_crash(&mut |choices| 1 % choices)),
+        };
+    }
+
+    /// A life that ends as a kill does, when `work` is over.
+    pub(crate) fn life<T, F: Future<Output = T>>(&self, work: impl FnOnce(Arc<Life>) -> F) -> T {
+        let memory = self.memory.lock().clone();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let env = Env::new(SystemWorld::new(tokio::runtime::Handle::current(), 1).unwrap());
+            let faults = Arc::new(Faults { left: AtomicUsize::new(NEVER), once: Mutex::new(None) });
+            let by = faults.clone();
+            let decide = move |operation: &Operation<'_>| by.decide(operation);
+            let engine = Arc::new(FaultEngine::new(memory, env.clone(), decide));
+            let options = Options { cache_bytes: 4 << 20, journal_bytes_max: 4 << 20, ..Options::default() };
+            let store = Store::open(env.clone(), engine, options).await.unwrap();
+            let protection = Protection::new(env.clone(), store.clone());
+            protection.settle().await;
+            work(Arc::new(Life { env, store, protection, faults })).await
+        })
+    }
+}
+
+impl Faults {
+    fn decide(&self, operation: &Operation<'_>) -> Decision {
+        let changes = !matches!(
+            operation.ask,
+            Ask::Get
+                | Ask::GetRange
+                | Ask::List
+                | Ask::Room
+                | Ask::JournalList
+                | Ask::JournalOpen
+                | Ask::JournalRead
+        );
+        let is_over = match changes {
+            true => self
+                .left
+                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1))
+                .is_err(),
+            false => self.left.load(Ordering::SeqCst) == 0,
+        };
+        let mut once = self.once.lock();
+        let is_it = |(ask, prefix): &(Ask, &str)| {
+            let of = matches!(operation.subject, Subject::Object(key) if key.as_str().starts_with(prefix));
+            *ask == operation.ask && of
+        };
+        if is_over || once.take_if(|rule| is_it(rule)).is_some() {
+            Decision::fail(Kind::Io)
+        } else {
+            Decision::PROCEED
+        }
+    }
+}
+
+impl Life {
+    /// The next operation of that kind on an object whose key begins so fails, and does not happen.
+    pub(crate) fn fail_once(&self, ask: Ask, prefix: &'static str) {
+        *self.faults.once.lock() = Some((ask, prefix));
+    }
+
+    /// Calls with a medium that fails after so many changes, for good.
+    pub(crate) async fn cut_after<T>(&self, steps: usize, call: impl Future<Output = Result<T>>) -> Ended<T> {
+        self.faults.left.store(steps, Ordering::SeqCst);
+        let mut call = std::pin::pin!(call.fuse());
+        let mut patience = self.env.sleep(PATIENCE).fuse();
+        let ended = futures::select_biased! {
+            done = call => done.map_or(Ended::Cut, Ended::Whole),
+            () = patience => Ended::Cut,
+        };
+        match ended {
+            // Only what nothing kept from its end is whole.
+            Ended::Whole(done) if self.faults.left.load(Ordering::SeqCst) > 0 => Ended::Whole(done),
+            _ => Ended::Cut,
+        }
+    }
+
+    pub(crate) async fn create(&self, disk: &str) {
+        self.store.create_disk(&name(disk), 1 << 20, DiskSettings::default()).await.unwrap();
+    }
+
+    /// Writes one block full of a byte.
+    pub(crate) async fn write(&self, disk: &str, byte: u8) {
+        let attachment = self.store.attach(&disk.parse().unwrap()).unwrap();
+        attachment.write(0, &[byte; 4096], false).await.unwrap();
+        let _durable = attachment.flush().await.unwrap();
+    }
+
+    /// What a disk's or a snapshot's first block is full of.
+    pub(crate) async fn read(&self, export: &str) -> u8 {
+        let mut block = [0; 4096];
+        let attachment = self.store.attach(&export.parse().unwrap()).unwrap();
+        attachment.read(0, &mut block).await.unwrap();
+        assert!(block.iter().all(|byte| *byte == block[0]));
+        block[0]
+    }
+
+    pub(crate) fn disks(&self) -> Vec<String> {
+        self.store.disks().into_iter().map(|disk| disk.name.to_string()).collect()
+    }
+
+    pub(crate) fn snapshots(&self) -> Vec<String> {
+        self.store.snapshots(None).unwrap().into_iter().map(|one| one.name.to_string()).collect()
+    }
+}
