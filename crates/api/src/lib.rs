@@ -5,16 +5,19 @@
 //! bytes, times are RFC 3339 in UTC. *Never*: knows the store, opens a listener, prints. *Owns*: the wire names.
 //! *May be used by*: the server, the command line, the lab, and other people's programs.
 
+mod backup;
 mod cache;
 mod client;
 mod disk;
 mod domain;
 mod error;
 mod latency;
+mod machine;
 mod openapi;
 pub mod paths;
 mod pool;
 mod qos;
+mod recovery;
 mod salvage;
 mod server;
 mod snapshot;
@@ -22,18 +25,27 @@ mod time;
 mod token;
 mod trace;
 
+pub use backup::{
+    Consistency, Point, PointDiff, PointDisk, PointDiskDiff, PointState, Run, RunStart, RunState, Source,
+    SourceCreate,
+};
 pub use cache::{Cache, CacheResize, CacheWarm, CacheWarmed};
 pub use client::{Access, Client};
 pub use disk::{Connection, Damage, Disk, DiskCreate, DiskIo, DiskResize, DiskSet, DiskUsage};
 pub use domain::{Domain, DomainCreate, DomainKey, DomainSet, DomainShred, DomainState, MasterKeyChange};
 pub use error::{ErrorBody, ErrorKind};
 pub use latency::{Latencies, Latency};
+pub use machine::{
+    Hardware, HardwareKind, Machine, MachineClone, MachineCloned, MachineCreate, MachineDisk,
+    MachineSnapshot, MachineSnapshotTaken,
+};
 pub use openapi::document;
 pub use pool::{
     Checked, Directory, DirectoryChange, DirectoryReplace, DirectoryState, Pool, PoolTime, Reclaimed, Scrub,
     Work,
 };
 pub use qos::{QosClass, QosCreate, QosSet};
+pub use recovery::{Recovered, Recovery, RecoveryCreate};
 pub use salvage::{Salvage, Salvaged, SalvagedFrom, SalvagedRange};
 pub use server::Server;
 pub use snapshot::{CloneCreate, Diff, DiffRange, Rollback, Snapshot, SnapshotCreate, SnapshotLock};

@@ -2,6 +2,8 @@
 //! that describes an operation can sit without this crate knowing a server.
 #![expect(dead_code, reason = "only their descriptions are used")]
 
+mod protect;
+
 use crate::{
     Cache, CacheResize, CacheWarm, CacheWarmed, Checked, CloneCreate, Connection, Damage, Diff, DiffRange,
     Directory, DirectoryChange, DirectoryReplace, DirectoryState, Disk, DiskCreate, DiskIo, DiskResize,
@@ -15,7 +17,8 @@ use utoipa::{Modify, OpenApi};
 
 /// The document, as served at [`paths::OPENAPI`](crate::paths::OPENAPI).
 pub fn document() -> serde_json::Value {
-    serde_json::to_value(Document::openapi()).expect("the document is plain JSON")
+    let whole = Document::openapi().merge_from(protect::Protection::openapi());
+    serde_json::to_value(whole).expect("the document is plain JSON")
 }
 
 #[derive(OpenApi)]
@@ -164,6 +167,7 @@ macro_rules! operation {
         fn $name() {}
     };
 }
+use operation;
 
 operation! {
     /// The server that answers: version, doors
@@ -483,6 +487,20 @@ mod tests {
             paths::TOKEN,
             paths::QOS,
             paths::QOS_CLASS,
+            paths::MACHINES,
+            paths::MACHINE,
+            paths::MACHINE_SNAPSHOT,
+            paths::MACHINE_CLONE,
+            paths::SOURCES,
+            paths::SOURCE,
+            paths::RUNS,
+            paths::RUN,
+            paths::POINTS,
+            paths::POINT,
+            paths::POINT_LOCK,
+            paths::POINT_DIFF,
+            paths::RECOVERIES,
+            paths::RECOVERY,
         ] {
             assert!(document["paths"][path].is_object(), "{path}");
         }

@@ -1,7 +1,7 @@
 //! The paths of the API. In a pattern `{disk}` and `{snapshot}` stand for names, which need no escaping: their
 //! letters are all allowed in a URL.
 
-use stonefold_types::{Name, SnapshotName};
+use stonefold_types::{Name, PointName, SnapshotName};
 
 /// Everything but health, metrics and the document lies under this.
 pub const V1: &str = "/v1";
@@ -88,6 +88,57 @@ pub const TOKEN: &str = "/v1/tokens/{token}";
 pub const QOS: &str = "/v1/qos";
 /// One class of service.
 pub const QOS_CLASS: &str = "/v1/qos/{class}";
+
+/// All machines.
+pub const MACHINES: &str = "/v1/machines";
+/// One machine.
+pub const MACHINE: &str = "/v1/machines/{machine}";
+/// Takes a snapshot of all disks of a machine.
+pub const MACHINE_SNAPSHOT: &str = "/v1/machines/{machine}/snapshot";
+/// Makes machines from one.
+pub const MACHINE_CLONE: &str = "/v1/machines/{machine}/clone";
+
+/// All sources.
+pub const SOURCES: &str = "/v1/sources";
+/// One source.
+pub const SOURCE: &str = "/v1/sources/{source}";
+/// All runs that are remembered.
+pub const RUNS: &str = "/v1/runs";
+/// One run.
+pub const RUN: &str = "/v1/runs/{source}/{stamp}";
+/// All points.
+pub const POINTS: &str = "/v1/points";
+/// One point.
+pub const POINT: &str = "/v1/points/{source}/{stamp}";
+/// Locks a point until a date.
+pub const POINT_LOCK: &str = "/v1/points/{source}/{stamp}/lock";
+/// What differs between two points.
+pub const POINT_DIFF: &str = "/v1/points/{source}/{stamp}/diff";
+
+/// All recoveries.
+pub const RECOVERIES: &str = "/v1/recoveries";
+/// One recovery.
+pub const RECOVERY: &str = "/v1/recoveries/{recovery}";
+
+/// A pattern with its recovery filled in.
+pub fn of_recovery(pattern: &str, recovery: &Name) -> String {
+    pattern.replace("{recovery}", recovery.as_str())
+}
+
+/// A pattern with its source filled in.
+pub fn of_source(pattern: &str, source: &Name) -> String {
+    pattern.replace("{source}", source.as_str())
+}
+
+/// A pattern with its point, or the run of that name, filled in.
+pub fn of_point(pattern: &str, point: &PointName) -> String {
+    of_source(pattern, &point.source).replace("{stamp}", point.stamp.as_str())
+}
+
+/// A pattern with its machine filled in.
+pub fn of_machine(pattern: &str, machine: &Name) -> String {
+    pattern.replace("{machine}", machine.as_str())
+}
 
 /// A pattern with its class of service filled in.
 pub fn of_class(pattern: &str, class: &Name) -> String {

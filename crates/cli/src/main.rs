@@ -5,6 +5,7 @@
 //! failed, on what, what to do); exit status 0 done, 1 failed, 2 misuse. *Never*: touches a pool itself: it asks a server through the API, which
 //! for `serve`, and for a command with `--pool`, runs in this process. *Owns*: words, tables, progress bars. *May be used by*: people and scripts.
 
+mod backup;
 mod cache;
 mod clone;
 mod context;
@@ -17,10 +18,13 @@ mod failure;
 mod interrupt;
 mod keys;
 mod lab;
+mod machine;
 mod offline;
+mod point;
 mod pool;
 mod qemu;
 mod qos;
+mod recover;
 mod salvage;
 mod serve;
 mod shell;
@@ -77,6 +81,15 @@ enum Command {
     #[command(subcommand)]
     Qos(qos::Qos),
     #[command(subcommand)]
+    Machine(machine::Machine),
+    #[command(subcommand)]
+    Source(backup::Source),
+    #[command(subcommand)]
+    Backup(backup::Backup),
+    #[command(subcommand)]
+    Point(point::Point),
+    Recover(Box<recover::Recover>),
+    #[command(subcommand)]
     Token(token::Token),
     #[command(subcommand)]
     Lab(lab::Lab),
@@ -109,6 +122,11 @@ fn run(command: Command, context: &Context) -> Result<ExitCode, Failure> {
         Command::Pool(pool) => pool.run(context),
         Command::Domain(domain) => domain.run(context),
         Command::Qos(qos) => qos.run(context),
+        Command::Machine(machine) => machine.run(context),
+        Command::Source(source) => source.run(context),
+        Command::Backup(backup) => backup.run(context),
+        Command::Point(point) => point.run(context),
+        Command::Recover(recover) => recover.run(context),
         Command::Token(token) => token.run(context),
         Command::Top(top) => top.run(context),
         Command::Completions(completions) => completions.run(context),
@@ -155,6 +173,18 @@ mod tests {
             "stonefold serve --pool file:///p --key-file f --passphrase-file g",
             "stonefold qos set gold",
             "stonefold qos create gold --max-iops many",
+            "stonefold machine add web",
+            "stonefold machine add web --disk a --xml f --qemu-args g",
+            "stonefold machine clone web",
+            "stonefold source add web",
+            "stonefold recover",
+            "stonefold recover nightly@20261123T184005Z",
+            "stonefold recover --as web",
+            "stonefold recover nightly@20261123T184005Z --as web --to nowhere",
+            "stonefold recover stop",
+            "stonefold point show web",
+            "stonefold point lock web@20261123T184005Z",
+            "stonefold point diff web@20261123T184005Z",
             "stonefold token create",
             "stonefold token create --role root",
             "stonefold serve --pool file:///p --durability maybe",

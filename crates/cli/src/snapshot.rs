@@ -104,7 +104,7 @@ fn list(context: &Context, disk: Option<&Name>) -> Result<(), Failure> {
 }
 
 /// A date is its end, so that a lock holds on the day that was named.
-fn until(text: &str) -> Result<SnapshotLock, String> {
+pub(crate) fn until(text: &str) -> Result<SnapshotLock, String> {
     let wrong = || {
         let text = text.escape_debug();
         format!(

@@ -98,11 +98,13 @@ impl Machine {
 impl Protection {
     /// All machines, by name.
     pub async fn machines(&self) -> Result<Vec<Machine>> {
+        self.settle().await;
         catalog::all(&self.store, None).await
     }
 
     /// One machine.
     pub async fn machine(&self, name: &Name) -> Result<Machine> {
+        self.settle().await;
         catalog::get(&self.store, name.as_str()).await
     }
 

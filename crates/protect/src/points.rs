@@ -139,12 +139,14 @@ impl PointStatus {
 impl Protection {
     /// All points, or those of one source, by source and time.
     pub async fn points(&self, source: Option<&Name>) -> Result<Vec<PointStatus>> {
+        self.settle().await;
         let points = catalog::all(&self.store, source.map(Name::as_str)).await?;
         Ok(points.into_iter().map(|point| self.status_of(point)).collect())
     }
 
     /// One point.
     pub async fn point(&self, name: &PointName) -> Result<PointStatus> {
+        self.settle().await;
         Ok(self.status_of(catalog::get(&self.store, &key(name)).await?))
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use stonefold_env::Env;
 use stonefold_store::Store;
 use stonefold_types::Result;
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
 /// See the module. One for a store.
 pub struct Protection {
@@ -17,17 +17,20 @@ pub struct Protection {
     pub(crate) store: Arc<Store>,
     /// Held over a change; whether there is nothing left to end of those before.
     settled: Mutex<bool>,
+    /// Set once what an earlier server left has been looked at.
+    begun: OnceCell<()>,
 }
 
 impl Protection {
     /// Of an open store, which may have been closed in the midst of something: see [`settle`](Self::settle).
     pub fn new(env: Env, store: Arc<Store>) -> Arc<Self> {
-        Arc::new(Protection { env, store, settled: Mutex::new(false) })
+        Arc::new(Protection { env, store, settled: Mutex::new(false), begun: OnceCell::new() })
     }
 
-    /// Ends what a crash or an error left in its midst. Every change does so first; a start should, so that nothing waits for one.
+    /// Ends what an earlier server left in its midst. Everything else waits for that, so that nobody sees it; a start should do it, so
+    /// that nobody waits.
     pub async fn settle(&self) {
-        drop(self.alone().await);
+        self.begun.get_or_init(|| async { drop(self.alone().await) }).await;
     }
 
     /// Waits for other changes, and ends what they left.
@@ -41,6 +44,7 @@ impl Protection {
 
     /// Makes a change when no other is under way. One that failed is ended at once, as after a crash.
     pub(crate) async fn change<T>(&self, change: impl Future<Output = Result<T>>) -> Result<T> {
+        self.settle().await;
         let mut settled = self.alone().await;
         let done = change.await;
         if done.is_err() {

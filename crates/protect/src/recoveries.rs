@@ -84,11 +84,13 @@ impl Recovery {
 impl Protection {
     /// All recoveries, by name.
     pub async fn recoveries(&self) -> Result<Vec<Recovery>> {
+        self.settle().await;
         catalog::all(&self.store, None).await
     }
 
     /// One recovery.
     pub async fn recovery(&self, name: &Name) -> Result<Recovery> {
+        self.settle().await;
         catalog::get(&self.store, name.as_str()).await
     }
 
@@ -229,7 +231,8 @@ impl Protection {
 
     /// Goes on with discards that were cut off.
     pub(crate) async fn end_discards(&self) -> Result<()> {
-        for recovery in self.recoveries().await?.iter().filter(|recovery| recovery.discarding) {
+        let recoveries: Vec<Recovery> = catalog::all(&self.store, None).await?;
+        for recovery in recoveries.iter().filter(|recovery| recovery.discarding) {
             self.go_on_discarding(recovery).await?;
         }
         Ok(())

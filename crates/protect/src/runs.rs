@@ -78,11 +78,13 @@ impl Run {
 impl Protection {
     /// All runs that are remembered, or those of one source, by source and time.
     pub async fn runs(&self, source: Option<&Name>) -> Result<Vec<Run>> {
+        self.settle().await;
         catalog::all(&self.store, source.map(Name::as_str)).await
     }
 
     /// One run.
     pub async fn run(&self, name: &PointName) -> Result<Run> {
+        self.settle().await;
         catalog::get(&self.store, &key(name)).await
     }
 

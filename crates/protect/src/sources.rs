@@ -49,11 +49,13 @@ impl Entry for Source {
 impl Protection {
     /// All sources, by name.
     pub async fn sources(&self) -> Result<Vec<Source>> {
+        self.settle().await;
         catalog::all(&self.store, None).await
     }
 
     /// One source.
     pub async fn source(&self, name: &Name) -> Result<Source> {
+        self.settle().await;
         catalog::get(&self.store, name.as_str()).await
     }
 

@@ -262,6 +262,6 @@ pub(crate) fn cache(status: &PoolStatus) -> Cache {
     Cache { used_bytes: status.cache_bytes, max_bytes: status.cache_bytes_max }
 }
 
-fn uris(doors: &[Door], export: &ExportName) -> Vec<String> {
+pub(crate) fn uris(doors: &[Door], export: &ExportName) -> Vec<String> {
     doors.iter().map(|door| export_uri(door, &export.to_string())).collect()
 }

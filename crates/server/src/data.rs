@@ -9,6 +9,7 @@ use std::time::Duration;
 use stonefold_engine::uring;
 use stonefold_env::{Env, SystemWorld};
 use stonefold_nbd::{Metrics, Server, Tls};
+use stonefold_protect::Protection;
 use stonefold_store::{Keys, Options, Store};
 use stonefold_tls::Acceptor;
 use stonefold_types::{Error, Result};
@@ -24,6 +25,7 @@ pub(crate) struct Opened {
     pub(crate) store: Arc<Store>,
     pub(crate) api_tls: Option<Acceptor>,
     pub(crate) access: Arc<Access>,
+    pub(crate) protection: Arc<Protection>,
     pub(crate) doors: Vec<Door>,
     pub(crate) nbd: Arc<Metrics>,
 }
@@ -123,7 +125,19 @@ async fn open(config: &Config) -> Result<(Doors, Server<Arc<Store>>, Opened)> {
     let server = Server::new(env.clone(), store.clone())
         .with_connections_max(descriptors::for_clients(open_files_max));
     let (open, nbd) = (doors.opened(), server.metrics().clone());
-    Ok((doors, server, Opened { env, store, api_tls, access, doors: open, nbd }))
+    let protection = protection(config, &env, &store);
+    Ok((doors, server, Opened { env, store, api_tls, access, protection, doors: open, nbd }))
+}
+
+/// What an earlier server left in its midst is ended beside the doors, which need not wait for it. One that only looks at a pool leaves it
+/// as it is.
+fn protection(config: &Config, env: &Env, store: &Arc<Store>) -> Arc<Protection> {
+    let protection = Protection::new(env.clone(), store.clone());
+    if !config.own {
+        let at_start = protection.clone();
+        env.spawn("what was left", async move { at_start.settle().await });
+    }
+    protection
 }
 
 /// For NBD and for the API, whose clients have tokens and not certificates.

@@ -3,6 +3,7 @@
 use crate::durability::is_open_to_the_network;
 use futures::future::join_all;
 use stonefold_nbd::{Address, Exports, Listener, Server, Tls, TlsMode};
+use stonefold_protect::domain::Reach;
 use stonefold_types::Result;
 use tokio::sync::watch;
 
@@ -29,6 +30,16 @@ pub(crate) fn export_uri(door: &Door, export: &str) -> String {
         Address::Tcp { host, port } => format!("{}://{}:{port}/{export}", scheme(door), bracketed(host)),
         Address::Unix(path) => format!("nbd+unix:///{export}?socket={}", escaped(&path.to_string_lossy())),
     }
+}
+
+/// Where a hypervisor on this machine finds its disks: a Unix socket where there is one, which is nobody else's; nothing without doors.
+pub(crate) fn reach(doors: &[Door]) -> Option<Reach> {
+    let of = |door: &Door| match &door.address {
+        Address::Unix(path) => Reach::Socket(path.to_string_lossy().into_owned()),
+        Address::Tcp { host, port } => Reach::Tcp { host: host.clone(), port: *port, secret: door.secret },
+    };
+    let is_socket = |door: &&Door| matches!(door.address, Address::Unix(_));
+    doors.iter().find(is_socket).or(doors.first()).map(of)
 }
 
 /// Where TLS is only allowed, a client that was told of `nbds` could no longer do without.
@@ -98,5 +109,8 @@ mod tests {
         assert_eq!(export_uri(&unix, "web"), "nbd+unix:///web?socket=/run/a%20b.sock");
         assert_eq!(export_uri(&door("tcp://[::1]:1", true), "web"), "nbds://[::1]:1/web");
         assert_eq!(door_uri(&unix), "nbd+unix:///?socket=/run/a%20b.sock");
+        let here = Reach::Tcp { host: "127.0.0.1".into(), port: 10809, secret: false };
+        assert_eq!(reach(std::slice::from_ref(&tcp)), Some(here));
+        assert_eq!(reach(&[tcp, unix]), Some(Reach::Socket("/run/a b.sock".into())));
     }
 }

@@ -100,8 +100,9 @@ impl Starting {
             nbd: opened.doors.iter().map(door_uri).collect(),
             api: listeners.iter().map(ApiListener::url).collect(),
         };
-        let Opened { env, store, api_tls, access, doors, nbd } = opened;
-        let app = App::new(&config, &ready, env.wall(), doors, nbd, Gate::new(env.clone(), store), access);
+        let Opened { env, store, api_tls, access, protection, doors, nbd } = opened;
+        let gate = Gate::new(env.clone(), store);
+        let app = App::new(&config, &ready, env.wall(), doors, nbd, gate, access, protection);
         let api = Worker::start("api", None, move |stop| http::run(listeners, app, env, api_tls, stop))?;
         Ok(Running { ready, api, data })
     }

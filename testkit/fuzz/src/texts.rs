@@ -8,7 +8,7 @@ use stonefold_api::{
 use stonefold_engine::FileOptions;
 use stonefold_format::export::{self, ExportedKey};
 use stonefold_format::seal::{DataKey, Secret};
-use stonefold_types::{Compression, Durability, ExportName, Name, Role, Size, SnapshotName};
+use stonefold_types::{Compression, Durability, ExportName, Name, PointName, Role, Size, SnapshotName};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The readers.
@@ -53,6 +53,9 @@ fn read_names(bytes: &[u8]) {
         assert_eq!(name.to_string(), text);
     }
     if let Ok(name) = text.parse::<ExportName>() {
+        assert_eq!(name.to_string(), text);
+    }
+    if let Ok(name) = text.parse::<PointName>() {
         assert_eq!(name.to_string(), text);
     }
 }

@@ -1,6 +1,7 @@
 //! A blocking client.
 
 mod access;
+mod protect;
 mod unix;
 
 pub use access::Access;

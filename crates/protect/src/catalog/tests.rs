@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::{Machine, Point, Recovery, Run, RunState, Source};
+use proptest::prelude::*;
 
 /// What version 1 wrote: read, written again, and not a field is lost.
 fn is_kept<E: Entry>(stored: &str) -> E {
@@ -34,5 +35,25 @@ fn later_versions_and_damage_are_told_apart() {
     assert_eq!(read::<Machine>(&later).unwrap_err().kind(), Kind::Unsupported);
     for damaged in ["", "[]", "7", "{}", "{\"version\": 1}", &stored.replace("root", "ro/ot")] {
         assert_eq!(read::<Machine>(damaged).unwrap_err().kind(), Kind::Corrupt, "{damaged}");
+    }
+}
+
+proptest! {
+    /// Goal: whatever became of a document's text, it is read or refused.
+    #[test]
+    fn noise_is_survived(at in 0usize..400, with in "\\PC{0,4}", cut in 0usize..4) {
+        for stored in [include_str!("../../fixtures/1/machine.json"), include_str!("../../fixtures/1/point.json")] {
+            let mut text: Vec<char> = stored.chars().collect();
+            let at = at.min(text.len());
+            let until = (at + cut).min(text.len());
+            text.splice(at..until, with.chars());
+            let text: String = text.into_iter().collect();
+            if let Ok(machine) = read::<Machine>(&text) {
+                prop_assert_eq!(read::<Machine>(&written(&machine)).unwrap(), machine);
+            }
+            if let Ok(point) = read::<Point>(&text) {
+                prop_assert_eq!(read::<Point>(&written(&point)).unwrap(), point);
+            }
+        }
     }
 }

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use stonefold_api::{ErrorBody, ErrorKind};
-use stonefold_types::{Error, ExportName, Kind, Name, SnapshotName};
+use stonefold_types::{Error, ExportName, Kind, Name, PointName, SnapshotName};
 
 /// What a handler returns.
 pub(super) type Answer<T> = std::result::Result<T, Failure>;
@@ -77,40 +77,49 @@ impl<S: Send + Sync> FromRequestParts<S> for SnapshotPath {
     }
 }
 
-/// The `{token}` of a path.
-pub(super) struct TokenPath(pub(super) Name);
+/// The `{source}` and `{stamp}` of a path.
+pub(super) struct PointPath(pub(super) PointName);
 
-impl<S: Send + Sync> FromRequestParts<S> for TokenPath {
+impl<S: Send + Sync> FromRequestParts<S> for PointPath {
     type Rejection = Failure;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Answer<Self> {
-        let Path(token) = Path::<String>::from_request_parts(parts, state).await.map_err(wrong)?;
-        Ok(TokenPath(Name::new(&token)?))
+        let Path((source, stamp)) =
+            Path::<(String, String)>::from_request_parts(parts, state).await.map_err(wrong)?;
+        Ok(PointPath(PointName { source: Name::new(&source)?, stamp: Name::new(&stamp)? }))
     }
 }
 
-/// The `{class}` of a path.
-pub(super) struct ClassPath(pub(super) Name);
+/// Paths with one name.
+macro_rules! one_name {
+    ($($(#[$doc:meta])* $path:ident;)*) => {$(
+        $(#[$doc])*
+        pub(super) struct $path(pub(super) Name);
 
-impl<S: Send + Sync> FromRequestParts<S> for ClassPath {
-    type Rejection = Failure;
+        impl<S: Send + Sync> FromRequestParts<S> for $path {
+            type Rejection = Failure;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Answer<Self> {
-        let Path(class) = Path::<String>::from_request_parts(parts, state).await.map_err(wrong)?;
-        Ok(ClassPath(Name::new(&class)?))
-    }
+            async fn from_request_parts(parts: &mut Parts, state: &S) -> Answer<Self> {
+                let Path(name) = Path::<String>::from_request_parts(parts, state).await.map_err(wrong)?;
+                Ok($path(Name::new(&name)?))
+            }
+        }
+    )*};
 }
 
-/// The `{domain}` of a path.
-pub(super) struct DomainPath(pub(super) Name);
-
-impl<S: Send + Sync> FromRequestParts<S> for DomainPath {
-    type Rejection = Failure;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Answer<Self> {
-        let Path(domain) = Path::<String>::from_request_parts(parts, state).await.map_err(wrong)?;
-        Ok(DomainPath(Name::new(&domain)?))
-    }
+one_name! {
+    /// The `{token}` of a path.
+    TokenPath;
+    /// The `{class}` of a path.
+    ClassPath;
+    /// The `{domain}` of a path.
+    DomainPath;
+    /// The `{machine}` of a path.
+    MachinePath;
+    /// The `{source}` of a path.
+    SourcePath;
+    /// The `{recovery}` of a path.
+    RecoveryPath;
 }
 
 /// A body of JSON.

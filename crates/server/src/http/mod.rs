@@ -1,14 +1,18 @@
 //! The API over HTTP. Handlers only translate; what they ask of the store that does I/O goes through the gate.
 
 mod answer;
+mod backups;
 mod cache;
 mod directories;
 mod disks;
 mod domains;
 mod guard;
 mod listen;
+mod machines;
+mod points;
 mod pool;
 mod qos;
+mod recoveries;
 mod secret;
 mod snapshots;
 mod tokens;
@@ -28,6 +32,7 @@ use std::sync::Arc;
 use stonefold_api::{Server, Time, document, paths};
 use stonefold_env::{Env, WallNanos};
 use stonefold_nbd::Metrics;
+use stonefold_protect::Protection;
 use stonefold_types::{Durability, Error, ExportName, Kind, Name, Result};
 use tokio::sync::watch;
 
@@ -35,6 +40,7 @@ use tokio::sync::watch;
 pub(crate) struct App {
     gate: Gate,
     access: Arc<Access>,
+    protection: Arc<Protection>,
     doors: Vec<Door>,
     nbd: Arc<Metrics>,
     durability: Durability,
@@ -50,6 +56,7 @@ impl App {
         nbd: Arc<Metrics>,
         gate: Gate,
         access: Arc<Access>,
+        protection: Arc<Protection>,
     ) -> Arc<Self> {
         let server = Server {
             version: VERSION.to_owned(),
@@ -58,7 +65,7 @@ impl App {
             api: ready.api.clone(),
             started: Time::from_nanos(started),
         };
-        Arc::new(App { gate, access, doors, nbd, durability: config.durability, server })
+        Arc::new(App { gate, access, protection, doors, nbd, durability: config.durability, server })
     }
 
     /// To an error about a name that does not exist, adds the one that was probably meant.
@@ -147,6 +154,20 @@ fn router(app: Arc<App>, life: Life) -> Router {
         .route(paths::TOKEN, delete(tokens::remove))
         .route(paths::QOS, get(qos::list).post(qos::create))
         .route(paths::QOS_CLASS, get(qos::show).patch(qos::set).delete(qos::remove))
+        .route(paths::MACHINES, get(machines::list).post(machines::create))
+        .route(paths::MACHINE, get(machines::show).delete(machines::remove))
+        .route(paths::MACHINE_SNAPSHOT, post(machines::snapshot))
+        .route(paths::MACHINE_CLONE, post(machines::clone))
+        .route(paths::SOURCES, get(backups::list_sources).post(backups::create_source))
+        .route(paths::SOURCE, get(backups::show_source).delete(backups::remove_source))
+        .route(paths::RUNS, get(backups::list).post(backups::start))
+        .route(paths::RUN, get(backups::show))
+        .route(paths::POINTS, get(points::list))
+        .route(paths::POINT, get(points::show).delete(points::remove))
+        .route(paths::POINT_LOCK, post(points::lock))
+        .route(paths::POINT_DIFF, get(points::diff))
+        .route(paths::RECOVERIES, get(recoveries::list).post(recoveries::create))
+        .route(paths::RECOVERY, get(recoveries::show).delete(recoveries::stop))
         .fallback(no_such_path)
         .method_not_allowed_fallback(no_such_method)
         .layer(axum::middleware::from_fn_with_state(app.clone(), guard::known))

@@ -7,6 +7,8 @@ use axum::Json;
 use axum::http::StatusCode;
 use serde::Deserialize;
 use stonefold_api::{CloneCreate, Diff, DiffRange, Disk, Rollback, Snapshot, SnapshotCreate, SnapshotLock};
+use stonefold_env::WallNanos;
+use stonefold_store::TimeStatus;
 use stonefold_types::{Error, ExportName, Kind, Name, Result};
 
 /// Snapshots listed at one time, so that the store's threads are not kept from their work for long.
@@ -91,22 +93,23 @@ pub(super) async fn lock(
     Body(lock): Body<SnapshotLock>,
 ) -> Answer<Json<Snapshot>> {
     let export = asked.export();
-    let time = app.gate.store().time();
-    let until = match (lock.until, lock.for_seconds) {
-        (Some(until), None) => until.0.saturating_mul(1_000_000),
-        // Whichever clock is right, it holds at least so long.
-        (None, Some(seconds)) => {
-            time.trusted.max(time.wall).saturating_add(seconds.saturating_mul(1_000_000_000))
-        }
-        _ => {
-            return Err(Error::new(Kind::Invalid, "a lock ends at an instant or after a time")
-                .remedy("give one of 'until' and 'for_seconds'")
-                .into());
-        }
-    };
+    let until = lock_end(&lock, app.gate.store().time())?;
     let locked = app.gate.run(move |store| async move { store.lock_snapshot(&asked.0, until).await });
     let info = app.hint(&export, locked.await)?;
     Ok(Json(convert::snapshot(info, &app.doors)))
+}
+
+/// When a lock ends that is asked for, in nanoseconds since 1970.
+pub(super) fn lock_end(lock: &SnapshotLock, time: TimeStatus) -> Result<WallNanos> {
+    match (lock.until, lock.for_seconds) {
+        (Some(until), None) => Ok(until.0.saturating_mul(1_000_000)),
+        // Whichever clock is right, it holds at least so long.
+        (None, Some(seconds)) => {
+            Ok(time.trusted.max(time.wall).saturating_add(seconds.saturating_mul(1_000_000_000)))
+        }
+        _ => Err(Error::new(Kind::Invalid, "a lock ends at an instant or after a time")
+            .remedy("give one of 'until' and 'for_seconds'")),
+    }
 }
 
 pub(super) async fn diff(app: Shared, asked: SnapshotPath, Asked(up_to): Asked<UpTo>) -> Answer<Json<Diff>> {

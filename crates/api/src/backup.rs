@@ -1,0 +1,169 @@
+//! Sources, runs and points: what is protected, how that went, and what there is to come back to.
+
+use crate::{DiffRange, Hardware, Time};
+use serde::{Deserialize, Serialize};
+use stonefold_types::{Name, PointName};
+use utoipa::ToSchema;
+
+/// What is protected.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Source {
+    /// Its name.
+    #[schema(value_type = String, examples("web-nightly"))]
+    pub name: Name,
+    /// The machine, whose disks are ours.
+    #[schema(value_type = String, examples("web"))]
+    pub machine: Name,
+    /// When it was added.
+    pub added: Time,
+}
+
+/// A source to be added.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SourceCreate {
+    /// Its name: 1 to 128 letters, digits, `.`, `_` or `-`.
+    #[schema(value_type = String, pattern = "^[A-Za-z0-9._-]{1,128}$", examples("web-nightly"))]
+    pub name: Name,
+    /// The machine.
+    #[schema(value_type = String, examples("web"))]
+    pub machine: Name,
+}
+
+/// A run: one backup of a source, which makes one point.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Run {
+    /// Its name, which is that of its point.
+    #[schema(value_type = String, examples("web-nightly@20261123T184005Z"))]
+    pub name: PointName,
+    /// The machine that was backed up.
+    #[schema(value_type = String, examples("web"))]
+    pub machine: Name,
+    /// How far it is.
+    pub state: RunState,
+    /// When it began.
+    pub begun: Time,
+    /// When it ended; absent while it is under way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<Time>,
+    /// Why it failed, or what there is to know of how it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+/// How far a run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RunState {
+    /// Under way.
+    Running,
+    /// Its point is there.
+    Done,
+    /// It made no point.
+    Failed,
+}
+
+/// A run to be begun.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RunStart {
+    /// The source.
+    #[schema(value_type = String, examples("web-nightly"))]
+    pub source: Name,
+}
+
+/// A point: all disks of a machine at one instant, and what else it was made of. None leans on another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Point {
+    /// Its name; the part behind the `@` is the name of its snapshots.
+    #[schema(value_type = String, examples("web-nightly@20261123T184005Z"))]
+    pub name: PointName,
+    /// The machine, as it was called then.
+    #[schema(value_type = String, examples("web"))]
+    pub machine: Name,
+    /// When.
+    pub taken: Time,
+    /// Whether it can be recovered.
+    pub state: PointState,
+    /// What a guest finds on its disks.
+    pub consistency: Consistency,
+    /// Nobody can remove it before. Absent when it is not locked, or no longer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub locked_until: Option<Time>,
+    /// Its disks.
+    pub disks: Vec<PointDisk>,
+    /// What else the machine was made of; absent where nobody had said, and in lists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hardware: Option<Hardware>,
+}
+
+/// Whether a point can be recovered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PointState {
+    /// It can.
+    Whole,
+    /// Somebody has removed a snapshot of it.
+    Broken,
+    /// It is being removed.
+    Removing,
+}
+
+/// What a guest finds on the disks of a point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Consistency {
+    /// What it would find after a loss of power.
+    Crash,
+}
+
+/// A disk of a point.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PointDisk {
+    /// What the machine calls it.
+    #[schema(value_type = String, examples("vda"))]
+    pub target: Name,
+    /// Its snapshot, as `DISK@SNAP`: it can be read and cloned as any other.
+    #[schema(examples("web-root@20261123T184005Z"))]
+    pub snapshot: String,
+    /// The disk's size then, in bytes.
+    pub size_bytes: u64,
+    /// Whether that snapshot is gone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub missing: bool,
+}
+
+/// What differs between two points.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PointDiff {
+    /// The point compared from.
+    #[schema(value_type = String, examples("web-nightly@20261123T184005Z"))]
+    pub from: PointName,
+    /// The point compared to.
+    #[schema(value_type = String, examples("web-nightly@20261124T184005Z"))]
+    pub to: PointName,
+    /// Bytes in all ranges, together.
+    pub changed_bytes: u64,
+    /// Of disks that both have.
+    pub disks: Vec<PointDiskDiff>,
+    /// Disks that `from` has alone, by what the machine calls them.
+    #[schema(value_type = Vec<String>)]
+    pub only_from: Vec<Name>,
+    /// Disks that `to` has alone.
+    #[schema(value_type = Vec<String>)]
+    pub only_to: Vec<Name>,
+    /// Whether the hardware descriptions differ.
+    pub hardware_differs: bool,
+}
+
+/// What differs between a disk in one point and in another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PointDiskDiff {
+    /// What the machine calls it.
+    #[schema(value_type = String, examples("vda"))]
+    pub target: Name,
+    /// Bytes in the ranges, together.
+    pub changed_bytes: u64,
+    /// The ranges that differ, in order; they do not touch.
+    pub ranges: Vec<DiffRange>,
+}

@@ -1,0 +1,125 @@
+//! What protects: machines, sources, runs, points and recoveries.
+
+use super::Client;
+use crate::{
+    Machine, MachineClone, MachineCloned, MachineCreate, MachineSnapshot, MachineSnapshotTaken, Point,
+    PointDiff, Recovered, Recovery, RecoveryCreate, Run, RunStart, SnapshotLock, Source, SourceCreate, paths,
+};
+use stonefold_types::{Name, PointName, Result};
+
+impl Client {
+    /// All machines, without their hardware descriptions.
+    pub fn machines(&self) -> Result<Vec<Machine>> {
+        self.get(paths::MACHINES)
+    }
+
+    /// One machine.
+    pub fn machine(&self, name: &Name) -> Result<Machine> {
+        self.get(&paths::of_machine(paths::MACHINE, name))
+    }
+
+    /// Adds a machine.
+    pub fn create_machine(&self, machine: &MachineCreate) -> Result<Machine> {
+        self.post(paths::MACHINES, machine)
+    }
+
+    /// Removes a machine; its disks stay.
+    pub fn remove_machine(&self, name: &Name) -> Result<()> {
+        self.delete(&paths::of_machine(paths::MACHINE, name))
+    }
+
+    /// Takes a snapshot of all disks of a machine.
+    pub fn snapshot_machine(&self, name: &Name, snapshot: &MachineSnapshot) -> Result<MachineSnapshotTaken> {
+        self.post(&paths::of_machine(paths::MACHINE_SNAPSHOT, name), snapshot)
+    }
+
+    /// Makes machines from one.
+    pub fn clone_machine(&self, name: &Name, clone: &MachineClone) -> Result<MachineCloned> {
+        self.post(&paths::of_machine(paths::MACHINE_CLONE, name), clone)
+    }
+
+    /// All sources.
+    pub fn sources(&self) -> Result<Vec<Source>> {
+        self.get(paths::SOURCES)
+    }
+
+    /// One source.
+    pub fn source(&self, name: &Name) -> Result<Source> {
+        self.get(&paths::of_source(paths::SOURCE, name))
+    }
+
+    /// Adds a source.
+    pub fn create_source(&self, source: &SourceCreate) -> Result<Source> {
+        self.post(paths::SOURCES, source)
+    }
+
+    /// Removes a source; its points stay.
+    pub fn remove_source(&self, name: &Name) -> Result<()> {
+        self.delete(&paths::of_source(paths::SOURCE, name))
+    }
+
+    /// All runs that are remembered, or those of one source.
+    pub fn runs(&self, source: Option<&Name>) -> Result<Vec<Run>> {
+        self.get(&of_one(paths::RUNS, source))
+    }
+
+    /// One run.
+    pub fn run(&self, name: &PointName) -> Result<Run> {
+        self.get(&paths::of_point(paths::RUN, name))
+    }
+
+    /// Backs a source up; returns when its point is there.
+    pub fn start_run(&self, start: &RunStart) -> Result<Run> {
+        self.post(paths::RUNS, start)
+    }
+
+    /// All points, or those of one source, without their hardware descriptions.
+    pub fn points(&self, source: Option<&Name>) -> Result<Vec<Point>> {
+        self.get(&of_one(paths::POINTS, source))
+    }
+
+    /// One point.
+    pub fn point(&self, name: &PointName) -> Result<Point> {
+        self.get(&paths::of_point(paths::POINT, name))
+    }
+
+    /// Removes a point.
+    pub fn remove_point(&self, name: &PointName) -> Result<()> {
+        self.delete(&paths::of_point(paths::POINT, name))
+    }
+
+    /// Locks a point until a date.
+    pub fn lock_point(&self, name: &PointName, lock: &SnapshotLock) -> Result<Point> {
+        self.post(&paths::of_point(paths::POINT_LOCK, name), lock)
+    }
+
+    /// What differs between two points.
+    pub fn diff_points(&self, from: &PointName, to: &PointName) -> Result<PointDiff> {
+        self.get(&format!("{}?to={to}", paths::of_point(paths::POINT_DIFF, from)))
+    }
+
+    /// All recoveries, without their hardware descriptions.
+    pub fn recoveries(&self) -> Result<Vec<Recovery>> {
+        self.get(paths::RECOVERIES)
+    }
+
+    /// One recovery.
+    pub fn recovery(&self, name: &Name) -> Result<Recovery> {
+        self.get(&paths::of_recovery(paths::RECOVERY, name))
+    }
+
+    /// Brings a point back.
+    pub fn recover(&self, recovery: &RecoveryCreate) -> Result<Recovered> {
+        self.post(paths::RECOVERIES, recovery)
+    }
+
+    /// Ends a recovery; its disks stay, unless they are to be discarded.
+    pub fn stop_recovery(&self, name: &Name, discard: bool) -> Result<()> {
+        let path = paths::of_recovery(paths::RECOVERY, name);
+        self.delete(&if discard { format!("{path}?discard=true") } else { path })
+    }
+}
+
+fn of_one(path: &str, source: Option<&Name>) -> String {
+    source.map_or_else(|| path.to_owned(), |source| format!("{path}?source={source}"))
+}

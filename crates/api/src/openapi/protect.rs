@@ -1,0 +1,175 @@
+//! The part of the document that is about protection.
+
+use super::operation;
+use crate::{
+    Consistency, ErrorBody, Hardware, HardwareKind, Machine, MachineClone, MachineCloned, MachineCreate,
+    MachineDisk, MachineSnapshot, MachineSnapshotTaken, Point, PointDiff, PointDisk, PointDiskDiff,
+    PointState, Recovered, Recovery, RecoveryCreate, Run, RunStart, RunState, SnapshotLock, Source,
+    SourceCreate,
+};
+use utoipa::OpenApi;
+
+#[derive(OpenApi)]
+#[openapi(
+    paths(
+        machines,
+        machine_create,
+        machine,
+        machine_remove,
+        machine_snapshot,
+        machine_clone,
+        sources,
+        source_create,
+        source,
+        source_remove,
+        runs,
+        run_start,
+        run,
+        points,
+        point,
+        point_remove,
+        point_lock,
+        point_diff,
+        recoveries,
+        recovery_create,
+        recovery,
+        recovery_stop
+    ),
+    components(schemas(
+        Hardware,
+        HardwareKind,
+        Machine,
+        MachineClone,
+        MachineCloned,
+        MachineCreate,
+        MachineDisk,
+        MachineSnapshot,
+        MachineSnapshotTaken,
+        Consistency,
+        Point,
+        PointDiff,
+        PointDisk,
+        PointDiskDiff,
+        PointState,
+        Recovered,
+        Recovery,
+        RecoveryCreate,
+        Run,
+        RunStart,
+        RunState,
+        Source,
+        SourceCreate
+    ))
+)]
+pub(super) struct Protection;
+
+operation! {
+    /// All machines, by name, without their hardware descriptions
+    machines: get, path = "/v1/machines", tag = "machines", responses((status = 200, body = [Machine]), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Add a machine: disks that belong together, and its hardware description. The disks stay as they are
+    machine_create: post, path = "/v1/machines", tag = "machines", request_body = MachineCreate,
+    responses((status = 201, body = Machine), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// One machine
+    machine: get, path = "/v1/machines/{machine}", tag = "machines", params(("machine" = String, Path)),
+    responses((status = 200, body = Machine), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Remove a machine; its disks stay. Refused while a source names it
+    machine_remove: delete, path = "/v1/machines/{machine}", tag = "machines", params(("machine" = String, Path)),
+    responses((status = 204), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Take a snapshot of all disks of a machine at one instant
+    machine_snapshot: post, path = "/v1/machines/{machine}/snapshot", tag = "machines", params(("machine" = String, Path)), request_body = MachineSnapshot,
+    responses((status = 201, body = MachineSnapshotTaken), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Make machines from one, all or none: their disks are clones, and a domain of libvirt's gets a new name, UUID and MAC addresses
+    machine_clone: post, path = "/v1/machines/{machine}/clone", tag = "machines", params(("machine" = String, Path)), request_body = MachineClone,
+    responses((status = 201, body = MachineCloned), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// All sources, by name
+    sources: get, path = "/v1/sources", tag = "backups", responses((status = 200, body = [Source]), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Add a source: a machine whose disks are ours
+    source_create: post, path = "/v1/sources", tag = "backups", request_body = SourceCreate,
+    responses((status = 201, body = Source), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// One source
+    source: get, path = "/v1/sources/{source}", tag = "backups", params(("source" = String, Path)),
+    responses((status = 200, body = Source), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Remove a source; its points stay
+    source_remove: delete, path = "/v1/sources/{source}", tag = "backups", params(("source" = String, Path)),
+    responses((status = 204), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// All runs that are remembered (a thousand of each source), or those of one source, by source and time
+    runs: get, path = "/v1/runs", tag = "backups", params(("source" = Option<String>, Query)),
+    responses((status = 200, body = [Run]), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Back a source up; answers when its point is there, durably. Of a machine of ours nothing is copied
+    run_start: post, path = "/v1/runs", tag = "backups", request_body = RunStart,
+    responses((status = 201, body = Run), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// One run
+    run: get, path = "/v1/runs/{source}/{stamp}", tag = "backups", params(("source" = String, Path), ("stamp" = String, Path)),
+    responses((status = 200, body = Run), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// All points, or those of one source, by source and time, without their hardware descriptions
+    points: get, path = "/v1/points", tag = "points", params(("source" = Option<String>, Query)),
+    responses((status = 200, body = [Point]), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// One point
+    point: get, path = "/v1/points/{source}/{stamp}", tag = "points", params(("source" = String, Path), ("stamp" = String, Path)),
+    responses((status = 200, body = Point), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Remove a point, whichever it is: none leans on another. Refused while it is locked, and while a client reads it
+    point_remove: delete, path = "/v1/points/{source}/{stamp}", tag = "points", params(("source" = String, Path), ("stamp" = String, Path)),
+    responses((status = 204), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Lock a point until a date: nobody can remove it, or any of its snapshots, before; a lock can be extended, and never shortened
+    point_lock: post, path = "/v1/points/{source}/{stamp}/lock", tag = "points", params(("source" = String, Path), ("stamp" = String, Path)), request_body = SnapshotLock,
+    responses((status = 200, body = Point), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// What differs between two points, disk by disk: `to` is the other point's name
+    point_diff: get, path = "/v1/points/{source}/{stamp}/diff", tag = "points",
+    params(("source" = String, Path), ("stamp" = String, Path), ("to" = String, Query)),
+    responses((status = 200, body = PointDiff), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// All recoveries, by name, without their hardware descriptions
+    recoveries: get, path = "/v1/recoveries", tag = "recoveries", responses((status = 200, body = [Recovery]), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Bring a point back: clones of all its disks, or none, served when this answers
+    recovery_create: post, path = "/v1/recoveries", tag = "recoveries", request_body = RecoveryCreate,
+    responses((status = 200, body = Recovered, description = "A dry run: nothing was done"), (status = 201, body = Recovered), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// One recovery
+    recovery: get, path = "/v1/recoveries/{recovery}", tag = "recoveries", params(("recovery" = String, Path)),
+    responses((status = 200, body = Recovery), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// End a recovery. Its disks stay as disks like any other, unless they are to be discarded; that is refused while a client, a snapshot or
+    /// a machine needs one
+    recovery_stop: delete, path = "/v1/recoveries/{recovery}", tag = "recoveries",
+    params(("recovery" = String, Path), ("discard" = Option<bool>, Query, description = "Remove its disks, too")),
+    responses((status = 204), (status = "default", body = ErrorBody))
+}

@@ -1,0 +1,220 @@
+//! `stonefold machine …`.
+
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::table::{Table, count, facts};
+use crate::waiting::wait_for;
+use clap::{Args, Subcommand};
+use serde_json::json;
+use std::path::PathBuf;
+use std::str::FromStr;
+use stonefold_api::{
+    Hardware, HardwareKind, Machine as Shown, MachineClone, MachineCloned, MachineCreate, MachineSnapshot,
+};
+use stonefold_types::{Error, Kind, Name, Result};
+
+/// Keep disks that belong to one machine together, with its hardware description
+///
+/// A machine's disks are snapshotted, backed up, cloned and recovered together, at one instant.
+#[derive(Subcommand)]
+pub(crate) enum Machine {
+    /// Say which disks belong to a machine; they stay as they are
+    #[command(after_help = "Examples:\n  \
+        virsh dumpxml --inactive web > web.xml\n  \
+        stonefold machine add web --disk web-root,web-data --xml web.xml\n  \
+        stonefold machine add db --disk db --qemu-args db.args")]
+    Add {
+        /// The machine's name: 1 to 128 letters, digits, '.', '_' or '-'
+        name: Name,
+        /// Its disks, separated by commas, in the order in which its description has them
+        #[arg(long = "disk", value_name = "D[,D…]", value_delimiter = ',', required = true)]
+        disks: Vec<Name>,
+        #[command(flatten)]
+        hardware: Description,
+    },
+    /// List all machines
+    Ls,
+    /// Show a machine; with --json its hardware description, too
+    Show {
+        /// The machine
+        name: Name,
+    },
+    /// Remove a machine; its disks stay
+    Rm {
+        /// The machine
+        name: Name,
+    },
+    /// Take a snapshot of all disks of a machine at one instant
+    #[command(after_help = "Example:\n  stonefold machine snapshot web --name before-upgrade")]
+    Snapshot {
+        /// The machine
+        #[arg(value_name = "NAME")]
+        machine: Name,
+        /// The snapshot's name on each disk [default: made from the time]
+        #[arg(long)]
+        name: Option<Name>,
+    },
+    /// Make a machine from another, or many at once, whatever their size
+    ///
+    /// Each has clones of all disks, called NEW.TARGET (web-test.vda); a domain of libvirt's gets a name, a UUID and MAC addresses of its
+    /// own. All of them are made, or none.
+    #[command(after_help = "Examples:\n  \
+        stonefold machine clone web web-test                  (as it is now)\n  \
+        stonefold machine clone golden@v3 desk --count 100    (desk-1 to desk-100)")]
+    Clone {
+        /// The machine, or a snapshot that all its disks have
+        #[arg(value_name = "NAME[@SNAP]")]
+        from: From,
+        /// The new machine's name
+        new: Name,
+        /// So many, called NEW-1, NEW-2 and so on
+        #[arg(long, value_name = "N")]
+        count: Option<u32>,
+    },
+}
+
+/// What a machine is made of, besides its disks
+#[derive(Args)]
+#[group(multiple = false)]
+pub(crate) struct Description {
+    /// Its domain, as 'virsh dumpxml --inactive' prints it
+    #[arg(long, value_name = "FILE")]
+    xml: Option<PathBuf>,
+    /// What QEMU is started with, disks left out
+    #[arg(long, value_name = "FILE")]
+    qemu_args: Option<PathBuf>,
+}
+
+/// A machine, or one of its snapshots.
+#[derive(Clone, Debug)]
+pub(crate) struct From {
+    machine: Name,
+    snapshot: Option<Name>,
+}
+
+impl FromStr for From {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<From> {
+        match text.split_once('@') {
+            None => Ok(From { machine: Name::new(text)?, snapshot: None }),
+            Some((machine, snapshot)) => {
+                Ok(From { machine: Name::new(machine)?, snapshot: Some(Name::new(snapshot)?) })
+            }
+        }
+    }
+}
+
+impl Description {
+    fn read(self) -> Result<Option<Hardware>> {
+        let (path, kind) = match (self.xml, self.qemu_args) {
+            (Some(path), _) => (path, HardwareKind::LibvirtXml),
+            (None, Some(path)) => (path, HardwareKind::QemuArgs),
+            (None, None) => return Ok(None),
+        };
+        let what = format!("the hardware description '{}'", path.display());
+        let bytes = std::fs::read(&path)
+            .map_err(|e| Error::io(format!("{what} cannot be read"), e).remedy("name a readable file"))?;
+        let text = String::from_utf8(bytes).map_err(|_| {
+            Error::new(Kind::Invalid, format!("{what} is no text in UTF-8")).remedy("save it in UTF-8")
+        })?;
+        Ok(Some(Hardware { kind, text }))
+    }
+}
+
+impl Machine {
+    pub(crate) fn run(self, context: &Context) -> std::result::Result<(), Failure> {
+        let client = context.client()?;
+        match self {
+            Machine::Add { name, disks, hardware } => {
+                let new = MachineCreate { name, disks, hardware: hardware.read()? };
+                let added = client.create_machine(&new)?;
+                let disks = count(added.disks.len() as u64, "disk");
+                context.answer(&added, || format!("machine '{}' of {disks} added\n", added.name))
+            }
+            Machine::Ls => {
+                let machines = client.machines()?;
+                context.answer(&machines, || table(&machines))
+            }
+            Machine::Show { name } => {
+                let machine = client.machine(&name)?;
+                context.answer(&machine, || shown(&machine))
+            }
+            Machine::Rm { name } => {
+                client.remove_machine(&name)?;
+                let text = || format!("removed machine '{name}'; its disks are still there\n");
+                context.answer(&json!({ "removed": [name] }), text)
+            }
+            Machine::Snapshot { machine, name } => {
+                let taken = client.snapshot_machine(&machine, &MachineSnapshot { name })?;
+                let disks = count(taken.disks.len() as u64, "disk");
+                context.answer(&taken, || format!("{}@{} of {disks}\n", taken.machine, taken.name))
+            }
+            Machine::Clone { from, new, count } => {
+                let From { machine, snapshot } = from;
+                let asked = MachineClone { name: new, snapshot, count };
+                let of = machine.clone();
+                let made = wait_for(&client, "clone", move |client| client.clone_machine(&of, &asked))?;
+                context.answer(&made, || cloned_text(&machine, &made))
+            }
+        }
+    }
+}
+
+fn cloned_text(machine: &Name, made: &MachineCloned) -> String {
+    let line = |new: &Shown| format!("machine '{}' made from {machine}@{}\n", new.name, made.snapshot);
+    let mut text: String = made.machines.iter().map(line).collect();
+    made.notes.iter().for_each(|note| text += &format!("note: {note}\n"));
+    text
+}
+
+/// The disks of a machine, in words.
+pub(crate) fn disks_text(disks: &[stonefold_api::MachineDisk]) -> String {
+    let line = |disk: &stonefold_api::MachineDisk| {
+        let missing = if disk.missing { " (there is no such disk any more)" } else { "" };
+        format!("{} {}{missing}", disk.target, disk.disk)
+    };
+    disks.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// What a machine's description is, in words.
+pub(crate) fn hardware_text(hardware: Option<&Hardware>) -> String {
+    hardware.map_or_else(
+        || "not told".to_owned(),
+        |hardware| {
+            let kind = match hardware.kind {
+                HardwareKind::LibvirtXml => "libvirt's XML",
+                HardwareKind::QemuArgs => "QEMU's arguments",
+            };
+            format!("{kind}, {} bytes", hardware.text.len())
+        },
+    )
+}
+
+fn shown(machine: &Shown) -> String {
+    facts([
+        ("machine", machine.name.to_string()),
+        ("disks", disks_text(&machine.disks)),
+        (
+            "reached at",
+            machine.disks.iter().flat_map(|disk| disk.uris.clone()).collect::<Vec<_>>().join("\n"),
+        ),
+        ("hardware", hardware_text(machine.hardware.as_ref())),
+        ("cloned from", machine.origin.clone().unwrap_or_default()),
+        ("added", format!("{} UTC", machine.added.to_seconds_text())),
+    ])
+}
+
+fn table(machines: &[Shown]) -> String {
+    let mut table = Table::new(&["NAME", "DISKS", "CLONED FROM", "ADDED (UTC)"]);
+    for machine in machines {
+        let disks: Vec<&str> = machine.disks.iter().map(|disk| disk.disk.as_str()).collect();
+        table.row([
+            machine.name.to_string(),
+            disks.join(","),
+            machine.origin.clone().unwrap_or_else(|| "-".to_owned()),
+            machine.added.to_seconds_text(),
+        ]);
+    }
+    table.or("no machines; 'stonefold machine add NAME --disk D' adds one")
+}

@@ -1,0 +1,144 @@
+//! Machines, backups, points and recoveries by the command line, over a pool in a directory that outlives its servers.
+
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output};
+use stonefold_server::{Running, Settings, start};
+
+const XML: &str = "<domain type='kvm'><name>web</name><uuid>11111111-1111-4111-8111-111111111111</uuid><devices>\
+    <disk type='file' device='disk'><source file='/a'/><target dev='vda'/></disk>\
+    <disk type='file' device='disk'><source file='/b'/><target dev='vdb'/></disk>\
+    <interface type='network'><mac address='52:54:00:11:22:33'/></interface></devices></domain>";
+
+fn serve(folder: &Path) -> Running {
+    let settings = Settings {
+        pool: Some(format!("file://{}", folder.join("pool").display())),
+        nbd: vec![format!("unix://{}", folder.join("nbd").display()).parse().unwrap()],
+        api: vec!["127.0.0.1:0".parse().unwrap()],
+        ..Settings::default()
+    };
+    start(settings.resolve().unwrap()).unwrap()
+}
+
+fn run(running: &Running, line: &str, status: i32) -> Output {
+    let output = Command::new(env!("CARGO_BIN_EXE_stonefold"))
+        .args(line.split_whitespace())
+        .env("STONEFOLD_API", &running.ready().api[0])
+        .env_remove("STONEFOLD_TOKEN")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(status), "{line}: {output:?}");
+    output
+}
+
+fn text(running: &Running, line: &str) -> String {
+    String::from_utf8(run(running, line, 0).stdout).unwrap()
+}
+
+fn json(running: &Running, line: &str) -> Value {
+    serde_json::from_str(&text(running, &format!("{line} --json"))).unwrap()
+}
+
+fn error(running: &Running, line: &str) -> String {
+    String::from_utf8(run(running, line, 1).stderr).unwrap()
+}
+
+/// A machine `web` of the disks `root` and `data`, with a description.
+fn web(running: &Running, folder: &Path) {
+    text(running, "disk create root --size 1G");
+    text(running, "disk create data --size 2G");
+    let xml = folder.join("web.xml");
+    std::fs::write(&xml, XML).unwrap();
+    let added = text(running, &format!("machine add web --disk root,data --xml {}", xml.display()));
+    assert_eq!(added, "machine 'web' of 2 disks added\n");
+}
+
+#[test]
+fn a_machine_lives_from_add_to_rm() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = serve(folder.path());
+    assert!(text(&running, "machine ls").contains("machine add"));
+    web(&running, folder.path());
+    let shown = json(&running, "machine show web");
+    assert_eq!(shown["hardware"]["text"], XML);
+    assert_eq!((&shown["disks"][1]["target"], &shown["disks"][1]["disk"]), (&"vdb".into(), &"data".into()));
+    assert_eq!(text(&running, "machine snapshot web --name monday"), "web@monday of 2 disks\n");
+    let taken = json(&running, "snapshot ls");
+    assert_eq!(taken[0]["created"], taken[1]["created"]);
+
+    let made = json(&running, "machine clone web@monday desk --count 3");
+    assert_eq!(made["machines"].as_array().unwrap().len(), 3);
+    let xml = made["machines"][2]["hardware"]["text"].as_str().unwrap();
+    let socket = folder.path().join("nbd").display().to_string();
+    for word in ["<name>desk-3</name>", "name='desk-3.vdb'", &format!("socket='{socket}'")] {
+        assert!(xml.contains(word), "{xml}");
+    }
+    assert!(!xml.contains("11111111-1111") && !xml.contains("52:54:00:11:22:33"), "{xml}");
+    let one = text(&running, "machine clone web test");
+    assert!(one.starts_with("machine 'test' made from web@20"), "{one}");
+    let table = text(&running, "machine ls");
+    assert!(table.lines().count() == 6 && table.contains("desk-1.vda,desk-1.vdb  web@monday"), "{table}");
+
+    assert!(error(&running, "machine clone web test").contains("machine 'test' exists already"));
+    assert!(error(&running, "machine add x --disk nope").contains("disk 'nope' does not exist"));
+    let missing = error(&running, "machine add x --disk test.vda --xml /nowhere.xml");
+    assert!(missing.contains("'/nowhere.xml' cannot be read"), "{missing}");
+    assert!(error(&running, "machine show wbe").contains("machine ls"));
+    assert!(text(&running, "machine rm test").contains("its disks are still there"));
+    assert!(
+        error(&running, "machine add y --disk test.vda --qemu-args /dev/null")
+            .contains("no arguments of QEMU")
+    );
+    text(&running, "disk rm test.vda");
+    running.stop().unwrap();
+}
+
+/// Goal: points outlive the server that made them, come back as other machines, and go when they are told to.
+#[test]
+fn points_outlive_their_server_and_come_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = serve(folder.path());
+    web(&running, folder.path());
+    assert!(text(&running, "source add nightly --machine web").contains("of machine 'web'"));
+    let first = text(&running, "backup run nightly").trim().to_owned();
+    text(&running, "backup run nightly --full");
+    running.stop().unwrap();
+
+    let running = serve(folder.path());
+    let points = json(&running, "point ls nightly");
+    let name = |at: usize| points[at]["name"].as_str().unwrap().to_owned();
+    assert_eq!((points.as_array().unwrap().len(), name(0)), (2, first.clone()));
+    assert_eq!((&points[0]["state"], &points[0]["hardware"]), (&"whole".into(), &Value::Null));
+    assert_eq!(json(&running, &format!("point show {first}"))["hardware"]["text"], XML);
+    assert!(text(&running, &format!("point show {first}")).contains("as after a loss of power"));
+    let same = text(&running, &format!("point diff {first} {}", name(1)));
+    assert!(same.starts_with("nothing of what both have differs"), "{same}");
+    assert_eq!(json(&running, "backup ls")[1]["state"], "done");
+    assert!(text(&running, &format!("backup show {first}")).contains("done"));
+    assert!(text(&running, "source show nightly").contains("points   2"));
+
+    let would = text(&running, &format!("recover {first} --as again --qos test --dry-run"));
+    assert!(would.contains("can be made; nothing was done") && would.contains("vdb again.vdb"), "{would}");
+    assert_eq!(json(&running, "recover ls").as_array().unwrap().len(), 0);
+    let made = json(&running, &format!("recover {first} --as again --qos test"));
+    assert!(made["recovery"]["ready_us"].as_u64().unwrap() > 0);
+    let uri = made["recovery"]["disks"][0]["uris"][0].as_str().unwrap();
+    assert!(uri.starts_with("nbd+unix:///again.vda?socket="), "{uri}");
+    assert!(made["recovery"]["hardware"]["text"].as_str().unwrap().contains("<name>again</name>"));
+    assert_eq!(json(&running, "disk show again.vdb")["qos"], "test");
+    let told = text(&running, &format!("recover {} --as other", name(1)));
+    assert!(told.contains("ready after") && told.contains("reached at"), "{told}");
+    assert!(text(&running, "recover stop again --discard").contains("its disks are gone"));
+    assert!(text(&running, "recover stop other").contains("still there"));
+    assert_eq!(json(&running, "disk ls").as_array().unwrap().len(), 4);
+
+    assert!(text(&running, &format!("point lock {first} --until 30d")).contains("is locked until"));
+    assert!(error(&running, &format!("point rm {first}")).contains("is locked until"));
+    text(&running, &format!("point rm {}", name(1)));
+    assert!(error(&running, "machine rm web").contains("source rm nightly"));
+    assert!(text(&running, "source rm nightly").contains("still there"));
+    assert_eq!(json(&running, "point ls").as_array().unwrap().len(), 1);
+    assert!(error(&running, "backup run nightly").contains("source 'nightly' does not exist"));
+    assert!(error(&running, "recover nightly@20200101T000000Z --as x").contains("point ls"));
+    running.stop().unwrap();
+}

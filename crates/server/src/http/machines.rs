@@ -1,0 +1,119 @@
+//! Machines: added, listed, removed, snapshotted, cloned.
+
+use super::answer::{Answer, Body, MachinePath};
+use super::{App, Shared};
+use crate::{convert, doors};
+use axum::Json;
+use axum::http::StatusCode;
+use stonefold_api::{
+    Hardware, HardwareKind, Machine, MachineClone, MachineCloned, MachineCreate, MachineDisk,
+    MachineSnapshot, MachineSnapshotTaken, Time,
+};
+use stonefold_protect as protect;
+use stonefold_protect::domain::Reach;
+use stonefold_types::{Error, ExportName, Kind, Result};
+
+pub(super) async fn list(app: Shared) -> Answer<Json<Vec<Machine>>> {
+    let protection = app.protection.clone();
+    let machines = app.gate.run(move |_| async move { protection.machines().await }).await?;
+    let without_hardware = |machine| Machine { hardware: None, ..shown(machine, &app) };
+    Ok(Json(machines.into_iter().map(without_hardware).collect()))
+}
+
+pub(super) async fn show(app: Shared, MachinePath(name): MachinePath) -> Answer<Json<Machine>> {
+    let protection = app.protection.clone();
+    let found = app.gate.run(move |_| async move { protection.machine(&name).await });
+    Ok(Json(shown(found.await?, &app)))
+}
+
+pub(super) async fn create(
+    app: Shared,
+    Body(asked): Body<MachineCreate>,
+) -> Answer<(StatusCode, Json<Machine>)> {
+    let MachineCreate { name, disks, hardware } = asked;
+    let hardware = hardware.map(|Hardware { kind, text }| match kind {
+        HardwareKind::LibvirtXml => protect::Hardware::Libvirt(text),
+        HardwareKind::QemuArgs => protect::Hardware::QemuArgs(text),
+    });
+    let (protection, named) = (app.protection.clone(), disks.clone());
+    let new = protect::NewMachine { name, disks, hardware };
+    let added = app.gate.run(move |_| async move { protection.add_machine(new).await }).await;
+    let missing = named.into_iter().find(|disk| app.gate.store().disk(disk).is_err());
+    let added = match missing {
+        Some(disk) => app.hint(&ExportName::Disk(disk), added)?,
+        None => added?,
+    };
+    Ok((StatusCode::CREATED, Json(shown(added, &app))))
+}
+
+pub(super) async fn remove(app: Shared, MachinePath(name): MachinePath) -> Answer<StatusCode> {
+    let protection = app.protection.clone();
+    app.gate.run(move |_| async move { protection.remove_machine(&name).await }).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+pub(super) async fn snapshot(
+    app: Shared,
+    MachinePath(machine): MachinePath,
+    Body(asked): Body<MachineSnapshot>,
+) -> Answer<(StatusCode, Json<MachineSnapshotTaken>)> {
+    let (protection, of) = (app.protection.clone(), machine.clone());
+    let taken =
+        app.gate.run(move |_| async move { protection.snapshot_machine(&of, asked.name).await }).await?;
+    let disks: Vec<_> = taken.into_iter().map(|info| convert::snapshot(info, &app.doors)).collect();
+    let name = disks.first().map(|first| first.name.clone());
+    let name = name.ok_or_else(|| Error::new(Kind::Conflict, "the snapshot was removed meanwhile"))?;
+    Ok((StatusCode::CREATED, Json(MachineSnapshotTaken { machine, name, disks })))
+}
+
+pub(super) async fn clone(
+    app: Shared,
+    MachinePath(machine): MachinePath,
+    Body(asked): Body<MachineClone>,
+) -> Answer<(StatusCode, Json<MachineCloned>)> {
+    let MachineClone { name, snapshot, count } = asked;
+    let request = protect::CloneRequest { machine, snapshot, new: name, count, reach: reach(&app)? };
+    let protection = app.protection.clone();
+    let made = app.gate.run(move |_| async move { protection.clone_machine(request).await }).await?;
+    let machines = made.machines.into_iter().map(|machine| shown(machine, &app)).collect();
+    let cloned = MachineCloned { machines, snapshot: made.snapshot, notes: made.notes };
+    Ok((StatusCode::CREATED, Json(cloned)))
+}
+
+/// Where hypervisors find disks.
+pub(super) fn reach(app: &App) -> Result<Reach> {
+    doors::reach(&app.doors).ok_or_else(|| {
+        Error::new(Kind::Invalid, "nobody could reach the disks: this server has no NBD door")
+            .remedy("serve with --nbd")
+    })
+}
+
+fn shown(machine: protect::Machine, app: &App) -> Machine {
+    Machine {
+        name: machine.name,
+        disks: machine.disks.into_iter().map(|disk| shown_disk(disk, app)).collect(),
+        hardware: machine.hardware.map(hardware),
+        origin: machine.origin,
+        added: Time::from_nanos(machine.added),
+    }
+}
+
+/// A machine's disk, and whether it is still there.
+pub(super) fn shown_disk(disk: protect::MachineDisk, app: &App) -> MachineDisk {
+    let missing = app.gate.store().disk(&disk.disk).is_err();
+    let uris = convert::uris(&app.doors, &ExportName::Disk(disk.disk.clone()));
+    MachineDisk {
+        target: disk.target,
+        disk: disk.disk,
+        missing,
+        uris: if missing { Vec::new() } else { uris },
+    }
+}
+
+/// A description, as the API has it.
+pub(super) fn hardware(hardware: protect::Hardware) -> Hardware {
+    match hardware {
+        protect::Hardware::Libvirt(text) => Hardware { kind: HardwareKind::LibvirtXml, text },
+        protect::Hardware::QemuArgs(text) => Hardware { kind: HardwareKind::QemuArgs, text },
+    }
+}
