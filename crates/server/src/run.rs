@@ -2,7 +2,6 @@
 
 use crate::data::{self, Opened};
 use crate::doors::door_uri;
-use crate::gate::Gate;
 use crate::http::{self, ApiListener, App};
 use crate::{Config, Ready, memory, notify};
 use std::io::Write;
@@ -100,9 +99,8 @@ impl Starting {
             nbd: opened.doors.iter().map(door_uri).collect(),
             api: listeners.iter().map(ApiListener::url).collect(),
         };
-        let Opened { env, store, api_tls, access, protection, doors, nbd } = opened;
-        let gate = Gate::new(env.clone(), store);
-        let app = App::new(&config, &ready, env.wall(), doors, nbd, gate, access, protection);
+        let app = App::new(&config, &ready, &opened);
+        let Opened { env, api_tls, .. } = opened;
         let api = Worker::start("api", None, move |stop| http::run(listeners, app, env, api_tls, stop))?;
         Ok(Running { ready, api, data })
     }

@@ -21,6 +21,7 @@ mod traces;
 pub(crate) use listen::{ApiListener, run};
 
 use crate::access::Access;
+use crate::data::Opened;
 use crate::doors::Door;
 use crate::gate::Gate;
 use crate::{Config, Ready, VERSION, suggest};
@@ -30,7 +31,7 @@ use axum::response::Response;
 use axum::routing::{delete, get, post};
 use std::sync::Arc;
 use stonefold_api::{Server, Time, document, paths};
-use stonefold_env::{Env, WallNanos};
+use stonefold_env::Env;
 use stonefold_nbd::Metrics;
 use stonefold_protect::Protection;
 use stonefold_types::{Durability, Error, ExportName, Kind, Name, Result};
@@ -48,24 +49,23 @@ pub(crate) struct App {
 }
 
 impl App {
-    pub(crate) fn new(
-        config: &Config,
-        ready: &Ready,
-        started: WallNanos,
-        doors: Vec<Door>,
-        nbd: Arc<Metrics>,
-        gate: Gate,
-        access: Arc<Access>,
-        protection: Arc<Protection>,
-    ) -> Arc<Self> {
+    pub(crate) fn new(config: &Config, ready: &Ready, opened: &Opened) -> Arc<Self> {
         let server = Server {
             version: VERSION.to_owned(),
             pool: ready.pool.clone(),
             nbd: ready.nbd.clone(),
             api: ready.api.clone(),
-            started: Time::from_nanos(started),
+            started: Time::from_nanos(opened.env.wall()),
         };
-        Arc::new(App { gate, access, protection, doors, nbd, durability: config.durability, server })
+        Arc::new(App {
+            gate: Gate::new(opened.env.clone(), opened.store.clone()),
+            access: opened.access.clone(),
+            protection: opened.protection.clone(),
+            doors: opened.doors.clone(),
+            nbd: opened.nbd.clone(),
+            durability: config.durability,
+            server,
+        })
     }
 
     /// To an error about a name that does not exist, adds the one that was probably meant.
