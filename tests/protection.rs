@@ -1,0 +1,117 @@
+//! Machines, points and recoveries by a real server that is killed in their midst.
+//!
+//! *Promise*: whatever the server is killed in, a backup ends in a point that is whole or in none, a recovery and a discard are whole or have
+//! not been, nothing is left over, and each point gives back what its machine held then. *Method*: the command line against `stonefold
+//! serve` on files; SIGKILL at a moment that dice choose, from before the first step to after the last.
+
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use stonefold_dice::Dice;
+use stonefold_e2e::binary::stonefold;
+use stonefold_e2e::gateway::{Gateway, Place, in_a_place};
+
+const ROUNDS: u8 = 30;
+/// Longer than a command takes on files, its own start with it.
+const MOMENT_MAX_US: u64 = 16_000;
+const BLOCK: usize = 4096;
+const DISCARD: &str = "recover stop again --discard";
+
+#[test]
+fn a_server_that_is_killed_leaves_whole_points_and_nothing_besides() {
+    in_a_place(|place| {
+        let mut dice = Dice::new(20_261_124);
+        let mut server = place.start(&[])?;
+        for disk in ["root", "data"] {
+            place.ok(&format!("disk create {disk} --size 64M"))?;
+        }
+        place.ok("machine add web --disk root,data")?;
+        place.ok("source add nightly --machine web")?;
+        let mut told = 0;
+        for round in 1..=ROUNDS {
+            write(place, round)?;
+            let (done, again) = cut(place, server, "backup run nightly", &mut dice)?;
+            server = again;
+            told += usize::from(done);
+            let points = sound(place)?;
+            ensure!(points.len() >= told, "{told} points were told of, and {} are there", points.len());
+            let Some((point, _)) = points.last() else { continue };
+            for line in [format!("recover {point} --as again"), DISCARD.to_owned()] {
+                server = cut(place, server, &line, &mut dice)?.1;
+                // First, because it waits until what was cut off is ended.
+                let wanted = if list(place, "recover ls")?.is_empty() { 2 } else { 4 };
+                let disks = list(place, "disk ls")?.len();
+                ensure!(disks == wanted, "{disks} disks, not {wanted}, after '{line}' was cut off");
+            }
+            if !list(place, "recover ls")?.is_empty() {
+                place.ok(DISCARD)?;
+            }
+        }
+        let points = sound(place)?;
+        for (point, generation) in &points {
+            place.ok(&format!("recover {point} --as again"))?;
+            ensure!(generation_of(place, "again.vda")? == *generation, "{point}");
+            ensure!(generation_of(place, "again.vdb")? == *generation, "{point}");
+            place.ok(DISCARD)?;
+        }
+        println!("{} points after {ROUNDS} kills, of which {told} were told of", points.len());
+        let checked = place.json("pool check")?;
+        ensure!(checked["problems"] == serde_json::json!([]), "{checked}");
+        server.stop()
+    });
+}
+
+/// Runs a command, kills the server while it runs, and starts another. Whether the command told of its end before.
+fn cut(place: &Place, server: Gateway, line: &str, dice: &mut Dice) -> Result<(bool, Gateway)> {
+    let mut command = Command::new(stonefold()?);
+    command.args(line.split_whitespace()).env("STONEFOLD_API", place.api());
+    let mut command = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    sleep(Duration::from_micros(dice.number() % MOMENT_MAX_US));
+    server.kill();
+    let done = command.wait()?.success();
+    Ok((done, place.start(&[])?))
+}
+
+fn list(place: &Place, line: &str) -> Result<Vec<Value>> {
+    place.json(line)?.as_array().cloned().with_context(|| format!("'{line}' lists"))
+}
+
+/// Both disks of the machine get a generation, durably.
+fn write(place: &Place, generation: u8) -> Result<()> {
+    for disk in ["root", "data"] {
+        let mut client = place.connect(disk)?;
+        client.write(0, &[generation; BLOCK])?;
+        client.flush()?;
+    }
+    Ok(())
+}
+
+fn generation_of(place: &Place, export: &str) -> Result<u8> {
+    let block = place.connect(export)?.read(0, BLOCK)?;
+    ensure!(block.iter().all(|byte| *byte == block[0]), "'{export}' has two generations in one block");
+    Ok(block[0])
+}
+
+/// All points with the generation that they hold: each whole, no run under way, and no snapshot that no point has.
+fn sound(place: &Place) -> Result<Vec<(String, u8)>> {
+    let points = list(place, "point ls")?;
+    let runs = list(place, "backup ls")?;
+    ensure!(runs.iter().all(|run| run["state"] != "running"), "{runs:?}");
+    let done = runs.iter().filter(|run| run["state"] == "done").count();
+    ensure!(done == points.len(), "{done} runs are done, and there are {} points", points.len());
+    let snapshots = list(place, "snapshot ls")?;
+    ensure!(snapshots.len() == 2 * points.len(), "leftovers: {snapshots:?}");
+    let mut sound = Vec::new();
+    for point in points {
+        ensure!(point["state"] == "whole", "{point}");
+        let export =
+            |disk: usize| point["disks"][disk]["snapshot"].as_str().map(str::to_owned).context("a snapshot");
+        let (root, data) = (generation_of(place, &export(0)?)?, generation_of(place, &export(1)?)?);
+        ensure!(root == data, "{point} has generation {root} of one disk and {data} of the other");
+        sound.push((point["name"].as_str().context("a name")?.to_owned(), root));
+    }
+    Ok(sound)
+}
