@@ -246,7 +246,7 @@ impl Protection {
             let of = |disk: &Name| SnapshotName { disk: disk.clone(), snapshot: name.clone() };
             disks.iter().any(|disk| self.store.snapshot_info(&of(disk)).is_ok())
         };
-        stamp::free(self.store.time().trusted, is_taken)
+        stamp::free(self.store.time().trusted, None, is_taken)
     }
 
     /// A machine that has copies of a machine's disks, `NAME.TARGET`, and what is to be said of it.

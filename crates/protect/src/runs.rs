@@ -121,13 +121,14 @@ impl Protection {
         let begun = self.store.time().trusted;
         let mut known = catalog::keys::<Run>(&self.store, Some(source.as_str())).await?;
         known.extend(catalog::keys::<Point>(&self.store, Some(source.as_str())).await?);
+        // After all others, so that the newest is the last by name, too.
+        let last = known.iter().filter_map(|key| Name::new(key.split_once('/')?.1).ok()).max();
         let is_taken = |stamp: &Name| {
             let of = |disk: &MachineDisk| SnapshotName { disk: disk.disk.clone(), snapshot: stamp.clone() };
-            known.contains(&format!("{source}/{stamp}"))
-                || machine.disks.iter().any(|disk| self.store.snapshot_info(&of(disk)).is_ok())
+            machine.disks.iter().any(|disk| self.store.snapshot_info(&of(disk)).is_ok())
         };
         let run = Run {
-            name: PointName { source: source.clone(), stamp: stamp::free(begun, is_taken) },
+            name: PointName { source: source.clone(), stamp: stamp::free(begun, last.as_ref(), is_taken) },
             machine: machine.name,
             disks: machine.disks,
             hardware: machine.hardware,
