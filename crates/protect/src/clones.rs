@@ -119,7 +119,7 @@ impl Protection {
     pub(crate) async fn end_clones(&self) -> Result<()> {
         for note in catalog::all::<Making>(&self.store, None).await? {
             if !is_complete(&self.store, &note).await? {
-                take_away(self, &note).await?;
+                take_away(&self.store, &note).await?;
             }
             catalog::remove::<Making>(&self.store, &note.key()).await?;
         }
@@ -150,8 +150,7 @@ async fn is_complete(store: &Store, note: &Making) -> Result<bool> {
 }
 
 /// Documents first, so that none names a disk that is gone; the snapshot last, because disks began as it.
-async fn take_away(protection: &Protection, note: &Making) -> Result<()> {
-    let store = &*protection.store;
+async fn take_away(store: &Store, note: &Making) -> Result<()> {
     let mine =
         |copy: &&Copy| store.disk(&copy.disk).is_ok_and(|disk| disk.origin.as_ref() == Some(&copy.from()));
     for machine in &note.machines {
@@ -171,10 +170,10 @@ async fn take_away(protection: &Protection, note: &Making) -> Result<()> {
     for disk in &new.disks {
         let name = SnapshotName { disk: disk.clone(), snapshot: new.name.clone() };
         match store.remove_snapshot(&name).await {
-            // A removal that failed may have been done, and not be durable.
-            Err(error) if error.kind() == Kind::NotFound => protection.make_durable(disk).await?,
+            Err(error) if error.kind() == Kind::NotFound => {}
             removed => removed?,
         }
     }
-    Ok(())
+    // A removal that failed before may have been done, and not be durable.
+    store.settle_marks().await
 }

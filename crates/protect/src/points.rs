@@ -204,11 +204,10 @@ impl Protection {
         for disk in &point.disks {
             if self.snapshot_of(point, disk).is_some() {
                 self.store.remove_snapshot(&point.snapshot_of(disk)).await?;
-            } else if self.store.disk(&disk.disk).is_ok() {
-                // A removal that failed may have been done, and not be durable.
-                self.make_durable(&disk.disk).await?;
             }
         }
+        // A removal that failed before may have been done, and not be durable.
+        self.store.settle_marks().await?;
         catalog::remove::<Point>(&self.store, &point.key()).await
     }
 

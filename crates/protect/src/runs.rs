@@ -11,7 +11,7 @@ use crate::{Hardware, Protection, stamp};
 use serde::{Deserialize, Serialize};
 use stonefold_env::WallNanos;
 use stonefold_store::SnapshotInfo;
-use stonefold_types::{Error, ExportName, Kind, Name, PointName, Result, SnapshotName};
+use stonefold_types::{Error, Kind, Name, PointName, Result, SnapshotName};
 
 /// Runs of one source that are remembered: ten days of one each quarter of an hour. Older ones are forgotten when the next one is done.
 pub const RUNS_MAX: usize = 1000;
@@ -231,16 +231,9 @@ impl Protection {
         if taken.iter().any(|info| info.created != taken[0].created) {
             return Ok(None);
         }
-        // The error that cut it off may have been that of the journal's sync.
-        for disk in &run.disks {
-            self.make_durable(&disk.disk).await?;
-        }
+        // The error that cut it off may have been that of the marks.
+        self.store.settle_marks().await?;
         Ok(Some(taken))
-    }
-
-    /// Makes everything durable that was asked of a disk so far, marks of snapshots among it.
-    pub(crate) async fn make_durable(&self, disk: &Name) -> Result<()> {
-        self.store.attach(&ExportName::Disk(disk.clone()))?.flush().await.map(drop)
     }
 
     /// A document; nothing where there is none that can be read: one that is damaged keeps no other from being ended.

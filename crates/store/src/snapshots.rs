@@ -77,6 +77,14 @@ impl Store {
         Ok(disks.iter().filter_map(found).collect())
     }
 
+    /// Makes everything durable that was asked for before this call, also what nobody was told of: a snapshot that a failed call may have taken
+    /// can be looked at, and is gone after a crash, unless this has returned. Fails where that cannot be.
+    pub async fn settle_marks(&self) -> Result<()> {
+        self.check_open()?;
+        self.journal.hand_over().await?;
+        self.flush().await
+    }
+
     /// Puts the marks into the journal and ends the layers, all under all disks' locks: one instant.
     fn mark(
         &self,

@@ -210,6 +210,62 @@ fn a_run_that_fails_is_ended_by_the_same_server() {
     }
 }
 
+/// Goal: an error that passes leaves no point of which the snapshots are not durable. *Method*: some changes of the medium fail, from each
+/// step on, the server ends what it can, and then the power is lost.
+#[test]
+fn a_point_that_an_error_delayed_outlives_a_loss_of_power() {
+    for failing in [1, 2, 3, 5] {
+        ENDS.into_iter().for_each(|end| a_run_shaken(end, failing));
+    }
+}
+
+fn a_run_shaken(end: End, failing: usize) {
+    for steps in 0.. {
+        let pool = Pool::new();
+        let when = &format!("{end:?} after {failing} failures after {steps} steps");
+        let (any, told) = pool.life(|life| async move {
+            source(&life).await;
+            let (any, told) =
+                life.shaken_after(steps, failing, life.protection.back_up(&name("nightly"))).await;
+            // Of what was told as an error another run may have been made whole.
+            (any, told.is_some_and(|told| told.is_ok()))
+        });
+        pool.ends(end);
+        let points = pool.life(|life| async move { sound_points(&life, when).await });
+        assert!(points >= usize::from(told), "{when}");
+        if !any {
+            assert_eq!(points, 1);
+            return;
+        }
+    }
+}
+
+/// Goal: the same of a removal: what is gone for the server that removed it does not come back without a point that has it.
+#[test]
+fn a_removal_that_an_error_delayed_outlives_a_loss_of_power() {
+    for failing in [1, 2, 3, 5] {
+        ENDS.into_iter().for_each(|end| a_removal_shaken(end, failing));
+    }
+}
+
+fn a_removal_shaken(end: End, failing: usize) {
+    for steps in 0.. {
+        let pool = Pool::new();
+        let when = &format!("{end:?} after {failing} failures after {steps} steps");
+        let any = pool.life(|life| async move {
+            source(&life).await;
+            let point = back_up(&life).await;
+            life.shaken_after(steps, failing, life.protection.remove_point(&point)).await.0
+        });
+        pool.ends(end);
+        let points = pool.life(|life| async move { sound_points(&life, when).await });
+        if !any {
+            assert_eq!(points, 0);
+            return;
+        }
+    }
+}
+
 /// Goal: a removal that is cut off at any step is gone on with, and takes all of the point and nothing else.
 #[test]
 fn a_removal_that_is_cut_off_is_ended() {

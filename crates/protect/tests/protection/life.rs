@@ -53,6 +53,8 @@ pub(crate) struct Life {
 struct Faults {
     /// Changes of the medium that are left until it fails.
     left: AtomicUsize,
+    /// So many of the changes after that fail, and then it is well again; for good where it is [`NEVER`].
+    failing: AtomicUsize,
     /// The next operation of a kind on an object whose key begins so.
     once: Mutex<Option<(Ask, &'static str)>>,
 }
@@ -86,7 +88,11 @@ impl Pool {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let env = Env::new(SystemWorld::new(tokio::runtime::Handle::current(), 1).unwrap());
-            let faults = Arc::new(Faults { left: AtomicUsize::new(NEVER), once: Mutex::new(None) });
+            let faults = Arc::new(Faults {
+                left: AtomicUsize::new(NEVER),
+                failing: AtomicUsize::new(NEVER),
+                once: Mutex::new(None),
+            });
             let by = faults.clone();
             let decide = move |operation: &Operation<'_>| by.decide(operation);
             let engine = Arc::new(FaultEngine::new(memory, env.clone(), decide));
@@ -111,12 +117,12 @@ impl Faults {
                 | Ask::JournalOpen
                 | Ask::JournalRead
         );
+        let take = |left: &AtomicUsize| {
+            left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok()
+        };
         let is_over = match changes {
-            true => self
-                .left
-                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1))
-                .is_err(),
-            false => self.left.load(Ordering::SeqCst) == 0,
+            true => !take(&self.left) && take(&self.failing),
+            false => self.left.load(Ordering::SeqCst) == 0 && self.failing.load(Ordering::SeqCst) > 1 << 20,
         };
         let mut once = self.once.lock();
         let is_it = |(ask, prefix): &(Ask, &str)| {
@@ -135,6 +141,25 @@ impl Life {
     /// The next operation of that kind on an object whose key begins so fails, and does not happen.
     pub(crate) fn fail_once(&self, ask: Ask, prefix: &'static str) {
         *self.faults.once.lock() = Some((ask, prefix));
+    }
+
+    /// Calls with a medium of which, after so many changes, so many fail; afterwards it is well again. Whether any failed, and the answer;
+    /// none where the call did not return.
+    pub(crate) async fn shaken_after<T>(
+        &self,
+        steps: usize,
+        failing: usize,
+        call: impl Future<Output = Result<T>>,
+    ) -> (bool, Option<Result<T>>) {
+        self.faults.failing.store(failing, Ordering::SeqCst);
+        self.faults.left.store(steps, Ordering::SeqCst);
+        let mut call = std::pin::pin!(call.fuse());
+        let mut patience = self.env.sleep(PATIENCE).fuse();
+        let answer = futures::select_biased! {
+            done = call => Some(done),
+            () = patience => None,
+        };
+        (self.faults.failing.load(Ordering::SeqCst) < failing, answer)
     }
 
     /// Calls with a medium that fails after so many changes, for good.

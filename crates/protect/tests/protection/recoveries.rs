@@ -155,6 +155,40 @@ fn a_recovery_cut_off(end: End) {
     }
 }
 
+/// Goal: an error that passes leaves all of a recovery or nothing, also when the power is lost behind it.
+#[test]
+fn a_recovery_that_meets_an_error_is_whole_or_gone() {
+    for failing in [1, 2, 3, 5] {
+        ENDS.into_iter().for_each(|end| a_recovery_shaken(end, failing));
+    }
+}
+
+fn a_recovery_shaken(end: End, failing: usize) {
+    for steps in 0.. {
+        let pool = Pool::new();
+        let when = &format!("{end:?} after {failing} failures after {steps} steps");
+        let (any, told) = pool.life(|life| async move {
+            let point = point(&life).await;
+            let call = life.protection.recover(request(&point, "again"));
+            let (any, told) = life.shaken_after(steps, failing, call).await;
+            (any, told.is_some_and(|told| told.is_ok()))
+        });
+        pool.ends(end);
+        pool.life(|life| async move {
+            let there = life.protection.recoveries().await.unwrap().len();
+            assert!(there >= usize::from(told), "{when}");
+            assert_eq!(life.disks().len(), 2 + 2 * there, "{when}");
+            if there == 1 {
+                assert_eq!((life.read("again.vda").await, life.read("again.vdb").await), (1, 2), "{when}");
+            }
+            assert_eq!(life.store.catalog("making").await.unwrap(), Vec::<String>::new(), "{when}");
+        });
+        if !any {
+            return;
+        }
+    }
+}
+
 /// Goal: the same of a discard: it is gone on with, or has not begun.
 #[test]
 fn a_discard_that_is_cut_off_is_ended() {
