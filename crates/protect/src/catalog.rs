@@ -99,6 +99,19 @@ pub(crate) async fn all<E: Entry>(store: &Store, below: Option<&str>) -> Result<
     Ok(found)
 }
 
+/// All documents of a kind, for whom one that he does not see would mislead: fails where one cannot be read.
+pub(crate) async fn every<E: Entry>(store: &Store) -> Result<Vec<E>> {
+    let mut found = Vec::new();
+    for key in keys::<E>(store, None).await? {
+        let entry = find(store, &key).await.map_err(|e| match e.remedy_text() {
+            Some(_) => e,
+            None => e.remedy("restore the object from another copy, or remove it"),
+        })?;
+        found.extend(entry);
+    }
+    Ok(found)
+}
+
 /// Stores a document where there is none.
 pub(crate) async fn put_new<E: Entry>(store: &Store, entry: &E) -> Result<()> {
     let key = entry.key();

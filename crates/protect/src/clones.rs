@@ -2,13 +2,17 @@
 //!
 //! *Order*: a note that says what is to be made; a snapshot where there is none yet; the disks; the documents of those who have them; then the
 //! note goes. A note that is found later tells which: all documents are there, then it was done; they are not, then what it names is
-//! taken away. *Never*: takes away a disk that did not begin as the very snapshot that the note names.
+//! taken away. *Never*: takes away a disk whose number is not the one that the note drew for it, a document that does not name the note, or a
+//! snapshot of somebody else's name: numbers and names are chance. A note stays while anything of it cannot be ended, and what it names is
+//! nobody else's until then.
 
 use crate::Protection;
 use crate::catalog::{self, Entry, Unknown};
 use crate::machines::Machine;
+use crate::number::DiskNumber;
 use crate::recoveries::Recovery;
 use serde::{Deserialize, Serialize};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use stonefold_store::Store;
 use stonefold_types::{DiskSettings, Error, Kind, Name, Result, SnapshotName};
@@ -49,6 +53,8 @@ pub(crate) struct Copy {
     pub(crate) at: Name,
     /// The new disk.
     pub(crate) disk: Name,
+    /// Its number.
+    pub(crate) number: DiskNumber,
 }
 
 impl Copy {
@@ -80,100 +86,181 @@ pub(crate) struct Order {
 }
 
 impl Protection {
+    /// Draws a number for a disk that is to be made.
+    pub(crate) fn draw_number(&self) -> DiskNumber {
+        DiskNumber(u64::from_le_bytes(self.env.random()))
+    }
+
     /// Makes all of it, or fails; what is half made then is taken away by [`end_clones`](Self::end_clones). Durable on return.
-    pub(crate) async fn make(&self, order: Order) -> Result<()> {
+    pub(crate) async fn make(&self, mut order: Order) -> Result<()> {
         let store = &*self.store;
         for copy in &order.disks {
             check_no_disk(store, &copy.disk)?;
         }
-        let id = self.env.random::<8>().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let id = Name::new(&hexadecimal(&self.env.random::<8>()))?;
+        order.machines.iter_mut().for_each(|machine| machine.making = Some(id.clone()));
+        let recovery = order.recovery.take();
         let note = Making {
-            id: Name::new(&id)?,
+            id: id.clone(),
             snapshot: order.snapshot,
             disks: order.disks,
             machines: order.machines.iter().map(|machine| machine.name.clone()).collect(),
-            recovery: order.recovery.as_ref().map(|(recovery, _)| recovery.name.clone()),
+            recovery: recovery.as_ref().map(|(recovery, _)| recovery.name.clone()),
             unknown: Unknown::new(),
         };
+        self.steps_begin();
         catalog::put_new(store, &note).await?;
-        if let Some(new) = &note.snapshot {
-            store.snapshot(&new.disks, Some(new.name.clone())).await?;
-        }
-        for copy in &note.disks {
-            store.clone_snapshot(&copy.from(), &copy.disk).await?;
-            if let Some(class) = &order.qos {
-                store.set_disk(&copy.disk, |old| DiskSettings { qos: class.clone(), ..old }).await?;
-            }
-        }
+        self.make_disks(&note, order.qos.as_ref()).await?;
         for machine in &order.machines {
             catalog::put_new(store, machine).await?;
         }
-        if let Some((mut recovery, asked)) = order.recovery {
+        if let Some((mut recovery, asked)) = recovery {
+            recovery.making = Some(id);
             recovery.ready_us = self.env.monotonic().saturating_sub(asked).as_micros() as u64;
             catalog::put_new(store, &recovery).await?;
         }
         catalog::remove::<Making>(store, &note.key()).await
     }
 
-    /// Ends what notes tell of.
-    pub(crate) async fn end_clones(&self) -> Result<()> {
-        for note in catalog::all::<Making>(&self.store, None).await? {
-            if !is_complete(&self.store, &note).await? {
-                take_away(&self.store, &note).await?;
+    async fn make_disks(&self, note: &Making, qos: Option<&Name>) -> Result<()> {
+        let store = &*self.store;
+        if let Some(new) = &note.snapshot {
+            store.snapshot(&new.disks, Some(new.name.clone())).await?;
+        }
+        for copy in &note.disks {
+            if let Err(error) = store.clone_snapshot_as(&copy.from(), &copy.disk, copy.number.0).await {
+                if is_in_doubt(&error) {
+                    self.in_doubt.store(true, Ordering::Relaxed);
+                }
+                return Err(error);
             }
-            catalog::remove::<Making>(&self.store, &note.key()).await?;
+            if let Some(class) = qos {
+                store.set_disk(&copy.disk, |old| DiskSettings { qos: class.clone(), ..old }).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends what notes tell of; one that cannot be ended keeps no other from it. Returns the first error.
+    pub(crate) async fn end_clones(&self) -> Result<()> {
+        let mut ended = Ok(());
+        for note in catalog::all::<Making>(&self.store, None).await? {
+            let done = self.end_making(&note).await;
+            ended =
+                ended.and(done.map_err(|e| e.context(format!("what was to be made by note '{}'", note.id))));
+        }
+        ended
+    }
+
+    async fn end_making(&self, note: &Making) -> Result<()> {
+        if !is_complete(&self.store, note).await? {
+            take_away(&self.store, note).await?;
+            if self.in_doubt.load(Ordering::Relaxed) {
+                let what = "a disk may have been made although the medium failed";
+                return Err(Error::new(Kind::Io, what).remedy("the next start tells, and takes it away"));
+            }
+        }
+        catalog::remove::<Making>(&self.store, &note.key()).await
+    }
+
+    /// Fails while the note by which something was made is still there: until that is gone it is not sure that it stays.
+    pub(crate) async fn check_made(&self, making: Option<&Name>, what: &str) -> Result<()> {
+        let Some(id) = making else { return Ok(()) };
+        match catalog::find::<Making>(&self.store, id.as_str()).await? {
+            None => Ok(()),
+            Some(_) => Err(Error::new(Kind::Busy, format!("{what} is still being made"))
+                .remedy("the log says what keeps it from being ended; try again when that is mended")),
+        }
+    }
+
+    /// Fails where a disk is one that a note names, and that may be taken away with it.
+    pub(crate) async fn check_not_half_made(&self, disks: &[Name]) -> Result<()> {
+        for note in catalog::every::<Making>(&self.store).await? {
+            for copy in note.disks.iter().filter(|copy| disks.contains(&copy.disk)) {
+                if copy.number.is_there(&self.store, &copy.disk)? {
+                    let what = format!("disk '{}' is half made, and about to be taken away", copy.disk);
+                    return Err(Error::new(Kind::Busy, what).remedy("the log says what it waits for"));
+                }
+            }
         }
         Ok(())
     }
 }
 
+/// Two digits for each byte.
+pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Whether a clone may have been made although the call failed.
+fn is_in_doubt(error: &Error) -> bool {
+    !matches!(
+        error.kind(),
+        Kind::AlreadyExists | Kind::NotFound | Kind::Invalid | Kind::Busy | Kind::NoSpace | Kind::Locked
+    )
+}
+
 /// Fails where there is a disk of that name.
 pub(crate) fn check_no_disk(store: &Store, name: &Name) -> Result<()> {
-    let is_damaged = store.damaged_disks().iter().any(|disk| disk.name == *name);
-    if store.disk(name).is_ok() || is_damaged {
-        let what = format!("disk '{name}' exists already");
-        return Err(Error::new(Kind::AlreadyExists, what).remedy("choose another name, or remove that disk"));
+    match store.disk(name) {
+        Err(error) if error.kind() == Kind::NotFound => Ok(()),
+        // One that cannot be read has its name all the same.
+        _ => {
+            let what = format!("disk '{name}' exists already");
+            Err(Error::new(Kind::AlreadyExists, what).remedy("choose another name, or remove that disk"))
+        }
     }
-    Ok(())
 }
 
 async fn is_complete(store: &Store, note: &Making) -> Result<bool> {
     for machine in &note.machines {
-        if catalog::find::<Machine>(store, machine.as_str()).await?.is_none() {
+        let found = catalog::find::<Machine>(store, machine.as_str()).await?;
+        if found.is_none_or(|machine| machine.making.as_ref() != Some(&note.id)) {
             return Ok(false);
         }
     }
-    match &note.recovery {
-        Some(recovery) => Ok(catalog::find::<Recovery>(store, recovery.as_str()).await?.is_some()),
-        None => Ok(true),
-    }
+    let Some(recovery) = &note.recovery else { return Ok(true) };
+    let found = catalog::find::<Recovery>(store, recovery.as_str()).await?;
+    Ok(found.is_some_and(|recovery| recovery.making.as_ref() == Some(&note.id)))
 }
 
-/// Documents first, so that none names a disk that is gone; the snapshot last, because disks began as it.
+/// Documents first, so that none names a disk that is gone; the snapshot last, because disks began as it. Each as far as it can be.
 async fn take_away(store: &Store, note: &Making) -> Result<()> {
-    let mine =
-        |copy: &&Copy| store.disk(&copy.disk).is_ok_and(|disk| disk.origin.as_ref() == Some(&copy.from()));
     for machine in &note.machines {
         let found = catalog::find::<Machine>(store, machine.as_str()).await?;
-        // Another's of the same name has other disks.
-        let of_note = |machine: Machine| {
-            machine.disks.iter().all(|disk| note.disks.iter().any(|copy| copy.disk == disk.disk))
-        };
-        if found.is_some_and(of_note) {
+        // Another of the same name was made otherwise.
+        if found.is_some_and(|machine| machine.making.as_ref() == Some(&note.id)) {
             catalog::remove::<Machine>(store, machine.as_str()).await?;
         }
     }
-    for copy in note.disks.iter().filter(mine) {
-        store.remove_disk(&copy.disk).await?;
+    let mut taken = Ok(());
+    for copy in &note.disks {
+        taken = taken.and(remove_own(store, &copy.disk, copy.number).await);
     }
-    let Some(new) = &note.snapshot else { return Ok(()) };
-    for disk in &new.disks {
-        let name = SnapshotName { disk: disk.clone(), snapshot: new.name.clone() };
-        match store.remove_snapshot(&name).await {
-            Err(error) if error.kind() == Kind::NotFound => {}
-            removed => removed?,
+    taken?;
+    if let Some(new) = &note.snapshot {
+        for disk in &new.disks {
+            let name = SnapshotName { disk: disk.clone(), snapshot: new.name.clone() };
+            gone(store.remove_snapshot(&name).await)?;
         }
     }
     // A removal that failed before may have been done, and not be durable.
     store.settle_marks().await
+}
+
+/// Removes a disk, where it is the very one; where there is none there is nothing to do.
+pub(crate) async fn remove_own(store: &Store, name: &Name, number: DiskNumber) -> Result<()> {
+    if number.is_there(store, name)? {
+        gone(store.remove_disk_numbered(name, number.0).await)
+    } else {
+        Ok(())
+    }
+}
+
+/// What is not there is gone.
+fn gone(removed: Result<()>) -> Result<()> {
+    match removed {
+        Err(error) if error.kind() == Kind::NotFound => Ok(()),
+        removed => removed,
+    }
 }

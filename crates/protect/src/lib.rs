@@ -12,6 +12,7 @@ mod clones;
 pub mod domain;
 mod hardware;
 mod machines;
+mod number;
 mod points;
 mod protection;
 pub mod qmp;

@@ -1,7 +1,7 @@
 //! Machines: disks of ours that belong together, and what else a machine is made of.
 
 use crate::catalog::{self, Entry, Unknown};
-use crate::clones::{Copy, NewSnapshot, Order};
+use crate::clones::{Copy, NewSnapshot, Order, hexadecimal};
 use crate::domain::{Identity, Network, Reach};
 use crate::{Hardware, Protection, stamp};
 use serde::{Deserialize, Serialize};
@@ -27,6 +27,9 @@ pub struct Machine {
     /// The machine and snapshot that it was cloned from, as `MACHINE@SNAP`; either may be gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<String>,
+    /// The note by which it was made, where it was made from another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) making: Option<Name>,
     /// Trusted time, nanoseconds since 1970.
     pub added: WallNanos,
     #[serde(flatten)]
@@ -113,7 +116,9 @@ impl Protection {
         self.change(async {
             let targets = new.hardware.as_ref().map(Hardware::check).transpose()?.flatten();
             let disks = self.disks_of(&new.disks, targets)?;
-            for other in self.machines().await? {
+            self.check_not_half_made(&new.disks).await?;
+            self.check_not_discarding(&new.disks).await?;
+            for other in catalog::every::<Machine>(&self.store).await? {
                 if let Some(shared) = other.disks.iter().find(|disk| new.disks.contains(&disk.disk)) {
                     let what = format!("disk '{}' is machine '{}''s", shared.disk, other.name);
                     return Err(Error::new(Kind::Busy, what).remedy("name a disk that no machine has"));
@@ -124,6 +129,7 @@ impl Protection {
                 disks,
                 hardware: new.hardware,
                 origin: None,
+                making: None,
                 added: self.store.time().trusted,
                 unknown: Unknown::new(),
             };
@@ -165,6 +171,7 @@ impl Protection {
     pub async fn remove_machine(&self, name: &Name) -> Result<Machine> {
         self.change(async {
             let machine = self.machine(name).await?;
+            self.check_made(machine.making.as_ref(), &format!("machine '{name}'")).await?;
             self.check_no_source(&machine).await?;
             catalog::remove::<Machine>(&self.store, name.as_str()).await?;
             Ok(machine)
@@ -197,6 +204,7 @@ impl Protection {
                     of: of.disk.clone(),
                     at: at.clone(),
                     disk: new.disk.clone(),
+                    number: self.draw_number(),
                 });
                 order.disks.extend(copies);
                 order.machines.push(made);
@@ -224,7 +232,7 @@ impl Protection {
         asked: Option<&Name>,
     ) -> Result<(Name, Option<NewSnapshot>)> {
         let Some(name) = asked else {
-            let name = self.free_stamp(&machine.disk_names());
+            let name = self.stamp_of_chance()?;
             return Ok((name.clone(), Some(NewSnapshot { name, disks: machine.disk_names() })));
         };
         let mut taken = None;
@@ -240,13 +248,10 @@ impl Protection {
         Ok((name.clone(), None))
     }
 
-    /// A name for a snapshot that none of these disks has.
-    pub(crate) fn free_stamp(&self, disks: &[Name]) -> Name {
-        let is_taken = |name: &Name| {
-            let of = |disk: &Name| SnapshotName { disk: disk.clone(), snapshot: name.clone() };
-            disks.iter().any(|disk| self.store.snapshot_info(&of(disk)).is_ok())
-        };
-        stamp::free(self.store.time().trusted, None, is_taken)
+    /// A name for a snapshot that nobody else gives: should it have to be taken away, it is nobody else's.
+    fn stamp_of_chance(&self) -> Result<Name> {
+        let second = stamp::free(self.store.time().trusted, None, |_| false);
+        Name::new(&format!("{second}-{}", hexadecimal(&self.env.random::<4>())))
     }
 
     /// A machine that has copies of a machine's disks, `NAME.TARGET`, and what is to be said of it.
@@ -267,6 +272,7 @@ impl Protection {
             disks,
             hardware,
             origin: Some(format!("{}@{at}", machine.name)),
+            making: None,
             added: self.store.time().trusted,
             unknown: Unknown::new(),
         };

@@ -65,8 +65,12 @@ pub struct PointStatus {
     pub point: Point,
     /// Disks whose snapshots are gone, by their targets.
     pub missing: Vec<Name>,
-    /// Nobody can remove it before, by trusted time, nanoseconds since 1970.
+    /// Nobody can remove any of its snapshots before, by trusted time, nanoseconds since 1970; nothing while one of them is not locked.
     pub locked_until: Option<WallNanos>,
+    /// The longest lock of any of them: until then it is not removed.
+    pub(crate) longest_lock: Option<WallNanos>,
+    /// Why it is not known of some of its snapshots whether they are there.
+    pub unread: Option<Error>,
 }
 
 /// What differs between the disks of two points.
@@ -121,9 +125,16 @@ impl Point {
 }
 
 impl PointStatus {
+    /// Fails where it is not known what is there.
+    fn check_known(&self) -> Result<()> {
+        let why = self.unread.as_ref().map(|why| why.clone().context(format!("point '{}'", self.point.name)));
+        why.map_or(Ok(()), Err)
+    }
+
     /// Fails where it cannot be read whole.
     pub(crate) fn check_whole(&self) -> Result<()> {
         let name = &self.point.name;
+        self.check_known()?;
         if self.point.removing {
             let what = format!("point '{name}' is being removed");
             return Err(Error::new(Kind::NotFound, what).remedy("choose another point"));
@@ -151,27 +162,34 @@ impl Protection {
     }
 
     fn status_of(&self, point: Point) -> PointStatus {
-        let (mut missing, mut locked_until) = (Vec::new(), None);
+        let (mut missing, mut locks, mut unread) = (Vec::new(), Vec::new(), None);
         for disk in &point.disks {
             match self.snapshot_of(&point, disk) {
-                Some(info) => locked_until = locked_until.max(info.locked_until),
-                None => missing.push(disk.target.clone()),
+                Ok(Some(info)) => locks.push(info.locked_until),
+                Ok(None) => missing.push(disk.target.clone()),
+                Err(error) => unread = unread.or(Some(error)),
             }
         }
-        PointStatus { point, missing, locked_until }
+        let (locked_until, longest_lock) = (locks.iter().min().copied(), locks.iter().max().copied());
+        let (locked_until, longest_lock) = (locked_until.flatten(), longest_lock.flatten());
+        PointStatus { point, missing, locked_until, longest_lock, unread }
     }
 
-    /// The very snapshot, where it is still there.
-    fn snapshot_of(&self, point: &Point, disk: &PointDisk) -> Option<SnapshotInfo> {
-        let info = self.store.snapshot_info(&point.snapshot_of(disk)).ok()?;
-        (info.number == disk.number && info.created == disk.created).then_some(info)
+    /// The very snapshot, where it is still there. An error, where nobody knows: what cannot be read now is not gone.
+    fn snapshot_of(&self, point: &Point, disk: &PointDisk) -> Result<Option<SnapshotInfo>> {
+        match self.store.snapshot_info(&point.snapshot_of(disk)) {
+            Ok(info) => Ok((info.number == disk.number && info.created == disk.created).then_some(info)),
+            Err(error) if error.kind() == Kind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Removes a point. Refused while any of its snapshots is locked.
     pub async fn remove_point(&self, name: &PointName) -> Result<()> {
         self.change(async {
             let status = self.point(name).await?;
-            if let Some(until) = status.locked_until {
+            status.check_known()?;
+            if let Some(until) = status.longest_lock {
                 let until = crate::stamp::shown(until);
                 return Err(Error::new(Kind::Locked, format!("point '{name}' is locked until {until}"))
                     .remedy("wait: nobody can remove it before"));
@@ -181,6 +199,7 @@ impl Protection {
                 point.removing = true;
                 Ok(())
             };
+            self.steps_begin();
             let point = catalog::change::<Point>(&self.store, &key(name), say).await?;
             self.go_on_removing(&point).await
         })
@@ -189,7 +208,10 @@ impl Protection {
 
     /// A snapshot that is read would be refused after others are gone.
     fn check_no_readers(&self, point: &Point) -> Result<()> {
-        for disk in point.disks.iter().filter(|disk| self.snapshot_of(point, disk).is_some()) {
+        for disk in &point.disks {
+            if self.snapshot_of(point, disk)?.is_none() {
+                continue;
+            }
             let export = ExportName::Snapshot(point.snapshot_of(disk));
             let info = self.store.disk(&disk.disk)?;
             if let Some(client) = info.connections.iter().find(|client| client.export == export) {
@@ -202,7 +224,7 @@ impl Protection {
 
     async fn go_on_removing(&self, point: &Point) -> Result<()> {
         for disk in &point.disks {
-            if self.snapshot_of(point, disk).is_some() {
+            if self.snapshot_of(point, disk)?.is_some() {
                 self.store.remove_snapshot(&point.snapshot_of(disk)).await?;
             }
         }
@@ -211,15 +233,17 @@ impl Protection {
         catalog::remove::<Point>(&self.store, &point.key()).await
     }
 
-    /// Goes on with removals that were cut off.
+    /// Goes on with removals that were cut off; one that cannot be ended keeps no other from it. Returns the first error.
     pub(crate) async fn end_removals(&self) -> Result<()> {
+        let mut ended = Ok(());
         for key in catalog::keys::<Point>(&self.store, None).await? {
             let Some(point) = self.readable::<Point>(&key).await?.filter(|point| point.removing) else {
                 continue;
             };
-            self.go_on_removing(&point).await?;
+            let done = self.go_on_removing(&point).await;
+            ended = ended.and(done.map_err(|e| e.context(format!("removing point '{}'", point.name))));
         }
-        Ok(())
+        ended
     }
 
     /// Locks a point until an instant of trusted time, nanoseconds since 1970: each of its snapshots. A lock is never shortened.
@@ -229,7 +253,7 @@ impl Protection {
             status.check_whole()?;
             // All that the store would refuse it refuses of the first, but for locks of their own that are longer: these are looked at before.
             let snapshots = status.point.disks.iter().map(|disk| status.point.snapshot_of(disk));
-            let longest = status.locked_until.filter(|longest| *longest > until);
+            let longest = status.longest_lock.filter(|longest| *longest > until);
             if let Some(longest) = longest {
                 let is = crate::stamp::shown(longest);
                 let what = format!("point '{name}' is locked until {is}, and a lock is never shortened");

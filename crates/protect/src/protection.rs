@@ -6,6 +6,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use stonefold_env::Env;
 use stonefold_store::Store;
 use stonefold_types::Result;
@@ -19,12 +20,23 @@ pub struct Protection {
     settled: Mutex<bool>,
     /// Set once what an earlier server left has been looked at.
     begun: OnceCell<()>,
+    /// Whether the change under way has stored anything that would have to be ended.
+    stepped: AtomicBool,
+    /// Whether a disk may have been made by a call that failed: only the next start tells.
+    pub(crate) in_doubt: AtomicBool,
 }
 
 impl Protection {
     /// Of an open store, which may have been closed in the midst of something: see [`settle`](Self::settle).
     pub fn new(env: Env, store: Arc<Store>) -> Arc<Self> {
-        Arc::new(Protection { env, store, settled: Mutex::new(false), begun: OnceCell::new() })
+        Arc::new(Protection {
+            env,
+            store,
+            settled: Mutex::new(false),
+            begun: OnceCell::new(),
+            stepped: AtomicBool::new(false),
+            in_doubt: AtomicBool::new(false),
+        })
     }
 
     /// Ends what an earlier server left in its midst. Everything else waits for that, so that nobody sees it; a start should do it, so
@@ -46,11 +58,21 @@ impl Protection {
     pub(crate) async fn change<T>(&self, change: impl Future<Output = Result<T>>) -> Result<T> {
         self.settle().await;
         let mut settled = self.alone().await;
+        let was_settled = *settled;
+        self.stepped.store(false, Ordering::Relaxed);
+        // Should it be dropped in its midst, or panic, the next change looks.
+        *settled = false;
         let done = change.await;
-        if done.is_err() {
-            *settled = self.end_all().await;
-        }
+        *settled = match (&done, self.stepped.load(Ordering::Relaxed)) {
+            (Err(_), true) => self.end_all().await,
+            _ => was_settled,
+        };
         done
+    }
+
+    /// Told by a change before the first step that would have to be ended.
+    pub(crate) fn steps_begin(&self) {
+        self.stepped.store(true, Ordering::Relaxed);
     }
 
     /// Whether nothing is left. What cannot be ended now is told, and keeps nothing else from being done.

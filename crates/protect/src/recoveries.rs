@@ -2,12 +2,14 @@
 //!
 //! A recovery is clones of a point's disks, `NAME.TARGET`, all or none ([`clones`](crate::clones)), and the machine's description with another
 //! identity. The clones are disks like any other, served from the moment they are there. *Order of a discard*: the recovery's document says so,
-//! its disks go, then the document. *Never*: discards a disk that did not begin as the point's, or that a machine has by now.
+//! its disks go, then the document. *Never*: discards a disk that is not the very one that
+//! was made for it, or that a machine has by now. A discard that is refused before anything is gone is none any more.
 
 use crate::catalog::{self, Entry, Unknown};
-use crate::clones::{Copy, Order};
+use crate::clones::{Copy, Order, remove_own};
 use crate::domain::Reach;
 use crate::machines::{Machine, MachineDisk, copied_disks};
+use crate::number::DiskNumber;
 use crate::points::Point;
 use crate::{Hardware, Protection};
 use serde::{Deserialize, Serialize};
@@ -25,6 +27,11 @@ pub struct Recovery {
     pub disks: Vec<MachineDisk>,
     /// Of each the snapshot's disk that it began as, in the same order.
     pub of: Vec<Name>,
+    /// The clones' numbers, in the same order.
+    pub(crate) numbers: Vec<DiskNumber>,
+    /// The note by which it was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) making: Option<Name>,
     /// What else the machine is made of, by its new identity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hardware: Option<Hardware>,
@@ -104,14 +111,15 @@ impl Protection {
             if asked.dry_run {
                 return Ok(recovered);
             }
-            let copy = |(disk, origin): (&Name, SnapshotName)| Copy {
+            let copy = |((disk, origin), number): ((&Name, SnapshotName), &DiskNumber)| Copy {
                 of: origin.disk,
                 at: origin.snapshot,
                 disk: disk.clone(),
+                number: *number,
             };
             let order = Order {
                 snapshot: None,
-                disks: recovered.recovery.origins().map(copy).collect(),
+                disks: recovered.recovery.origins().zip(&recovered.recovery.numbers).map(copy).collect(),
                 qos: asked.qos.clone(),
                 machines: Vec::new(),
                 recovery: Some((recovered.recovery.clone(), asked_at)),
@@ -152,6 +160,8 @@ impl Protection {
         let recovery = Recovery {
             name: asked.name.clone(),
             point: point.name.clone(),
+            numbers: disks.iter().map(|_| self.draw_number()).collect(),
+            making: None,
             disks,
             of: point.disks.iter().map(|disk| disk.disk.clone()).collect(),
             hardware,
@@ -168,6 +178,7 @@ impl Protection {
     pub async fn stop_recovery(&self, name: &Name, discard: bool) -> Result<Recovery> {
         self.change(async {
             let recovery = self.recovery(name).await?;
+            self.check_made(recovery.making.as_ref(), &format!("recovery '{name}'")).await?;
             if !discard {
                 if recovery.discarding {
                     let what = format!("recovery '{name}' is being discarded");
@@ -179,15 +190,20 @@ impl Protection {
                 return Ok(recovery);
             }
             self.check_discardable(&recovery).await?;
-            let say = |recovery: &mut Recovery| {
-                recovery.discarding = true;
-                Ok(())
-            };
-            let recovery = catalog::change::<Recovery>(&self.store, name.as_str(), say).await?;
+            self.steps_begin();
+            let recovery = self.say_discarding(&recovery, true).await?;
             self.go_on_discarding(&recovery).await?;
             Ok(recovery)
         })
         .await
+    }
+
+    async fn say_discarding(&self, recovery: &Recovery, discarding: bool) -> Result<Recovery> {
+        let say = |recovery: &mut Recovery| {
+            recovery.discarding = discarding;
+            Ok(())
+        };
+        catalog::change::<Recovery>(&self.store, &recovery.key(), say).await
     }
 
     /// Whether nobody needs its disks: looked at before the first goes.
@@ -196,14 +212,14 @@ impl Protection {
             Err(Error::new(Kind::Busy, format!("recovery '{}' cannot be discarded: {what}", recovery.name))
                 .remedy(remedy))
         };
-        for machine in catalog::all::<Machine>(&self.store, None).await? {
+        for machine in catalog::every::<Machine>(&self.store).await? {
             let has = |disk: &&MachineDisk| machine.disks.iter().any(|other| other.disk == disk.disk);
             if let Some(disk) = recovery.disks.iter().find(has) {
                 let what = format!("disk '{}' is machine '{}''s", disk.disk, machine.name);
                 return refused(what, "stop it without --discard, or remove that machine first");
             }
         }
-        for disk in self.own_disks(recovery) {
+        for (disk, _) in self.own_disks(recovery)? {
             self.store.check_no_clients(disk)?;
             if self.store.disk(disk)?.snapshots > 0 {
                 let what = format!("disk '{disk}' has snapshots");
@@ -213,28 +229,58 @@ impl Protection {
         Ok(())
     }
 
-    /// Its disks that are still there, and still what they were.
-    fn own_disks<'a>(&'a self, recovery: &'a Recovery) -> impl Iterator<Item = &'a Name> {
-        let own = |(disk, origin): (&'a Name, SnapshotName)| {
-            let is_own = self.store.disk(disk).is_ok_and(|info| info.origin == Some(origin));
-            is_own.then_some(disk)
-        };
-        recovery.origins().filter_map(own)
+    /// Its disks that are still there. Fails where it is not known of one, which is not gone because it cannot be read.
+    fn own_disks<'a>(&self, recovery: &'a Recovery) -> Result<Vec<(&'a Name, DiskNumber)>> {
+        let mut own = Vec::new();
+        for (disk, number) in recovery.disks.iter().zip(&recovery.numbers) {
+            if number.is_there(&self.store, &disk.disk)? {
+                own.push((&disk.disk, *number));
+            }
+        }
+        Ok(own)
     }
 
     async fn go_on_discarding(&self, recovery: &Recovery) -> Result<()> {
-        for disk in self.own_disks(recovery) {
-            self.store.remove_disk(disk).await?;
+        let removed = self.remove_own_disks(recovery).await;
+        if removed.is_err() && self.own_disks(recovery).is_ok_and(|own| own.len() == recovery.disks.len()) {
+            // Refused while all are there, so it can be kept as if nobody had asked: by whoever attached to one meanwhile, say.
+            self.say_discarding(recovery, false).await?;
         }
+        removed?;
         catalog::remove::<Recovery>(&self.store, &recovery.key()).await
     }
 
-    /// Goes on with discards that were cut off.
-    pub(crate) async fn end_discards(&self) -> Result<()> {
-        let recoveries: Vec<Recovery> = catalog::all(&self.store, None).await?;
-        for recovery in recoveries.iter().filter(|recovery| recovery.discarding) {
-            self.go_on_discarding(recovery).await?;
+    async fn remove_own_disks(&self, recovery: &Recovery) -> Result<()> {
+        // Much may have happened since it was asked for.
+        self.check_discardable(recovery).await?;
+        for (disk, number) in self.own_disks(recovery)? {
+            remove_own(&self.store, disk, number).await?;
         }
         Ok(())
+    }
+
+    /// Fails where a disk is one of a recovery that is being discarded.
+    pub(crate) async fn check_not_discarding(&self, disks: &[Name]) -> Result<()> {
+        let discarding = |recovery: &Recovery| recovery.discarding;
+        for recovery in catalog::every::<Recovery>(&self.store).await?.into_iter().filter(discarding) {
+            if let Some(disk) = recovery.disks.iter().find(|disk| disks.contains(&disk.disk)) {
+                let what =
+                    format!("disk '{}' is being discarded with recovery '{}'", disk.disk, recovery.name);
+                return Err(Error::new(Kind::Busy, what).remedy("name another disk"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes on with discards that were cut off; one that cannot be ended keeps no other from it. Returns the first error.
+    pub(crate) async fn end_discards(&self) -> Result<()> {
+        let recoveries: Vec<Recovery> = catalog::all(&self.store, None).await?;
+        let mut ended = Ok(());
+        for recovery in recoveries.iter().filter(|recovery| recovery.discarding) {
+            let done = self.go_on_discarding(recovery).await;
+            ended =
+                ended.and(done.map_err(|e| e.context(format!("discarding recovery '{}'", recovery.name))));
+        }
+        ended
     }
 }

@@ -100,6 +100,11 @@ impl Protection {
             let taken = taken.map_err(|e| e.context(format!("run '{}'", run.name)));
             match taken {
                 Ok(taken) => self.finish(run, &taken, None).await,
+                // Somebody gave one of its snapshots' names meanwhile: that one is not this run's.
+                Err(error) if error.kind() == Kind::AlreadyExists => {
+                    self.end(&run.name, RunState::Failed, Some(&error.to_string())).await?;
+                    Err(error)
+                }
                 // Whether it is there all the same is looked at when the run is ended, which tells of this.
                 Err(error) => {
                     let note = error.to_string();
@@ -138,6 +143,7 @@ impl Protection {
             note: None,
             unknown: Unknown::new(),
         };
+        self.steps_begin();
         catalog::put_new(&self.store, &run).await?;
         Ok(run)
     }
@@ -200,6 +206,7 @@ impl Protection {
 
     /// Ends the runs that were cut off: of each source that could only be the newest.
     pub(crate) async fn end_runs(&self) -> Result<()> {
+        let mut ended = Ok(());
         let keys = catalog::keys::<Run>(&self.store, None).await?;
         let source_of = |key: &str| key.split('/').next().unwrap_or_default().to_owned();
         for (at, key) in keys.iter().enumerate() {
@@ -208,26 +215,38 @@ impl Protection {
                 continue;
             }
             let Some(run) = self.readable::<Run>(key).await?.filter(Run::is_under_way) else { continue };
-            match self.snapshots_of(&run).await? {
-                Some(taken) => {
-                    let note = "it was cut off when its snapshots had been taken, and ended later";
-                    self.finish(run, &taken, Some(note)).await?;
-                }
-                None => {
-                    let note = "it was cut off before its snapshots were taken";
-                    self.end(&run.name, RunState::Failed, Some(note)).await?;
-                }
+            let named = |e: Error| e.context(format!("run '{}'", run.name));
+            ended = ended.and(self.end_run(run.clone()).await.map_err(named));
+        }
+        ended
+    }
+
+    async fn end_run(&self, run: Run) -> Result<()> {
+        match self.snapshots_of(&run).await? {
+            Some(taken) => {
+                let note = "it was cut off when its snapshots had been taken, and ended later";
+                self.finish(run, &taken, Some(note)).await.map(drop)
+            }
+            None => {
+                let note = "it was cut off before its snapshots were taken";
+                self.end(&run.name, RunState::Failed, Some(note)).await.map(drop)
             }
         }
-        Ok(())
     }
 
     /// The snapshots of a run, durable; nothing where one mark has not taken them all.
     async fn snapshots_of(&self, run: &Run) -> Result<Option<Vec<SnapshotInfo>>> {
         let name =
             |disk: &MachineDisk| SnapshotName { disk: disk.disk.clone(), snapshot: run.name.stamp.clone() };
-        let taken = run.disks.iter().map(|disk| self.store.snapshot_info(&name(disk)).ok());
-        let Some(taken) = taken.collect::<Option<Vec<SnapshotInfo>>>() else { return Ok(None) };
+        let mut taken = Vec::new();
+        for disk in &run.disks {
+            match self.store.snapshot_info(&name(disk)) {
+                Ok(info) => taken.push(info),
+                Err(error) if error.kind() == Kind::NotFound => return Ok(None),
+                // What cannot be read now may be there.
+                Err(error) => return Err(error),
+            }
+        }
         if taken.iter().any(|info| info.created != taken[0].created) {
             return Ok(None);
         }

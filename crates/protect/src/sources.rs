@@ -84,7 +84,7 @@ impl Protection {
 
     /// Fails while a source is of this machine.
     pub(crate) async fn check_no_source(&self, machine: &Machine) -> Result<()> {
-        let sources = self.sources().await?;
+        let sources = catalog::every::<Source>(&self.store).await?;
         let Some(source) = sources.iter().find(|source| *source.of.machine() == machine.name) else {
             return Ok(());
         };
@@ -97,7 +97,7 @@ impl Protection {
     pub(crate) async fn check_no_run(&self, source: &Name) -> Result<()> {
         let newest = catalog::keys::<Run>(&self.store, Some(source.as_str())).await?.pop();
         let Some(key) = newest else { return Ok(()) };
-        match catalog::find::<Run>(&self.store, &key).await? {
+        match self.readable::<Run>(&key).await? {
             Some(run) if run.is_under_way() => {
                 let what = format!("run '{}' could not be ended yet", run.name);
                 Err(Error::new(Kind::Busy, what).remedy("the log says why; try again when that is mended"))

@@ -242,20 +242,34 @@ impl Store {
     /// Removes a disk. Refused while clients are attached, clones of it are being made, or it has snapshots; clones of it live on.
     pub async fn remove_disk(&self, name: &Name) -> Result<()> {
         let disk = self.find(name)?;
+        self.remove_found(&disk).await
+    }
+
+    /// The same of a disk of that [number](DiskInfo::number) alone; `NotFound` where the name is another's.
+    pub async fn remove_disk_numbered(&self, name: &Name, number: u64) -> Result<()> {
+        let disk = self.find(name)?;
+        if disk.id != number {
+            return Err(Error::new(Kind::NotFound, format!("disk '{name}' is another by now")));
+        }
+        self.remove_found(&disk).await
+    }
+
+    async fn remove_found(&self, disk: &Arc<Disk>) -> Result<()> {
+        let name = &disk.name;
         // After any round that is under way, so that none writes the head anew.
         let _alone = self.folding.lock().await;
         // Another call may have removed it meanwhile, and the name may be that of another disk by now.
-        let is_there = self.disks.lock().get(name).is_some_and(|found| Arc::ptr_eq(found, &disk));
+        let is_there = self.disks.lock().get(name).is_some_and(|found| Arc::ptr_eq(found, disk));
         if !is_there {
             return Err(Error::new(Kind::NotFound, format!("disk '{name}' has been removed meanwhile")));
         }
         {
             let mut state = disk.state.lock();
-            self.check_none_locked(&disk, &state)?;
+            self.check_none_locked(disk, &state)?;
             check_removable(&disk.name, &state)?;
             state.barred = Some(Error::new(Kind::NotFound, format!("disk '{name}' has been removed")));
         }
-        let gone = match self.bury(&disk).await {
+        let gone = match self.bury(disk).await {
             Ok(gone) => gone,
             Err((error, done)) => {
                 let what = format!("disk '{name}' may have been removed: {}", error.what());
@@ -271,7 +285,7 @@ impl Store {
         {
             // Once the head was gone another disk could be made with the name, and be here already.
             let mut disks = self.disks.lock();
-            if disks.get(name).is_some_and(|found| Arc::ptr_eq(found, &disk)) {
+            if disks.get(name).is_some_and(|found| Arc::ptr_eq(found, disk)) {
                 disks.remove(name);
             }
         }

@@ -229,6 +229,11 @@ impl Store {
 
     /// Makes a disk that begins as a snapshot and shares all it has not overwritten.
     pub async fn clone_snapshot(&self, from: &SnapshotName, new: &Name) -> Result<DiskInfo> {
+        self.clone_snapshot_as(from, new, u64::from_le_bytes(self.env.random())).await
+    }
+
+    /// The same with a [number](DiskInfo::number) that the caller has drawn, so that he knows the disk for his own whatever becomes of this call.
+    pub async fn clone_snapshot_as(&self, from: &SnapshotName, new: &Name, number: u64) -> Result<DiskInfo> {
         let disk = self.find(&from.disk)?;
         self.check_domain(&disk)?;
         let found = self.materialised(&disk, &from.snapshot).await?;
@@ -243,7 +248,7 @@ impl Store {
         let commit = found.commit;
         let commit = if planted::is("clone-of-now") { disk.state.lock().commit } else { commit };
         let base = Base { disk: disk.id, epoch: snapshot.id };
-        let begins = Beginning::clone_of(self.env.random(), disk.domain, from.clone(), base, commit);
+        let begins = Beginning::clone_of(number.to_le_bytes(), disk.domain, from.clone(), base, commit);
         let made = self.add_disk(new, snapshot.size_bytes, settings, begins).await;
         // When it may have been made although an error says otherwise, the snapshot is held until a restart tells.
         let sure = made.as_ref().map_or_else(|error| error.kind() == Kind::AlreadyExists, |_| true);

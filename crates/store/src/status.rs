@@ -21,6 +21,8 @@ use stonefold_types::{BLOCK_BYTES, DiskSettings, Error, Name, Result, SnapshotNa
 pub struct DiskInfo {
     /// Unique in the pool.
     pub name: Name,
+    /// Chance: another disk that has its name later is not taken for it.
+    pub number: u64,
     /// The domain it was made in.
     pub domain: Name,
     /// In bytes.
@@ -376,6 +378,7 @@ impl Store {
         ];
         DiskInfo {
             name: disk.name.clone(),
+            number: disk.id,
             domain: self.domains.keyring.name(disk.domain),
             size_bytes: state.size_bytes,
             settings: state.settings.clone(),

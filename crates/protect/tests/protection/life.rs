@@ -55,8 +55,8 @@ struct Faults {
     left: AtomicUsize,
     /// So many of the changes after that fail, and then it is well again; for good where it is [`NEVER`].
     failing: AtomicUsize,
-    /// The next operation of a kind on an object whose key begins so.
-    once: Mutex<Option<(Ask, &'static str)>>,
+    /// Each the next operation of a kind on an object whose key begins so.
+    once: Mutex<Vec<(Ask, &'static str)>>,
 }
 
 /// How a call ended when the medium failed at some step.
@@ -91,7 +91,7 @@ impl Pool {
             let faults = Arc::new(Faults {
                 left: AtomicUsize::new(NEVER),
                 failing: AtomicUsize::new(NEVER),
-                once: Mutex::new(None),
+                once: Mutex::default(),
             });
             let by = faults.clone();
             let decide = move |operation: &Operation<'_>| by.decide(operation);
@@ -129,18 +129,15 @@ impl Faults {
             let of = matches!(operation.subject, Subject::Object(key) if key.as_str().starts_with(prefix));
             *ask == operation.ask && of
         };
-        if is_over || once.take_if(|rule| is_it(rule)).is_some() {
-            Decision::fail(Kind::Io)
-        } else {
-            Decision::PROCEED
-        }
+        let found = once.iter().position(is_it).map(|at| once.remove(at));
+        if is_over || found.is_some() { Decision::fail(Kind::Io) } else { Decision::PROCEED }
     }
 }
 
 impl Life {
     /// The next operation of that kind on an object whose key begins so fails, and does not happen.
     pub(crate) fn fail_once(&self, ask: Ask, prefix: &'static str) {
-        *self.faults.once.lock() = Some((ask, prefix));
+        self.faults.once.lock().push((ask, prefix));
     }
 
     /// Calls with a medium of which, after so many changes, so many fail; afterwards it is well again. Whether any failed, and the answer;

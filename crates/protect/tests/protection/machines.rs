@@ -1,6 +1,7 @@
 //! Machines: added, shown, snapshotted at one instant, and cloned, all or none.
 
 use crate::life::{ENDS, End, Ended, Life, Pool, name};
+use stonefold_engine::wrap::Ask;
 use stonefold_protect::domain::{Domain, Reach};
 use stonefold_protect::{CloneRequest, Hardware, Machine, NewMachine};
 use stonefold_types::Kind;
@@ -185,4 +186,53 @@ fn a_clone_cut_off(end: End) {
             return;
         }
     }
+}
+
+/// Goal: what a failed clone leaves for later takes nothing away that somebody else has made since, be it called as it would have been, and be
+/// it a clone of the same snapshot. Method: the machine's document cannot be put, and one of the two disks not be taken away.
+#[test]
+fn what_is_left_to_be_taken_away_takes_nothing_of_others() {
+    Pool::new().life(|life| async move {
+        web(&life, None).await;
+        life.store.snapshot(&[name("root"), name("data")], Some(name("v3"))).await.unwrap();
+        let of_v3 = || CloneRequest { snapshot: Some(name("v3")), ..clones(None) };
+        life.fail_once(Ask::PutNew, "catalog/machines/");
+        life.fail_once(Ask::PutNew, "gone/");
+        life.protection.clone_machine(of_v3()).await.unwrap_err();
+        assert_eq!(life.disks(), ["data", "lab.vda", "root"], "one could not be taken away");
+
+        life.store.clone_snapshot(&"data@v3".parse().unwrap(), &name("lab.vdb")).await.unwrap();
+        life.write("lab.vdb", 8).await;
+        let half = NewMachine { name: name("half"), disks: vec![name("lab.vda")], hardware: None };
+        // The next change takes away what is left, and then there is no such disk.
+        let refused = life.protection.add_machine(half).await.unwrap_err();
+        assert_eq!(refused.kind(), Kind::NotFound, "{refused}");
+        assert_eq!(life.disks(), ["data", "lab.vdb", "root"]);
+        assert_eq!(life.read("lab.vdb").await, 8);
+        let named = life.protection.clone_machine(of_v3()).await.unwrap_err();
+        assert!(named.kind() == Kind::AlreadyExists && named.to_string().contains("'lab.vdb'"), "{named}");
+    });
+}
+
+/// Goal: while the note of a clone cannot be ended, what it names is nobody's machine.
+#[test]
+fn what_is_half_made_is_nobodys_machine() {
+    Pool::new().life(|life| async move {
+        web(&life, None).await;
+        life.fail_once(Ask::PutNew, "catalog/machines/");
+        for _ in 0..2 {
+            life.fail_once(Ask::PutNew, "gone/");
+        }
+        life.protection.clone_machine(clones(None)).await.unwrap_err();
+        assert_eq!(life.disks(), ["data", "lab.vda", "lab.vdb", "root"]);
+        // Somebody is in the way, so that the next change cannot take it away either.
+        let client = life.store.attach(&"lab.vda".parse().unwrap()).unwrap();
+        let half = || NewMachine { name: name("half"), disks: vec![name("lab.vda")], hardware: None };
+        let refused = life.protection.add_machine(half()).await.unwrap_err();
+        assert!(refused.kind() == Kind::Busy && refused.to_string().contains("half made"), "{refused}");
+        drop(client);
+        assert_eq!(life.protection.add_machine(half()).await.unwrap_err().kind(), Kind::NotFound);
+        assert_eq!(life.disks(), ["data", "root"]);
+        assert!(life.snapshots().is_empty());
+    });
 }

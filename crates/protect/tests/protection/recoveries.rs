@@ -2,6 +2,7 @@
 
 use crate::life::{ENDS, End, Ended, Life, Pool, name};
 use crate::machines::{XML, web};
+use stonefold_engine::wrap::Ask;
 use stonefold_protect::domain::{Domain, Reach};
 use stonefold_protect::{Hardware, NewMachine, RecoverRequest, SourceOf};
 use stonefold_types::{Error, Kind, PointName};
@@ -215,4 +216,30 @@ fn a_discard_cut_off(end: End) {
             return;
         }
     }
+}
+
+/// Goal: a discard that was refused is not carried out behind the back of who was told so. Method: the first disk cannot be removed.
+#[test]
+fn a_discard_that_was_refused_is_none() {
+    let pool = Pool::new();
+    pool.life(|life| async move {
+        let point = point(&life).await;
+        life.protection.recover(request(&point, "b")).await.unwrap();
+        let before = life.disks();
+        for _ in 0..2 {
+            life.fail_once(Ask::PutNew, "gone/");
+        }
+        let client = life.store.attach(&"b.vdb".parse().unwrap()).unwrap();
+        life.protection.stop_recovery(&name("b"), true).await.unwrap_err();
+        drop(client);
+        life.protection.stop_recovery(&name("b"), true).await.unwrap_err();
+        assert_eq!(life.disks(), before);
+        assert!(!life.protection.recovery(&name("b")).await.unwrap().discarding);
+        let kept = NewMachine { name: name("kept"), disks: vec![name("b.vda")], hardware: None };
+        life.protection.add_machine(kept).await.unwrap();
+    });
+    pool.life(|life| async move {
+        assert_eq!(life.disks(), ["b.vda", "b.vdb", "data", "root"], "a start does not carry it out either");
+        life.protection.stop_recovery(&name("b"), false).await.unwrap();
+    });
 }

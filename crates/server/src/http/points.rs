@@ -78,7 +78,7 @@ fn shown_diff(diff: protect::DiskDiff) -> PointDiskDiff {
 }
 
 fn shown(status: protect::PointStatus) -> Point {
-    let protect::PointStatus { point, missing, locked_until } = status;
+    let protect::PointStatus { point, missing, locked_until, unread, .. } = status;
     let disk = |disk: &protect::PointDisk| PointDisk {
         target: disk.target.clone(),
         snapshot: point.snapshot_of(disk).to_string(),
@@ -87,7 +87,7 @@ fn shown(status: protect::PointStatus) -> Point {
     };
     Point {
         disks: point.disks.iter().map(disk).collect(),
-        state: match (point.removing, missing.is_empty()) {
+        state: match (point.removing, missing.is_empty() && unread.is_none()) {
             (true, _) => PointState::Removing,
             (false, true) => PointState::Whole,
             (false, false) => PointState::Broken,
