@@ -55,8 +55,10 @@ pub(crate) fn tell_misread(error: &clap::Error) -> ! {
     let asked = std::env::args_os().take_while(|word| word != "--").any(|word| word == "--json");
     if asked && error.use_stderr() {
         let text = error.to_string();
-        let what = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
-        tell_json(what, Some("see 'stonefold --help'"));
+        // What is missing, or not understood, stands in lines of its own.
+        let lines = text.lines().take_while(|line| !line.starts_with("Usage:")).map(str::trim);
+        let what = lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
+        tell_json(what.trim_start_matches("error: "), Some("see 'stonefold --help'"));
     }
     error.exit()
 }
@@ -76,8 +78,13 @@ fn say(error: &Error) {
     }
     let styled = clap::builder::StyledStr::from(text);
     if std::io::IsTerminal::is_terminal(&std::io::stderr()) && std::env::var_os("NO_COLOR").is_none() {
-        eprint!("{}", styled.ansi());
+        tell(&styled.ansi().to_string());
     } else {
-        eprint!("{styled}");
+        tell(&styled.to_string());
     }
+}
+
+/// Says something on stderr. Nobody may read it; the exit status is the same then.
+pub(crate) fn tell(text: &str) {
+    let _ = std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes());
 }

@@ -5,6 +5,11 @@
 //! failed, on what, what to do); exit status 0 done, 1 failed, 2 misuse. *Never*: touches a pool itself: it asks a server through the API, which
 //! for `serve`, and for a command with `--pool`, runs in this process. *Owns*: words, tables, progress bars. *May be used by*: people and scripts.
 
+/// As the standard library's, which panics when nobody reads stderr any more: a command goes on, and its exit status stays what it means.
+macro_rules! eprintln {
+    ($($said:tt)*) => { $crate::failure::tell(&format!("{}\n", format_args!($($said)*))) };
+}
+
 mod backup;
 mod cache;
 mod clone;

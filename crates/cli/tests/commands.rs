@@ -118,6 +118,19 @@ fn a_failure_says_what_failed_on_what_and_what_to_do() {
     for misuse in ["disk create web", "snapshot diff web db@b", "nonsense"] {
         assert!(gateway.json_error(misuse, 2)["error"]["what"].as_str().unwrap().len() > 5, "{misuse}");
     }
+    let misread = gateway.json_error("disk create web", 2);
+    assert!(misread["error"]["what"].as_str().unwrap().contains("--size"), "{misread}");
+    // Nobody reads what it says; the status is the same.
+    let api = gateway.0.ready().api[0].to_string();
+    let (reader, writer) = std::os::unix::net::UnixStream::pair().unwrap();
+    drop(reader);
+    let mut unheard = Command::new(env!("CARGO_BIN_EXE_stonefold"));
+    let status = unheard
+        .args(["--api", &api, "disk", "show", "wbe"])
+        .stderr(std::os::fd::OwnedFd::from(writer))
+        .status()
+        .unwrap();
+    assert_eq!(status.code(), Some(1));
     assert!(gateway.json("completions bash")["script"].as_str().unwrap().contains("stonefold"));
     assert!(gateway.json("domain set default --compression zstd")["name"] == "default");
     assert!(gateway.error("snapshot diff web@a db@b", 1).contains("'db'"));
