@@ -4,12 +4,14 @@
 //! it wrote tells how to end it: [`Protection::settle`] does, at a start, after an error, and before the next change while something is
 //! left to end.
 
+use parking_lot::Mutex as Memory;
+use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
-use stonefold_env::Env;
+use stonefold_env::{Env, WallNanos};
 use stonefold_store::Store;
-use stonefold_types::Result;
-use tokio::sync::{Mutex, MutexGuard, OnceCell};
+use stonefold_types::{Name, Result};
+use tokio::sync::{Mutex, MutexGuard, Notify, OnceCell};
 
 /// See the module. One for a store.
 pub struct Protection {
@@ -19,12 +21,23 @@ pub struct Protection {
     settled: Mutex<bool>,
     /// Set once what an earlier server left has been looked at.
     begun: OnceCell<()>,
+    /// By policy and source: the slot of the last run, as far as that was looked up or made.
+    pub(crate) slots: Memory<HashMap<(Name, Name), WallNanos>>,
+    /// Told when something may be due sooner.
+    pub(crate) policies_changed: Arc<Notify>,
 }
 
 impl Protection {
     /// Of an open store, which may have been closed in the midst of something: see [`settle`](Self::settle).
     pub fn new(env: Env, store: Arc<Store>) -> Arc<Self> {
-        Arc::new(Protection { env, store, settled: Mutex::new(false), begun: OnceCell::new() })
+        Arc::new(Protection {
+            env,
+            store,
+            settled: Mutex::new(false),
+            begun: OnceCell::new(),
+            slots: Memory::default(),
+            policies_changed: Arc::default(),
+        })
     }
 
     /// Ends what an earlier server left in its midst. Everything else waits for that, so that nobody sees it; a start should do it, so
