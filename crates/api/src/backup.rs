@@ -49,6 +49,10 @@ pub struct Run {
     /// Why it failed, or what there is to know of how it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+    /// The policy that it was begun for; absent where somebody asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, examples("nightly"))]
+    pub policy: Option<Name>,
 }
 
 /// How far a run is.
@@ -87,6 +91,10 @@ pub struct Point {
     pub state: PointState,
     /// What a guest finds on its disks.
     pub consistency: Consistency,
+    /// The policy that it was made for, which removes it when it does not keep it any more; absent where somebody asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, examples("nightly"))]
+    pub policy: Option<Name>,
     /// Nobody can remove it before. Absent when it is not locked, or no longer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub locked_until: Option<Time>,

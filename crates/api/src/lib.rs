@@ -15,6 +15,7 @@ mod latency;
 mod machine;
 mod openapi;
 pub mod paths;
+mod policy;
 mod pool;
 mod qos;
 mod recovery;
@@ -40,6 +41,9 @@ pub use machine::{
     MachineSnapshot, MachineSnapshotTaken,
 };
 pub use openapi::document;
+pub use policy::{
+    PlanVerdict, PlannedPoint, PlannedRun, Policy, PolicyApply, PolicyCreate, PolicyPlan, PolicySource,
+};
 pub use pool::{
     Checked, Directory, DirectoryChange, DirectoryReplace, DirectoryState, Pool, PoolTime, Reclaimed, Scrub,
     Work,

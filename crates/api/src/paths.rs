@@ -115,6 +115,15 @@ pub const POINT_LOCK: &str = "/v1/points/{source}/{stamp}/lock";
 /// What differs between two points.
 pub const POINT_DIFF: &str = "/v1/points/{source}/{stamp}/diff";
 
+/// All policies.
+pub const POLICIES: &str = "/v1/policies";
+/// One policy.
+pub const POLICY: &str = "/v1/policies/{policy}";
+/// What a policy is applied to.
+pub const POLICY_SOURCES: &str = "/v1/policies/{policy}/sources";
+/// What a policy would do now.
+pub const POLICY_PLAN: &str = "/v1/policies/{policy}/plan";
+
 /// All recoveries.
 pub const RECOVERIES: &str = "/v1/recoveries";
 /// One recovery.
@@ -123,6 +132,11 @@ pub const RECOVERY: &str = "/v1/recoveries/{recovery}";
 /// A pattern with its recovery filled in.
 pub fn of_recovery(pattern: &str, recovery: &Name) -> String {
     pattern.replace("{recovery}", recovery.as_str())
+}
+
+/// A pattern with its policy filled in.
+pub fn of_policy(pattern: &str, policy: &Name) -> String {
+    pattern.replace("{policy}", policy.as_str())
 }
 
 /// A pattern with its source filled in.

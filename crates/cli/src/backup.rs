@@ -132,11 +132,12 @@ fn ended_text(run: &Run) -> String {
 }
 
 fn runs_table(runs: &[Run]) -> String {
-    let mut table = Table::new(&["RUN", "STATE", "BEGUN (UTC)", "ENDED (UTC)", "NOTE"]);
+    let mut table = Table::new(&["RUN", "STATE", "POLICY", "BEGUN (UTC)", "ENDED (UTC)", "NOTE"]);
     for run in runs {
         table.row([
             run.name.to_string(),
             state_text(run.state).to_owned(),
+            run.policy.as_ref().map_or_else(|| "-".to_owned(), Name::to_string),
             run.begun.to_seconds_text(),
             ended_text(run),
             run.note.clone().unwrap_or_else(|| "-".to_owned()),
@@ -149,6 +150,7 @@ fn run_text(run: &Run) -> String {
     facts([
         ("run", run.name.to_string()),
         ("machine", run.machine.to_string()),
+        ("policy", run.policy.as_ref().map(Name::to_string).unwrap_or_default()),
         ("state", state_text(run.state).to_owned()),
         ("begun", format!("{} UTC", run.begun.to_seconds_text())),
         ("ended", run.ended.map(|at| format!("{} UTC", at.to_seconds_text())).unwrap_or_default()),

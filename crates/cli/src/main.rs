@@ -26,6 +26,7 @@ mod lab;
 mod machine;
 mod offline;
 mod point;
+mod policy;
 mod pool;
 mod qemu;
 mod qos;
@@ -90,6 +91,8 @@ enum Command {
     #[command(subcommand)]
     Source(backup::Source),
     #[command(subcommand)]
+    Policy(policy::Policy),
+    #[command(subcommand)]
     Backup(backup::Backup),
     #[command(subcommand)]
     Point(point::Point),
@@ -129,6 +132,7 @@ fn run(command: Command, context: &Context) -> Result<ExitCode, Failure> {
         Command::Qos(qos) => qos.run(context),
         Command::Machine(machine) => machine.run(context),
         Command::Source(source) => source.run(context),
+        Command::Policy(policy) => policy.run(context),
         Command::Backup(backup) => backup.run(context),
         Command::Point(point) => point.run(context),
         Command::Recover(recover) => recover.run(context),
@@ -182,6 +186,12 @@ mod tests {
             "stonefold machine add web --disk a --xml f --qemu-args g",
             "stonefold machine clone web",
             "stonefold source add web",
+            "stonefold policy create nightly",
+            "stonefold policy create nightly --every 1d --lock forever",
+            "stonefold policy create nightly --every 1d --consistent app",
+            "stonefold policy create nightly --every 1d --verify boot",
+            "stonefold policy create nightly --every 1d --replicate file:///p",
+            "stonefold policy apply nightly",
             "stonefold recover",
             "stonefold recover nightly@20261123T184005Z",
             "stonefold recover --as web",

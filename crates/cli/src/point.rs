@@ -125,6 +125,7 @@ fn shown(point: &Shown) -> String {
         ("point", point.name.to_string()),
         ("machine", point.machine.to_string()),
         ("taken", format!("{} UTC", point.taken.to_seconds_text())),
+        ("policy", point.policy.as_ref().map(Name::to_string).unwrap_or_default()),
         ("state", state_text(point.state).to_owned()),
         ("a guest finds", consistency.to_owned()),
         (

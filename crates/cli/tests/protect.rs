@@ -142,3 +142,66 @@ fn points_outlive_their_server_and_come_back() {
     assert!(error(&running, "recover nightly@20200101T000000Z --as x").contains("point ls"));
     running.stop().unwrap();
 }
+
+/// Goal: a policy is made, applied, planned and removed, and what is wrong with any of it is said; what cannot be had yet is refused.
+#[test]
+fn a_policy_lives_from_create_to_rm() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = serve(folder.path());
+    web(&running, folder.path());
+    text(&running, "source add web --machine web");
+    assert!(text(&running, "policy ls").contains("policy create"));
+    let create = "policy create nightly --every 1d --at 02:00 --zone Europe/Berlin --keep daily=30,weekly=8 --lock 14d";
+    assert!(text(&running, create).contains("policy apply nightly"));
+    assert!(error(&running, create).contains("policy 'nightly' exists already"));
+    assert!(error(&running, "policy create x --every 7h").contains("'7h' does not say how often"));
+    assert!(error(&running, "policy create x --every 1d --keep daily").contains("weekly=8"));
+    let misuse = run(&running, "policy create x --every 1d --consistent app", 2);
+    assert!(String::from_utf8(misuse.stderr).unwrap().contains("not there yet"));
+    let shown = json(&running, "policy show nightly");
+    assert_eq!((&shown["zone"], &shown["lock_seconds"]), (&"Europe/Berlin".into(), &1_209_600.into()));
+    assert_eq!((&shown["consistency"], &shown["keep"]), (&"crash".into(), &"daily=30,weekly=8".into()));
+
+    assert!(error(&running, "policy apply nightly web nope").contains("source 'nope' does not exist"));
+    assert_eq!(text(&running, "policy apply nightly web"), "policy 'nightly' is applied to web\n");
+    assert!(text(&running, "policy show nightly").contains("lock           14d"));
+    assert!(text(&running, "policy ls").contains("02:00 Europe/Berlin  daily=30,weekly=8  14d   web"));
+    let plan = text(&running, "policy plan nightly --dry-run");
+    assert!(
+        plan.contains("no points") && plan.contains("0 points go") && plan.contains("run of web"),
+        "{plan}"
+    );
+    assert!(error(&running, "source rm web").contains("stonefold policy apply nightly web --remove"));
+    assert!(text(&running, "policy apply nightly web --remove").contains("applied to nothing"));
+    text(&running, "source rm web");
+    assert!(text(&running, "policy rm nightly").contains("still there"));
+    assert!(error(&running, "policy plan nightly").contains("policy 'nightly' does not exist"));
+    running.stop().unwrap();
+}
+
+/// Goal: a server does by itself what a policy says that an earlier one was told of, and the point says whose it is. It waits for a minute of
+/// the clock to be over.
+#[test]
+fn a_server_runs_its_policies() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = serve(folder.path());
+    web(&running, folder.path());
+    text(&running, "source add web --machine web");
+    let by_hand = text(&running, "backup run web").trim().to_owned();
+    text(&running, "policy create often --every 1m --keep last=1");
+    text(&running, "policy apply often web");
+    running.stop().unwrap();
+
+    let running = serve(folder.path());
+    let is_done = |run: &Value| run["policy"] == "often" && run["state"] == "done";
+    while !json(&running, "backup ls").as_array().unwrap().iter().any(is_done) {
+        std::thread::sleep(std::time::Duration::from_millis(200));
+    }
+    let points = json(&running, "point ls web");
+    assert_eq!((&points[0]["name"], &points[0]["policy"]), (&by_hand.into(), &Value::Null));
+    assert_eq!(points[1]["policy"], "often");
+    let plan = json(&running, "policy plan often");
+    assert_eq!(plan["points"][0]["kept_as"], serde_json::json!(["last"]));
+    assert_eq!(plan["points"][0]["name"], points[1]["name"], "its own, and no other");
+    running.stop().unwrap();
+}

@@ -5,7 +5,7 @@
 //! *Owns*: what the documents of the pool's catalog say; the store keeps them. *May be called by*: the server.
 //!
 //! [`Protection`] is all of it that changes something: one change at a time, each in steps that a start finds and ends ([`clones`],
-//! [`runs`], [`points`], [`recoveries`]).
+//! [`runs`], [`points`], [`recoveries`]). [`policies`] say when and what for; [`rounds`] do it, as [`plan`] tells beforehand.
 
 mod catalog;
 mod clones;
@@ -13,11 +13,14 @@ pub mod domain;
 mod hardware;
 mod machines;
 mod number;
+mod plan;
 mod points;
+mod policies;
 mod protection;
 pub mod qmp;
 mod recoveries;
 pub mod retention;
+pub mod rounds;
 mod runs;
 pub mod schedule;
 mod sources;
@@ -26,9 +29,11 @@ mod zone;
 
 pub use hardware::{HARDWARE_BYTES_MAX, Hardware};
 pub use machines::{CLONES_MAX, CloneRequest, Cloned, DISKS_MAX, Machine, MachineDisk, NewMachine};
+pub use plan::{Plan, Planned, Verdict};
 pub use points::{Consistency, DiskDiff, Point, PointDiff, PointDisk, PointStatus};
+pub use policies::{Applied, LOCK_SECONDS_MAX, NewPolicy, Policy};
 pub use protection::Protection;
 pub use recoveries::{RecoverRequest, Recovered, Recovery};
-pub use runs::{RUNS_MAX, Run, RunState};
+pub use runs::{RUNS_MAX, Run, RunState, Slot};
 pub use sources::{Source, SourceOf};
 pub use zone::Zone;

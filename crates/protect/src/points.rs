@@ -28,6 +28,9 @@ pub struct Point {
     pub taken: WallNanos,
     /// What its disks are like.
     pub consistency: Consistency,
+    /// The policy that it was made for, which removes it when it does not keep it any more; nothing where somebody asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<Name>,
     /// Whether it is being removed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub removing: bool,
@@ -125,6 +128,11 @@ impl Point {
 }
 
 impl PointStatus {
+    /// Whether all its snapshots are there, and known to be.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.missing.is_empty() && self.unread.is_none()
+    }
+
     /// Fails where it is not known what is there.
     fn check_known(&self) -> Result<()> {
         let why = self.unread.as_ref().map(|why| why.clone().context(format!("point '{}'", self.point.name)));
@@ -161,7 +169,7 @@ impl Protection {
         Ok(self.status_of(catalog::get(&self.store, &key(name)).await?))
     }
 
-    fn status_of(&self, point: Point) -> PointStatus {
+    pub(crate) fn status_of(&self, point: Point) -> PointStatus {
         let (mut missing, mut locks, mut unread) = (Vec::new(), Vec::new(), None);
         for disk in &point.disks {
             match self.snapshot_of(&point, disk) {
@@ -186,24 +194,26 @@ impl Protection {
 
     /// Removes a point. Refused while any of its snapshots is locked.
     pub async fn remove_point(&self, name: &PointName) -> Result<()> {
-        self.change(async {
-            let status = self.point(name).await?;
-            status.check_known()?;
-            if let Some(until) = status.longest_lock {
-                let until = crate::stamp::shown(until);
-                return Err(Error::new(Kind::Locked, format!("point '{name}' is locked until {until}"))
-                    .remedy("wait: nobody can remove it before"));
-            }
-            self.check_no_readers(&status.point)?;
-            let say = |point: &mut Point| {
-                point.removing = true;
-                Ok(())
-            };
-            self.steps_begin();
-            let point = catalog::change::<Point>(&self.store, &key(name), say).await?;
-            self.go_on_removing(&point).await
-        })
-        .await
+        self.change(self.remove_now(name)).await
+    }
+
+    /// The same, within a change.
+    pub(crate) async fn remove_now(&self, name: &PointName) -> Result<()> {
+        let status = self.point(name).await?;
+        status.check_known()?;
+        if let Some(until) = status.longest_lock {
+            let until = crate::stamp::shown(until);
+            return Err(Error::new(Kind::Locked, format!("point '{name}' is locked until {until}"))
+                .remedy("wait: nobody can remove it before"));
+        }
+        self.check_no_readers(&status.point)?;
+        let say = |point: &mut Point| {
+            point.removing = true;
+            Ok(())
+        };
+        self.steps_begin();
+        let point = catalog::change::<Point>(&self.store, &key(name), say).await?;
+        self.go_on_removing(&point).await
     }
 
     /// A snapshot that is read would be refused after others are gone.

@@ -4,13 +4,15 @@
 //! it wrote tells how to end it: [`Protection::settle`] does, at a start, after an error, and before the next change while something is
 //! left to end.
 
+use parking_lot::Mutex as Memory;
+use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use stonefold_env::Env;
+use stonefold_env::{Env, WallNanos};
 use stonefold_store::Store;
-use stonefold_types::Result;
-use tokio::sync::{Mutex, MutexGuard, OnceCell};
+use stonefold_types::{Name, Result};
+use tokio::sync::{Mutex, MutexGuard, Notify, OnceCell};
 
 /// See the module. One for a store.
 pub struct Protection {
@@ -24,6 +26,10 @@ pub struct Protection {
     stepped: AtomicBool,
     /// Whether a disk may have been made by a call that failed: only the next start tells.
     pub(crate) in_doubt: AtomicBool,
+    /// By policy and source: the slot of the last run, as far as that was looked up or made.
+    pub(crate) slots: Memory<HashMap<(Name, Name), WallNanos>>,
+    /// Told when something may be due sooner.
+    pub(crate) policies_changed: Arc<Notify>,
 }
 
 impl Protection {
@@ -36,6 +42,8 @@ impl Protection {
             begun: OnceCell::new(),
             stepped: AtomicBool::new(false),
             in_doubt: AtomicBool::new(false),
+            slots: Memory::default(),
+            policies_changed: Arc::default(),
         })
     }
 

@@ -1,19 +1,20 @@
 //! Runs: each makes one point of a source.
 //!
-//! *Order*: the run's document, which names the snapshots that are to be taken; one mark that takes them all; the point's document; then the run's
-//! says that it is done. A run that is found under way tells which: its snapshots are there, then the point is put; they are not, then it
+//! *Order*: the run's document, which names the snapshots that are to be taken; one mark that takes them all; the point's document; its lock, where a
+//! policy wants one; then the run's says that it is done. A run that is found under way tells which: its snapshots are there, then the point is put; they are not, then it
 //! has failed. *Never*: leaves snapshots that no point has; puts a point before its snapshots are durable.
 
 use crate::catalog::{self, Entry, Unknown};
 use crate::machines::{Machine, MachineDisk};
 use crate::points::{Consistency, Point, PointDisk};
-use crate::{Hardware, Protection, stamp};
+use crate::{Hardware, Policy, Protection, stamp};
 use serde::{Deserialize, Serialize};
 use stonefold_env::WallNanos;
 use stonefold_store::SnapshotInfo;
 use stonefold_types::{Error, Kind, Name, PointName, Result, SnapshotName};
 
-/// Runs of one source that are remembered: ten days of one each quarter of an hour. Older ones are forgotten when the next one is done.
+/// Runs of one source that are remembered: ten days of one each quarter of an hour. Older ones are forgotten when the next one is done, but for the
+/// last of each policy.
 pub const RUNS_MAX: usize = 1000;
 
 /// The document of a run, `runs/SOURCE/TIME`.
@@ -38,8 +39,23 @@ pub struct Run {
     /// Why it failed, or what there is to know of how it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+    /// What it was begun for; nothing where somebody asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slot: Option<Slot>,
+    /// Until when its point is to be locked, by trusted time, nanoseconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lock_until: Option<WallNanos>,
     #[serde(flatten)]
     pub(crate) unknown: Unknown,
+}
+
+/// What a run was begun for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Slot {
+    /// The policy.
+    pub policy: Name,
+    /// The slot of its schedule: trusted time, nanoseconds since 1970.
+    pub at: WallNanos,
 }
 
 /// How far a run is.
@@ -90,11 +106,19 @@ impl Protection {
 
     /// Backs a source up, and returns when its point is there, durably.
     pub async fn back_up(&self, source: &Name) -> Result<Run> {
+        self.back_up_for(source, None).await
+    }
+
+    /// The same for a slot of a policy.
+    pub(crate) async fn back_up_for(&self, source: &Name, of: Option<(&Policy, Slot)>) -> Result<Run> {
         self.change(async {
             let source = self.source(source).await?;
             self.check_no_run(&source.name).await?;
+            if let Some((policy, _)) = &of {
+                self.check_applied(policy, &source.name).await?;
+            }
             let machine = self.machine(source.of.machine()).await?;
-            let run = self.begin(&source.name, machine).await?;
+            let run = self.begin(&source.name, machine, of).await?;
             let disks: Vec<Name> = run.disks.iter().map(|disk| disk.disk.clone()).collect();
             let taken = self.store.snapshot(&disks, Some(run.name.stamp.clone())).await;
             let taken = taken.map_err(|e| e.context(format!("run '{}'", run.name)));
@@ -122,7 +146,7 @@ impl Protection {
     }
 
     /// Puts the document of a run that is to be.
-    async fn begin(&self, source: &Name, machine: Machine) -> Result<Run> {
+    async fn begin(&self, source: &Name, machine: Machine, of: Option<(&Policy, Slot)>) -> Result<Run> {
         let begun = self.store.time().trusted;
         let mut known = catalog::keys::<Run>(&self.store, Some(source.as_str())).await?;
         known.extend(catalog::keys::<Point>(&self.store, Some(source.as_str())).await?);
@@ -141,6 +165,8 @@ impl Protection {
             begun,
             ended: None,
             note: None,
+            lock_until: of.as_ref().and_then(|(policy, _)| policy.lock_of(begun)),
+            slot: of.map(|(_, slot)| slot),
             unknown: Unknown::new(),
         };
         self.steps_begin();
@@ -163,6 +189,7 @@ impl Protection {
             hardware: run.hardware.clone(),
             taken: run.begun,
             consistency: Consistency::Crash,
+            policy: run.slot.as_ref().map(|slot| slot.policy.clone()),
             removing: false,
             unknown: Unknown::new(),
         };
@@ -171,9 +198,32 @@ impl Protection {
             Err(error) if error.kind() == Kind::AlreadyExists => {}
             put => put?,
         }
+        let unlocked = self.lock_as_told(&run, taken).await?;
+        let note = unlocked.as_deref().or(note);
         let done = self.end(&run.name, RunState::Done, note).await?;
         self.forget_old_runs(&run.name.source).await;
         Ok(done)
+    }
+
+    /// Locks what a run has taken for as long as it says. Why that cannot be, where it never could.
+    async fn lock_as_told(&self, run: &Run, taken: &[SnapshotInfo]) -> Result<Option<String>> {
+        // A run that is ended late may find it over.
+        let Some(until) = run.lock_until.filter(|until| *until > self.store.time().trusted) else {
+            return Ok(None);
+        };
+        for info in taken.iter().filter(|info| info.locked_until.is_none_or(|is| is < until)) {
+            match self.store.lock_snapshot(&info.name, until).await {
+                Ok(_) => {}
+                // It may pass: the run is ended later, and the point locked then.
+                Err(error)
+                    if matches!(error.kind(), Kind::Io | Kind::NoSpace | Kind::Closed | Kind::Busy) =>
+                {
+                    return Err(error.context(format!("run '{}'", run.name)));
+                }
+                Err(error) => return Ok(Some(format!("its point is not locked: {error}"))),
+            }
+        }
+        Ok(None)
     }
 
     async fn end(&self, run: &PointName, state: RunState, note: Option<&str>) -> Result<Run> {
@@ -195,12 +245,26 @@ impl Protection {
         let forget = async {
             let keys = catalog::keys::<Run>(&self.store, Some(source.as_str())).await?;
             for key in &keys[..keys.len().saturating_sub(RUNS_MAX)] {
+                if self.is_last_of_a_policy(key, source).await? {
+                    continue;
+                }
                 catalog::remove::<Run>(&self.store, key).await?;
             }
             Result::Ok(())
         };
         if let Err(error) = forget.await {
             tracing::warn!("old runs of source '{source}' stay for now: {error}");
+        }
+    }
+
+    /// Whether a run tells up to which slot a policy has been followed: that is remembered, however many others there were since.
+    async fn is_last_of_a_policy(&self, key: &str, source: &Name) -> Result<bool> {
+        let Some(slot) = self.readable::<Run>(key).await?.and_then(|run| run.slot) else { return Ok(false) };
+        match self.readable::<Policy>(slot.policy.as_str()).await? {
+            Some(policy) if policy.since(source).is_some() => {
+                Ok(self.last_slot(&policy, source).await? <= slot.at)
+            }
+            _ => Ok(false),
         }
     }
 

@@ -76,6 +76,7 @@ impl Protection {
         self.change(async {
             self.source(name).await?;
             self.check_no_run(name).await?;
+            self.check_no_policy(name).await?;
             catalog::remove::<Source>(&self.store, name.as_str()).await?;
             Ok(catalog::keys::<crate::Point>(&self.store, Some(name.as_str())).await?.len())
         })

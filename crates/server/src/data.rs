@@ -9,7 +9,7 @@ use std::time::Duration;
 use stonefold_engine::uring;
 use stonefold_env::{Env, SystemWorld};
 use stonefold_nbd::{Metrics, Server, Tls};
-use stonefold_protect::Protection;
+use stonefold_protect::{Protection, rounds};
 use stonefold_store::{Keys, Options, Store};
 use stonefold_tls::Acceptor;
 use stonefold_types::{Error, Result};
@@ -129,13 +129,14 @@ async fn open(config: &Config) -> Result<(Doors, Server<Arc<Store>>, Opened)> {
     Ok((doors, server, Opened { env, store, api_tls, access, protection, doors: open, nbd }))
 }
 
-/// What an earlier server left in its midst is ended beside the doors, which need not wait for it. One that only looks at a pool leaves it
-/// as it is.
+/// What an earlier server left in its midst is ended beside the doors, which need not wait for it; then what policies say is done, as long as
+/// the server lives. One that only looks at a pool leaves it as it is.
 fn protection(config: &Config, env: &Env, store: &Arc<Store>) -> Arc<Protection> {
     let protection = Protection::new(env.clone(), store.clone());
     if !config.own {
         let at_start = protection.clone();
         env.spawn("what was left", async move { at_start.settle().await });
+        env.spawn("policies", rounds::keep(env.clone(), Arc::downgrade(&protection)));
     }
     protection
 }

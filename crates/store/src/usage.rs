@@ -11,7 +11,7 @@
 
 pub(crate) mod cells;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use crate::disk::{Disk, State};
 use crate::fold;
@@ -30,7 +30,7 @@ use stonefold_format::ledger::LedgerRef;
 use stonefold_types::{BLOCK_BYTES, Name, Result};
 
 /// Memory for counting, in bytes: four for each block that is looked at in one walk, so some 64 GiB of data each.
-const WINDOW_BYTES: usize = 64 << 20;
+pub(crate) const WINDOW_BYTES: usize = 64 << 20;
 
 /// What a disk with its snapshots takes of the pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,9 +1,10 @@
-//! What protects: machines, sources, runs, points and recoveries.
+//! What protects: machines, sources, policies, runs, points and recoveries.
 
 use super::Client;
 use crate::{
     Machine, MachineClone, MachineCloned, MachineCreate, MachineSnapshot, MachineSnapshotTaken, Point,
-    PointDiff, Recovered, Recovery, RecoveryCreate, Run, RunStart, SnapshotLock, Source, SourceCreate, paths,
+    PointDiff, Policy, PolicyApply, PolicyCreate, PolicyPlan, Recovered, Recovery, RecoveryCreate, Run,
+    RunStart, SnapshotLock, Source, SourceCreate, paths,
 };
 use stonefold_types::{Name, PointName, Result};
 
@@ -96,6 +97,36 @@ impl Client {
     /// What differs between two points.
     pub fn diff_points(&self, from: &PointName, to: &PointName) -> Result<PointDiff> {
         self.get(&format!("{}?to={to}", paths::of_point(paths::POINT_DIFF, from)))
+    }
+
+    /// All policies.
+    pub fn policies(&self) -> Result<Vec<Policy>> {
+        self.get(paths::POLICIES)
+    }
+
+    /// One policy.
+    pub fn policy(&self, name: &Name) -> Result<Policy> {
+        self.get(&paths::of_policy(paths::POLICY, name))
+    }
+
+    /// Makes a policy, which is applied to nothing yet.
+    pub fn create_policy(&self, policy: &PolicyCreate) -> Result<Policy> {
+        self.post(paths::POLICIES, policy)
+    }
+
+    /// Applies a policy to sources, or takes them out of it.
+    pub fn apply_policy(&self, name: &Name, apply: &PolicyApply) -> Result<Policy> {
+        self.post(&paths::of_policy(paths::POLICY_SOURCES, name), apply)
+    }
+
+    /// What a policy would do now.
+    pub fn plan_policy(&self, name: &Name) -> Result<PolicyPlan> {
+        self.get(&paths::of_policy(paths::POLICY_PLAN, name))
+    }
+
+    /// Removes a policy; the points that it has made stay.
+    pub fn remove_policy(&self, name: &Name) -> Result<()> {
+        self.delete(&paths::of_policy(paths::POLICY, name))
     }
 
     /// All recoveries, without their hardware descriptions.

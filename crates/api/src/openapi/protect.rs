@@ -3,8 +3,9 @@
 use super::operation;
 use crate::{
     Consistency, ErrorBody, Hardware, HardwareKind, Machine, MachineClone, MachineCloned, MachineCreate,
-    MachineDisk, MachineSnapshot, MachineSnapshotTaken, Point, PointDiff, PointDisk, PointDiskDiff,
-    PointState, Recovered, Recovery, RecoveryCreate, Run, RunStart, RunState, SnapshotLock, Source,
+    MachineDisk, MachineSnapshot, MachineSnapshotTaken, PlanVerdict, PlannedPoint, PlannedRun, Point,
+    PointDiff, PointDisk, PointDiskDiff, PointState, Policy, PolicyApply, PolicyCreate, PolicyPlan,
+    PolicySource, Recovered, Recovery, RecoveryCreate, Run, RunStart, RunState, SnapshotLock, Source,
     SourceCreate,
 };
 use utoipa::OpenApi;
@@ -30,6 +31,12 @@ use utoipa::OpenApi;
         point_remove,
         point_lock,
         point_diff,
+        policies,
+        policy_create,
+        policy,
+        policy_apply,
+        policy_plan,
+        policy_remove,
         recoveries,
         recovery_create,
         recovery,
@@ -51,6 +58,14 @@ use utoipa::OpenApi;
         PointDisk,
         PointDiskDiff,
         PointState,
+        PlanVerdict,
+        PlannedPoint,
+        PlannedRun,
+        Policy,
+        PolicyApply,
+        PolicyCreate,
+        PolicyPlan,
+        PolicySource,
         Recovered,
         Recovery,
         RecoveryCreate,
@@ -151,6 +166,35 @@ operation! {
     point_diff: get, path = "/v1/points/{source}/{stamp}/diff", tag = "points",
     params(("source" = String, Path), ("stamp" = String, Path), ("to" = String, Query)),
     responses((status = 200, body = PointDiff), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// All policies, by name
+    policies: get, path = "/v1/policies", tag = "policies", responses((status = 200, body = [Policy]), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Make a policy, which is applied to nothing yet
+    policy_create: post, path = "/v1/policies", tag = "policies", request_body = PolicyCreate,
+    responses((status = 201, body = Policy), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// One policy
+    policy: get, path = "/v1/policies/{policy}", tag = "policies", params(("policy" = String, Path)),
+    responses((status = 200, body = Policy), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Apply a policy to sources, or take them out of it, all or none. What was due before is not caught up
+    policy_apply: post, path = "/v1/policies/{policy}/sources", tag = "policies", params(("policy" = String, Path)), request_body = PolicyApply,
+    responses((status = 200, body = Policy), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// What a policy would do now: each of its points with why it stays, or with the bytes that come back when it goes. Nothing is changed
+    policy_plan: get, path = "/v1/policies/{policy}/plan", tag = "policies", params(("policy" = String, Path)),
+    responses((status = 200, body = PolicyPlan), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Remove a policy; the points that it has made stay
+    policy_remove: delete, path = "/v1/policies/{policy}", tag = "policies", params(("policy" = String, Path)),
+    responses((status = 204), (status = "default", body = ErrorBody))
 }
 operation! {
     /// All recoveries, by name, without their hardware descriptions

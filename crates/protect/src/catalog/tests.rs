@@ -1,7 +1,7 @@
 //! Documents as they are stored: each kind comes back, with what a later version added, and an older one's is read for ever.
 
 use super::*;
-use crate::{Machine, Point, Recovery, Run, RunState, Source};
+use crate::{Machine, Point, Policy, Recovery, Run, RunState, Source};
 use proptest::prelude::*;
 
 /// What version 1 wrote: read, written again, and not a field is lost.
@@ -24,6 +24,13 @@ fn documents_of_version_1_are_read() {
     assert_eq!(source.of.machine().as_str(), "web");
     let run: Run = is_kept(include_str!("../../fixtures/1/run.json"));
     assert_eq!(run.state, RunState::Failed);
+    let of_policy: Run = is_kept(include_str!("../../fixtures/1/run-of-policy.json"));
+    assert_eq!(of_policy.slot.unwrap().policy.as_str(), "nightly");
+    let policy: Policy = is_kept(include_str!("../../fixtures/1/policy.json"));
+    assert_eq!(policy.keep.unwrap().to_string(), "hourly=24,daily=30,yearly=7");
+    assert_eq!(policy.schedule.zone().name(), "Europe/Berlin");
+    let point: Point = is_kept(include_str!("../../fixtures/1/point-of-policy.json"));
+    assert_eq!(point.policy.unwrap().as_str(), "nightly");
     let point: Point = is_kept(include_str!("../../fixtures/1/point.json"));
     assert!(point.removing && point.disks[0].created == 1_795_459_205_123_456_789);
 }
@@ -42,7 +49,11 @@ proptest! {
     /// Goal: whatever became of a document's text, it is read or refused.
     #[test]
     fn noise_is_survived(at in 0usize..400, with in "\\PC{0,4}", cut in 0usize..4) {
-        for stored in [include_str!("../../fixtures/1/machine.json"), include_str!("../../fixtures/1/point.json")] {
+        for stored in [
+            include_str!("../../fixtures/1/machine.json"),
+            include_str!("../../fixtures/1/point.json"),
+            include_str!("../../fixtures/1/policy.json"),
+        ] {
             let mut text: Vec<char> = stored.chars().collect();
             let at = at.min(text.len());
             let until = (at + cut).min(text.len());
@@ -50,6 +61,9 @@ proptest! {
             let text: String = text.into_iter().collect();
             if let Ok(machine) = read::<Machine>(&text) {
                 prop_assert_eq!(read::<Machine>(&written(&machine)).unwrap(), machine);
+            }
+            if let Ok(policy) = read::<Policy>(&text) {
+                prop_assert_eq!(read::<Policy>(&written(&policy)).unwrap(), policy);
             }
             if let Ok(point) = read::<Point>(&text) {
                 prop_assert_eq!(read::<Point>(&written(&point)).unwrap(), point);

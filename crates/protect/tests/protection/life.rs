@@ -4,12 +4,12 @@
 use futures::FutureExt;
 use parking_lot::Mutex;
 use std::future::Future;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use stonefold_engine::MemoryEngine;
 use stonefold_engine::wrap::{Ask, Decision, FaultEngine, Operation, Subject};
-use stonefold_env::{Env, SystemWorld};
+use stonefold_env::{BoxFuture, Env, SystemWorld, WallNanos, World};
 use stonefold_protect::Protection;
 use stonefold_store::{Options, Store};
 use stonefold_types::{DiskSettings, Kind, Name, Result};
@@ -26,6 +26,69 @@ pub(crate) fn name(text: &str) -> Name {
 /// A pool that outlives its servers.
 pub(crate) struct Pool {
     memory: Mutex<Arc<MemoryEngine>>,
+    pub(crate) clock: Arc<Clock>,
+}
+
+/// When a test begins: Monday, 2026-11-23 10:30 UTC.
+pub(crate) const BEGINNING: WallNanos = 1_795_429_800 * SECOND;
+pub(crate) const SECOND: WallNanos = 1_000_000_000;
+pub(crate) const HOUR: WallNanos = 3600 * SECOND;
+pub(crate) const DAY: WallNanos = 24 * HOUR;
+
+/// Time that a test lets pass: it runs as the machine's, and leaps when it is told to.
+#[derive(Default)]
+pub(crate) struct Clock {
+    /// Of the machine, when the first life began.
+    began: OnceLock<Duration>,
+    passed: AtomicU64,
+    jumped: AtomicU64,
+}
+
+impl Clock {
+    /// Lets time pass, for every clock there is.
+    pub(crate) fn passes(&self, nanos: u64) {
+        self.passed.fetch_add(nanos, Ordering::SeqCst);
+    }
+
+    /// Sets the wall's clock forward, and no time passes.
+    pub(crate) fn jumps(&self, nanos: u64) {
+        self.jumped.fetch_add(nanos, Ordering::SeqCst);
+    }
+
+    /// Sets the wall's clock right again.
+    pub(crate) fn is_set_right(&self) {
+        self.jumped.store(0, Ordering::SeqCst);
+    }
+}
+
+struct Timed {
+    system: SystemWorld,
+    clock: Arc<Clock>,
+}
+
+impl World for Timed {
+    fn monotonic(&self) -> Duration {
+        self.system.monotonic() + Duration::from_nanos(self.clock.passed.load(Ordering::SeqCst))
+    }
+    fn wall(&self) -> WallNanos {
+        // Not today's, so that no test depends on it.
+        let now = self.system.monotonic();
+        let lived = (now - *self.clock.began.get_or_init(|| now)).as_nanos() as u64;
+        let leapt = self.clock.passed.load(Ordering::SeqCst) + self.clock.jumped.load(Ordering::SeqCst);
+        BEGINNING + lived + leapt
+    }
+    fn random(&self, bytes: &mut [u8]) {
+        self.system.random(bytes);
+    }
+    fn spawn(&self, name: &'static str, task: BoxFuture<'static, ()>) {
+        self.system.spawn(name, task);
+    }
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        self.system.sleep(duration)
+    }
+    fn offload(&self, job: Box<dyn FnOnce() + Send>) {
+        self.system.offload(job);
+    }
 }
 
 /// What ends a life with its process.
@@ -69,7 +132,7 @@ pub(crate) enum Ended<T> {
 
 impl Pool {
     pub(crate) fn new() -> Pool {
-        Pool { memory: Mutex::new(Arc::new(MemoryEngine::default())) }
+        Pool { memory: Mutex::new(Arc::new(MemoryEngine::default())), clock: Arc::default() }
     }
 
     /// What the next life finds, once the last is over.
@@ -87,7 +150,8 @@ impl Pool {
         let memory = self.memory.lock().clone();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let env = Env::new(SystemWorld::new(tokio::runtime::Handle::current(), 1).unwrap());
+            let system = SystemWorld::new(tokio::runtime::Handle::current(), 1).unwrap();
+            let env = Env::new(Timed { system, clock: self.clock.clone() });
             let faults = Arc::new(Faults {
                 left: AtomicUsize::new(NEVER),
                 failing: AtomicUsize::new(NEVER),

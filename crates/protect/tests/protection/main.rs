@@ -3,4 +3,5 @@
 mod backups;
 mod life;
 mod machines;
+mod policies;
 mod recoveries;

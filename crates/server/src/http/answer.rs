@@ -118,6 +118,8 @@ one_name! {
     MachinePath;
     /// The `{source}` of a path.
     SourcePath;
+    /// The `{policy}` of a path.
+    PolicyPath;
     /// The `{recovery}` of a path.
     RecoveryPath;
 }

@@ -79,5 +79,6 @@ fn shown(run: protect::Run) -> Run {
         begun: Time::from_nanos(run.begun),
         ended: run.ended.map(Time::from_nanos),
         note: run.note,
+        policy: run.slot.map(|slot| slot.policy),
     }
 }

@@ -10,6 +10,7 @@ mod guard;
 mod listen;
 mod machines;
 mod points;
+mod policies;
 mod pool;
 mod qos;
 mod recoveries;
@@ -166,6 +167,10 @@ fn router(app: Arc<App>, life: Life) -> Router {
         .route(paths::POINT, get(points::show).delete(points::remove))
         .route(paths::POINT_LOCK, post(points::lock))
         .route(paths::POINT_DIFF, get(points::diff))
+        .route(paths::POLICIES, get(policies::list).post(policies::create))
+        .route(paths::POLICY, get(policies::show).delete(policies::remove))
+        .route(paths::POLICY_SOURCES, post(policies::apply))
+        .route(paths::POLICY_PLAN, get(policies::plan))
         .route(paths::RECOVERIES, get(recoveries::list).post(recoveries::create))
         .route(paths::RECOVERY, get(recoveries::show).delete(recoveries::stop))
         .fallback(no_such_path)

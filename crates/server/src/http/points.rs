@@ -96,6 +96,7 @@ fn shown(status: protect::PointStatus) -> Point {
             protect::Consistency::Crash => Consistency::Crash,
         },
         name: point.name,
+        policy: point.policy,
         machine: point.machine,
         taken: Time::from_nanos(point.taken),
         locked_until: locked_until.map(Time::from_nanos),

@@ -3,6 +3,16 @@
 use std::collections::{BTreeMap, HashMap};
 use stonefold_format::entry::SegmentId;
 
+/// What is counted of a block, reference by reference.
+pub(crate) trait Count: Copy + Default {
+    /// Adds what another reference counts for.
+    fn add(&mut self, other: &Self);
+    /// In four bytes, where it fits. The two lowest bits of the last belong to the cell.
+    fn pack(&self) -> Option<[u8; CELL_BYTES]>;
+    /// What was packed.
+    fn unpack(cell: [u8; CELL_BYTES]) -> Self;
+}
+
 /// How many of the references to a block are released in which case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
@@ -16,36 +26,42 @@ pub(crate) struct Counts {
     pub(crate) referred: bool,
 }
 
-/// The same in four bytes. What does not fit is kept apart: few blocks have so many references.
-#[derive(Clone, Copy, Default)]
-struct Cell {
-    now: u8,
-    without: u8,
-    forgotten: u8,
-    flags: u8,
-}
-
 /// Bytes of a cell; see [`super::WINDOW_BYTES`].
 const CELL_BYTES: usize = 4;
+
+/// A block's count in four bytes. What does not fit is kept apart: few blocks have so many references.
+#[derive(Clone, Copy, Default)]
+struct Cell([u8; CELL_BYTES]);
 const _: () = assert!(size_of::<Cell>() == CELL_BYTES);
 
+/// Bits of a cell's last byte: something was counted, and that is in the list beside.
 const KNOWN: u8 = 1;
-const REFERRED: u8 = 2;
-/// The counts are in the list beside.
-const MANY: u8 = 4;
+const MANY: u8 = 2;
+/// A bit of [`Counts`]'.
+const REFERRED: u8 = 4;
+
+impl Cell {
+    fn is(self, bit: u8) -> bool {
+        self.0[CELL_BYTES - 1] & bit != 0
+    }
+
+    fn set(&mut self, bits: u8) {
+        self.0[CELL_BYTES - 1] |= bits;
+    }
+}
 
 /// Counts from one segment on, up to where memory ends.
-pub(crate) struct Cells {
+pub(crate) struct Cells<C = Counts> {
     from: SegmentId,
     /// Not this one, which did not fit any more, nor later ones.
     end: Option<SegmentId>,
     segments: BTreeMap<SegmentId, Vec<Cell>>,
-    many: HashMap<u64, Counts>,
+    many: HashMap<u64, C>,
     bytes: usize,
     bytes_max: usize,
 }
 
-impl Cells {
+impl<C: Count> Cells<C> {
     /// Nothing, from a segment on, for so much memory; one segment always fits.
     pub(crate) fn new(from: SegmentId, bytes_max: usize) -> Self {
         Cells { from, end: None, segments: BTreeMap::new(), many: HashMap::new(), bytes: 0, bytes_max }
@@ -57,7 +73,7 @@ impl Cells {
     }
 
     /// Counts a reference, if it is in the window.
-    pub(crate) fn add(&mut self, address: u64, counts: &Counts) {
+    pub(crate) fn add(&mut self, address: u64, counts: &C) {
         let (segment, slot) = (SegmentId(address >> 20), (address & 0xf_ffff) as usize);
         if segment < self.from || self.end.is_some_and(|end| segment >= end) {
             return;
@@ -68,18 +84,16 @@ impl Cells {
             cells.resize(slot + 1, Cell::default());
         }
         let cell = &mut cells[slot];
-        let mut sum = if cell.flags & MANY == 0 { cell.counts() } else { self.many[&address] };
-        sum.now += counts.now;
-        sum.without += counts.without;
-        sum.forgotten += counts.forgotten;
-        sum.referred |= counts.referred;
-        match Cell::of(&sum) {
-            Some(small) => *cell = small,
+        let mut sum = if cell.is(MANY) { self.many[&address] } else { C::unpack(cell.0) };
+        sum.add(counts);
+        match sum.pack() {
+            Some(small) => *cell = Cell(small),
             None => {
-                cell.flags |= KNOWN | MANY;
+                cell.set(MANY);
                 self.many.insert(address, sum);
             }
         }
+        cell.set(KNOWN);
         while self.bytes > self.bytes_max && self.segments.len() > 1 {
             let (last, cells) = self.segments.pop_last().expect("there are several");
             self.bytes -= cells.len() * CELL_BYTES;
@@ -88,34 +102,38 @@ impl Cells {
     }
 
     /// The slots that were counted, by segment, in ascending order.
-    pub(crate) fn segments(&self) -> impl Iterator<Item = (SegmentId, impl Iterator<Item = (u32, Counts)>)> {
+    pub(crate) fn segments(&self) -> impl Iterator<Item = (SegmentId, impl Iterator<Item = (u32, C)>)> {
         self.segments.iter().map(|(segment, cells)| {
-            let known = cells.iter().enumerate().filter(|(_, cell)| cell.flags & KNOWN != 0);
+            let known = cells.iter().enumerate().filter(|(_, cell)| cell.is(KNOWN));
             let counts = known.map(|(slot, cell)| {
                 let address = segment.0 << 20 | slot as u64;
-                (slot as u32, if cell.flags & MANY == 0 { cell.counts() } else { self.many[&address] })
+                (slot as u32, if cell.is(MANY) { self.many[&address] } else { C::unpack(cell.0) })
             });
             (*segment, counts)
         })
     }
 }
 
-impl Cell {
-    fn of(counts: &Counts) -> Option<Self> {
-        Some(Cell {
-            now: counts.now.try_into().ok()?,
-            without: counts.without.try_into().ok()?,
-            forgotten: counts.forgotten.try_into().ok()?,
-            flags: KNOWN | if counts.referred { REFERRED } else { 0 },
-        })
+impl Count for Counts {
+    fn add(&mut self, other: &Self) {
+        self.now += other.now;
+        self.without += other.without;
+        self.forgotten += other.forgotten;
+        self.referred |= other.referred;
     }
 
-    fn counts(self) -> Counts {
+    fn pack(&self) -> Option<[u8; CELL_BYTES]> {
+        let referred = if self.referred { REFERRED } else { 0 };
+        let count = |references: u32| u8::try_from(references).ok();
+        Some([count(self.now)?, count(self.without)?, count(self.forgotten)?, referred])
+    }
+
+    fn unpack([now, without, forgotten, flags]: [u8; CELL_BYTES]) -> Self {
         Counts {
-            now: self.now.into(),
-            without: self.without.into(),
-            forgotten: self.forgotten.into(),
-            referred: self.flags & REFERRED != 0,
+            now: now.into(),
+            without: without.into(),
+            forgotten: forgotten.into(),
+            referred: flags & REFERRED != 0,
         }
     }
 }
@@ -140,7 +158,7 @@ mod tests {
             let (mut found, mut windows) = (BTreeMap::new(), 0);
             let mut next = Some(SegmentId(0));
             while let Some(from) = next {
-                let mut cells = Cells::new(from, bytes_max);
+                let mut cells: Cells = Cells::new(from, bytes_max);
                 references.clone().for_each(|(address, referred)| cells.add(address, &one(referred)));
                 for (segment, slots) in cells.segments() {
                     found.extend(slots.map(|(slot, counts)| (segment.0 << 20 | u64::from(slot), counts)));
@@ -162,7 +180,7 @@ mod tests {
 
     #[test]
     fn many_references_are_not_forgotten() {
-        let mut cells = Cells::new(SegmentId(0), 1 << 10);
+        let mut cells: Cells = Cells::new(SegmentId(0), 1 << 10);
         let one = Counts { now: 0, without: 1, forgotten: 1, referred: true };
         (0..1000).for_each(|_| cells.add(5 << 20 | 3, &one));
         let (segment, mut slots) = cells.segments().next().unwrap();

@@ -19,7 +19,7 @@ const BLOCKS: u64 = 700;
 
 /// Something that happens; numbers are taken modulo what there is.
 #[derive(Clone, Debug)]
-enum Step {
+pub(crate) enum Step {
     /// Contents with the same tag are the same, wherever they lie.
     Write {
         disk: usize,
@@ -50,7 +50,7 @@ enum Step {
     Reclaim,
 }
 
-fn step() -> impl Strategy<Value = Step> {
+pub(crate) fn step() -> impl Strategy<Value = Step> {
     let at = || (0usize..9, 0..BLOCKS - 40, 1u64..40);
     prop_oneof![
         6 => (at(), 0u64..6).prop_map(|((disk, block, blocks), tag)| Step::Write { disk, block, blocks, tag }),
@@ -68,14 +68,14 @@ fn pick<T: Clone>(all: &[T], which: usize) -> Option<T> {
     (!all.is_empty()).then(|| all[which % all.len()].clone())
 }
 
-async fn open() -> Arc<Store> {
+pub(crate) async fn open() -> Arc<Store> {
     let env = Env::new(SystemWorld::new(tokio::runtime::Handle::current(), 1).unwrap());
     let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::default());
     let options = Options { cache_bytes: 8 << 20, journal_bytes_max: 16 << 20, ..Options::default() };
     Store::open(env, engine, options).await.unwrap()
 }
 
-async fn take(store: &Arc<Store>, step: Step, made: &mut usize) {
+pub(crate) async fn take(store: &Arc<Store>, step: Step, made: &mut usize) {
     let disks: Vec<Name> = store.disks().into_iter().map(|disk| disk.name).collect();
     let snapshots: Vec<SnapshotName> =
         store.snapshots(None).unwrap().into_iter().map(|snapshot| snapshot.name).collect();
@@ -142,7 +142,7 @@ async fn tree(store: &Store, root: Entry) -> BTreeSet<u64> {
 }
 
 /// What is reached in the end: with all disks, or with one away; its map, too, if that is `forgotten`.
-async fn reached(store: &Store, without: Option<u64>, forgotten: bool) -> BTreeSet<u64> {
+pub(crate) async fn reached(store: &Store, without: Option<u64>, forgotten: bool) -> BTreeSet<u64> {
     let disks = store.disks_and_gone();
     fn stays(disks: &[Arc<Disk>], disk: &Disk, without: Option<u64>) -> bool {
         let there = !disk.is_gone() && Some(disk.id) != without;
@@ -185,7 +185,7 @@ async fn referred(store: &Store, disk: &Disk) -> BTreeSet<u64> {
     all
 }
 
-async fn bytes(store: &Store, addresses: &BTreeSet<u64>) -> u64 {
+pub(crate) async fn bytes(store: &Store, addresses: &BTreeSet<u64>) -> u64 {
     let mut frames: BTreeMap<(u64, u32), (u64, u64, u64)> = BTreeMap::new();
     for address in addresses {
         let (segment, slot) = (SegmentId(address >> 20), (address & 0xf_ffff) as u32);

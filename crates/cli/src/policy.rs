@@ -1,0 +1,263 @@
+//! `stonefold policy …`.
+
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::snapshot::until;
+use crate::table::{Table, count, facts};
+use crate::waiting::wait_for;
+use clap::{Args, Subcommand};
+use serde_json::json;
+use stonefold_api::{
+    Consistency, PlanVerdict, PlannedPoint, Policy as Shown, PolicyApply, PolicyCreate, PolicyPlan, Time,
+};
+use stonefold_types::{Name, Size};
+
+/// Say when points are made, which of them stay, and for how long nobody removes them
+///
+/// A policy judges the points that it has made, and no others: what 'backup run' makes stays until somebody removes it.
+#[derive(Subcommand)]
+pub(crate) enum Policy {
+    Create(Box<Create>),
+    /// Apply a policy to sources; what was due before is not caught up
+    #[command(
+        after_help = "Examples:\n  stonefold policy apply nightly web db\n  stonefold policy apply nightly db --remove"
+    )]
+    Apply {
+        /// The policy
+        name: Name,
+        /// The sources: all or none
+        #[arg(value_name = "SOURCE", required = true)]
+        sources: Vec<Name>,
+        /// Take them out of it; the points that it has made of them stay
+        #[arg(long)]
+        remove: bool,
+    },
+    /// Show what a policy would do now: which points go and what that gives back, and why the others stay
+    Plan {
+        /// The policy
+        name: Name,
+        /// Change nothing, as this command never does: the server removes what a policy does not keep after the policy's runs
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// List all policies
+    Ls,
+    /// Show a policy
+    Show {
+        /// The policy
+        name: Name,
+    },
+    /// Remove a policy; the points that it has made stay, and no policy removes them
+    Rm {
+        /// The policy
+        name: Name,
+    },
+}
+
+/// Make a policy; 'policy apply' applies it to sources
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    stonefold policy create hourly --every 1h --keep hourly=24,daily=30\n  \
+    stonefold policy create nightly --every 1d --at 02:00 --zone Europe/Berlin --keep daily=30,monthly=12 --lock 14d\n  \
+    stonefold policy create weekly --every 1w --at 'sun 03:00' --window 'sat,sun 00:00-24:00'")]
+pub(crate) struct Create {
+    /// The policy's name: 1 to 128 letters, digits, '.', '_' or '-'
+    name: Name,
+    /// How often: minutes or hours that divide a day (15m, 2h), days (1d), 1w, months that divide a year (1month), 1y
+    #[arg(long, value_name = "TIME")]
+    every: String,
+    /// When, within that: 00:10, 'sun 02:00', '15 02:00', 'last 02:00', '12-31 02:00' [default: midnight of the first day]
+    #[arg(long, value_name = "WHEN")]
+    at: Option<String>,
+    /// The time zone whose days and hours these are, as Europe/Berlin [default: the server's]
+    #[arg(long, value_name = "ZONE")]
+    zone: Option<String>,
+    /// Hours in which runs may begin, maybe with the days on which they begin: 22:00-06:00, 'mon-fri 20:00-05:00'
+    #[arg(long, value_name = "HOURS")]
+    window: Option<String>,
+    /// Of how many hours, days, weeks, months and years with points the last one stays, and how many of all: hourly=24,daily=30,last=3
+    /// [default: all stay]
+    #[arg(long, value_name = "COUNTS")]
+    keep: Option<String>,
+    /// Lock each point for so long: nobody can remove it before, not even an admin; 12h, 14d, 8w
+    #[arg(long, value_name = "TIME", value_parser = lock_seconds)]
+    lock: Option<u64>,
+    /// What a guest finds on its points: crash, what it would find after a loss of power
+    #[arg(long, value_name = "HOW", default_value = "crash", value_parser = consistency)]
+    consistent: Consistency,
+}
+
+fn lock_seconds(text: &str) -> Result<u64, String> {
+    let seconds = until(text).ok().and_then(|lock| lock.for_seconds);
+    seconds
+        .ok_or_else(|| format!("'{}' is no time: write hours, days or weeks, as in 14d", text.escape_debug()))
+}
+
+fn consistency(text: &str) -> Result<Consistency, String> {
+    match text {
+        "crash" => Ok(Consistency::Crash),
+        "app" => Err("points for which a guest's agent is asked are not there yet; write crash".to_owned()),
+        _ => Err(format!("'{}' is no consistency; write crash", text.escape_debug())),
+    }
+}
+
+impl Policy {
+    pub(crate) fn run(self, context: &Context) -> Result<(), Failure> {
+        let client = context.client()?;
+        match self {
+            Policy::Create(create) => {
+                let made = client.create_policy(&create.asked())?;
+                let text = || {
+                    let name = &made.name;
+                    format!("policy '{name}' made; 'stonefold policy apply {name} SOURCE' applies it\n")
+                };
+                context.answer(&made, text)
+            }
+            Policy::Apply { name, sources, remove } => {
+                let applied = client.apply_policy(&name, &PolicyApply { sources, remove })?;
+                let text = || format!("policy '{name}' is applied to {}\n", sources_text(&applied));
+                context.answer(&applied, text)
+            }
+            Policy::Plan { name, dry_run: _ } => {
+                let plan = wait_for(&client, "plan", move |client| client.plan_policy(&name))?;
+                context.answer(&plan, || plan_text(&plan))
+            }
+            Policy::Ls => {
+                let policies = client.policies()?;
+                context.answer(&policies, || table(&policies))
+            }
+            Policy::Show { name } => {
+                let policy = client.policy(&name)?;
+                context.answer(&policy, || policy_text(&policy))
+            }
+            Policy::Rm { name } => {
+                client.remove_policy(&name)?;
+                let text = || format!("removed policy '{name}'; its points are still there\n");
+                context.answer(&json!({ "removed": [name] }), text)
+            }
+        }
+    }
+}
+
+impl Create {
+    fn asked(self) -> PolicyCreate {
+        PolicyCreate {
+            name: self.name,
+            every: self.every,
+            at: self.at,
+            zone: self.zone,
+            window: self.window,
+            keep: self.keep,
+            lock_seconds: self.lock,
+            consistency: Some(self.consistent),
+        }
+    }
+}
+
+fn sources_text(policy: &Shown) -> String {
+    let names: Vec<&str> = policy.sources.iter().map(|applied| applied.source.as_str()).collect();
+    if names.is_empty() { "nothing".to_owned() } else { names.join(",") }
+}
+
+fn keep_text(policy: &Shown) -> String {
+    policy.keep.clone().unwrap_or_else(|| "all".to_owned())
+}
+
+/// Of whole hours, as locks are given here; of others, which a program may have asked for, in seconds.
+fn lock_text(policy: &Shown) -> Option<String> {
+    let seconds = policy.lock_seconds?;
+    let in_units = [(86_400, "d"), (3600, "h")].into_iter().find(|(unit, _)| seconds % unit == 0);
+    let (unit, letter) = in_units.unwrap_or((1, "s"));
+    Some(format!("{}{letter}", seconds / unit))
+}
+
+fn table(policies: &[Shown]) -> String {
+    let mut table = Table::new(&["POLICY", "EVERY", "AT", "KEEP", "LOCK", "SOURCES"]);
+    for policy in policies {
+        table.row([
+            policy.name.to_string(),
+            policy.every.clone(),
+            format!("{} {}", policy.at, policy.zone),
+            keep_text(policy),
+            lock_text(policy).unwrap_or_else(|| "-".to_owned()),
+            sources_text(policy),
+        ]);
+    }
+    table.or("no policies; 'stonefold policy create NAME --every 1d' makes one")
+}
+
+fn policy_text(policy: &Shown) -> String {
+    let source = |applied: &stonefold_api::PolicySource| {
+        format!("{} since {} UTC", applied.source, applied.since.to_seconds_text())
+    };
+    let guest = match policy.consistency {
+        Consistency::Crash => "as after a loss of power",
+    };
+    facts([
+        ("policy", policy.name.to_string()),
+        ("every", policy.every.clone()),
+        ("at", format!("{} {}", policy.at, policy.zone)),
+        ("window", policy.window.clone().unwrap_or_default()),
+        ("keep", keep_text(policy)),
+        ("lock", lock_text(policy).unwrap_or_default()),
+        ("a guest finds", guest.to_owned()),
+        ("made", format!("{} UTC", policy.created.to_seconds_text())),
+        ("sources", policy.sources.iter().map(source).collect::<Vec<_>>().join("\n")),
+    ])
+}
+
+fn plan_text(plan: &PolicyPlan) -> String {
+    let mut table = Table::new(&["POINT", "TAKEN (UTC)", "WHAT", "WHY", "GIVES BACK>"]);
+    for point in &plan.points {
+        let (what, why) = verdict_text(point);
+        let bytes = point.freed_bytes.map_or_else(|| "-".to_owned(), |bytes| Size(bytes).to_string());
+        table.row([point.name.to_string(), point.taken.to_seconds_text(), what.to_owned(), why, bytes]);
+    }
+    let mut text = table.or("no points of this policy yet");
+    let going = plan.points.iter().filter(|point| point.verdict == PlanVerdict::Goes).count() as u64;
+    let going = match going {
+        1 => "1 point goes".to_owned(),
+        many => format!("{} go", count(many, "point")),
+    };
+    text += &match (plan.freed_bytes, &plan.freed_unknown) {
+        (Some(bytes), _) => format!("{going}, which gives back {} (stored, compressed)\n", Size(bytes)),
+        (None, why) => {
+            let why = why.as_deref().unwrap_or("the server does not say");
+            format!("{going}; what that gives back is not known exactly, and so not told: {why}\n")
+        }
+    };
+    if plan.time_in_doubt {
+        text += "the server's clock is doubted: nothing goes until 'stonefold pool confirm-time'\n";
+    }
+    for next in &plan.next {
+        text += &format!("the next run of {} is due at {} UTC\n", next.source, next.at.to_seconds_text());
+    }
+    text
+}
+
+fn verdict_text(point: &PlannedPoint) -> (&'static str, String) {
+    match point.verdict {
+        PlanVerdict::Goes => ("goes", "not kept".to_owned()),
+        PlanVerdict::Stays if point.kept_as.is_empty() => ("stays", "all stay".to_owned()),
+        PlanVerdict::Stays => ("stays", point.kept_as.join(",")),
+        PlanVerdict::Locked => {
+            let until = point.locked_until.map_or_else(|| "-".to_owned(), Time::to_seconds_text);
+            ("stays", format!("locked until {until} UTC"))
+        }
+        PlanVerdict::Broken => ("stays", "broken: a snapshot was removed".to_owned()),
+        PlanVerdict::Waits => ("stays", "the server's clock is doubted".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn locks_and_consistency_are_read_or_refused_plainly() {
+        assert_eq!(lock_seconds("14d"), Ok(14 * 86_400));
+        assert!(lock_seconds("2027-01-31").unwrap_err().contains("14d") && lock_seconds("14").is_err());
+        assert!(consistency("app").unwrap_err().contains("not there yet"));
+        assert!(consistency("crash").is_ok() && consistency("cash").is_err());
+    }
+}

@@ -1,0 +1,187 @@
+//! Rounds: runs that are due are made, and what their policies no longer keep is removed.
+//!
+//! *Promises*: a run is made for the newest slot that is over, so what was missed is caught up once; which slot that was stands in the run's own
+//! document, which comes first, so no start makes it again. After each run the points that its policy no longer keeps go, oldest first, one
+//! change each: a crash in between leaves fewer to go. What fails for one source is told, and keeps no other from its run.
+//! *Never*: removes anything while the machine's clock is doubted; nothing goes because time has passed, only because a newer point
+//! has come ([`retention`](crate::retention)). Time is the store's trusted time.
+
+use crate::catalog::{self, Entry};
+use crate::plan::Verdict;
+use crate::points::Point;
+use crate::runs::{Run, Slot};
+use crate::{Policy, Protection};
+use std::collections::HashSet;
+use std::sync::Weak;
+use std::time::Duration;
+use stonefold_env::{Env, WallNanos};
+use stonefold_types::{Error, Kind, Name, PointName, Result};
+
+/// Looked at so often even when nothing is due for longer: trusted time may have been confirmed, and be another.
+const LOOK_INTERVAL: Duration = Duration::from_secs(60);
+/// How soon at the earliest: a run that could not be begun is not tried again without a pause.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// No slot: before all.
+const NONE: WallNanos = 0;
+
+/// What a round did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Round {
+    /// Runs that made a point.
+    pub done: Vec<PointName>,
+    /// Sources whose runs failed, by policy.
+    pub failed: Vec<(Name, Name)>,
+    /// Points that were removed.
+    pub removed: Vec<PointName>,
+}
+
+/// Makes rounds as long as anybody else needs what protects, and its store is open.
+pub async fn keep(env: Env, protection: Weak<Protection>) {
+    loop {
+        let Some(here) = protection.upgrade() else { return };
+        let wait = match here.round().await {
+            Ok(_) => here.wait().await,
+            Err(error) => Err(error),
+        };
+        let wait = match wait {
+            Ok(wait) => wait,
+            Err(error) if error.kind() == Kind::Closed => return,
+            Err(error) => {
+                tracing::warn!("policies are looked at again in a minute: {error}");
+                LOOK_INTERVAL
+            }
+        };
+        let changed = here.policies_changed.clone();
+        // While it waits it keeps nobody from ending.
+        drop(here);
+        tokio::select! {
+            () = env.sleep(wait) => {}
+            () = changed.notified() => {}
+        }
+    }
+}
+
+impl Protection {
+    /// Makes all runs that are due now, and removes what their policies no longer keep. Fails only where nothing can be done at all.
+    pub async fn round(&self) -> Result<Round> {
+        let mut round = Round::default();
+        for policy in self.policies().await? {
+            for applied in &policy.sources {
+                let source = &applied.source;
+                match self.run_if_due(&policy, source).await {
+                    Ok(None) => continue,
+                    Ok(Some(run)) => round.done.push(run.name),
+                    Err(error) if error.kind() == Kind::Closed => return Err(error),
+                    Err(error) => {
+                        tracing::warn!("policy '{}', source '{source}': no point: {error}", policy.name);
+                        round.failed.push((policy.name.clone(), source.clone()));
+                        continue;
+                    }
+                }
+                if let Err(error) = self.prune(&policy, source, &mut round.removed).await {
+                    let name = &policy.name;
+                    tracing::warn!("policy '{name}', source '{source}': points stay for now: {error}");
+                }
+            }
+        }
+        Ok(round)
+    }
+
+    async fn run_if_due(&self, policy: &Policy, source: &Name) -> Result<Option<Run>> {
+        let since = self.last_slot(policy, source).await?;
+        let now = self.store.time().trusted;
+        let Some(at) = policy.schedule.due(since, now) else { return Ok(None) };
+        let slot = Slot { policy: policy.name.clone(), at };
+        let run = self.back_up_for(source, Some((policy, slot))).await;
+        // Whatever became of it: the next is for a later slot.
+        self.slots.lock().insert((policy.name.clone(), source.clone()), at);
+        run.map(Some)
+    }
+
+    /// The slot of the last run of a source for a policy, or since when there is to be one. What lies ahead, because the clock was set back,
+    /// counts as now, once: else it would stop all runs until then.
+    pub(crate) async fn last_slot(&self, policy: &Policy, source: &Name) -> Result<WallNanos> {
+        let of = (policy.name.clone(), source.clone());
+        let (now, since) = (self.store.time().trusted, policy.since(source).unwrap_or(NONE));
+        let known = self.slots.lock().get(&of).copied();
+        let found = match known {
+            Some(last) => last,
+            None => self.slot_of_last_run(policy, source).await?,
+        };
+        let is_ahead = found > now || found == NONE && since > now;
+        let last = if is_ahead { now } else { found };
+        if known != Some(last) {
+            self.slots.lock().insert(of, last);
+        }
+        Ok(if since > now { last } else { last.max(since) })
+    }
+
+    /// Read from the runs' documents, once after a start.
+    async fn slot_of_last_run(&self, policy: &Policy, source: &Name) -> Result<WallNanos> {
+        let keys = catalog::keys::<Run>(&self.store, Some(source.as_str())).await?;
+        for key in keys.iter().rev() {
+            let slot = self.readable::<Run>(key).await?.and_then(|run| run.slot);
+            if let Some(slot) = slot.filter(|slot| slot.policy == policy.name) {
+                return Ok(slot.at);
+            }
+        }
+        Ok(NONE)
+    }
+
+    /// When a source will next be backed up for a policy, by trusted time; now, if that is due.
+    pub(crate) async fn next_run(&self, policy: &Policy, source: &Name) -> Result<WallNanos> {
+        let since = self.last_slot(policy, source).await?;
+        Ok(policy.schedule.next(since, self.store.time().trusted))
+    }
+
+    /// How long nothing is due.
+    async fn wait(&self) -> Result<Duration> {
+        let mut next = WallNanos::MAX;
+        for policy in self.policies().await? {
+            for applied in &policy.sources {
+                next = next.min(self.next_run(&policy, &applied.source).await?);
+            }
+        }
+        let wait = next.saturating_sub(self.store.time().trusted);
+        Ok(Duration::from_nanos(wait).clamp(PAUSE, LOOK_INTERVAL))
+    }
+
+    /// Removes what a policy no longer keeps of a source's points. One that cannot go now keeps no other; the first error is told.
+    async fn prune(&self, policy: &Policy, source: &Name, removed: &mut Vec<PointName>) -> Result<()> {
+        if policy.keep.is_none() {
+            return Ok(());
+        }
+        let judged = self.judge(policy, source).await?;
+        let (going, staying): (Vec<_>, Vec<_>) = judged.into_iter().partition(|(v, _)| *v == Verdict::Goes);
+        let kept = staying.into_iter().filter(|(verdict, _)| matches!(verdict, Verdict::Kept(_)));
+        let kept: Vec<Point> = kept.map(|(_, point)| point).collect();
+        let mut told = Ok(());
+        for (_, point) in going {
+            match self.remove_for(policy, &kept, &point).await {
+                Ok(()) => removed.push(point.name),
+                Err(error) if matches!(error.kind(), Kind::Closed | Kind::Conflict) => return Err(error),
+                Err(error) => told = told.and(Err(error)),
+            }
+        }
+        told
+    }
+
+    /// Removes a point for a policy, if all that it went by still holds: the policy itself, the points that stay instead, and the time.
+    async fn remove_for(&self, policy: &Policy, kept: &[Point], point: &Point) -> Result<()> {
+        self.change(async {
+            let now = catalog::find::<Policy>(&self.store, policy.name.as_str()).await?;
+            let there = catalog::keys::<Point>(&self.store, Some(point.name.source.as_str())).await?;
+            let there: HashSet<String> = there.into_iter().collect();
+            let is_there =
+                |kept: &Point| there.contains(&kept.key()) && self.status_of(kept.clone()).is_whole();
+            let is_same = now.as_ref() == Some(policy) && kept.iter().all(is_there);
+            if !is_same || self.store.time().in_doubt {
+                let what = format!("what policy '{}' went by has changed", policy.name);
+                return Err(Error::new(Kind::Conflict, what).remedy("its next run judges anew"));
+            }
+            self.remove_now(&point.name).await
+        })
+        .await
+    }
+}

@@ -1,0 +1,120 @@
+//! Policies: made, applied, planned, removed. What is due is run by a task of the data thread.
+
+use super::Shared;
+use super::answer::{Answer, Body, PolicyPath};
+use axum::Json;
+use axum::http::StatusCode;
+use stonefold_api::{
+    Consistency, PlanVerdict, PlannedPoint, PlannedRun, Policy, PolicyApply, PolicyCreate, PolicyPlan,
+    PolicySource, Time,
+};
+use stonefold_protect as protect;
+
+pub(super) async fn list(app: Shared) -> Answer<Json<Vec<Policy>>> {
+    let protection = app.protection.clone();
+    let all = app.gate.run(move |_| async move { protection.policies().await }).await?;
+    Ok(Json(all.into_iter().map(shown).collect()))
+}
+
+pub(super) async fn show(app: Shared, PolicyPath(name): PolicyPath) -> Answer<Json<Policy>> {
+    let protection = app.protection.clone();
+    let found = app.gate.run(move |_| async move { protection.policy(&name).await });
+    Ok(Json(shown(found.await?)))
+}
+
+pub(super) async fn create(
+    app: Shared,
+    Body(asked): Body<PolicyCreate>,
+) -> Answer<(StatusCode, Json<Policy>)> {
+    let protection = app.protection.clone();
+    let PolicyCreate { name, every, at, zone, window, keep, lock_seconds, consistency } = asked;
+    // There is one, which is the default.
+    let (None | Some(Consistency::Crash)) = consistency;
+    let new = protect::NewPolicy { every, at, zone, window, keep, lock_seconds };
+    let made = app.gate.run(move |_| async move { protection.create_policy(name, new).await });
+    Ok((StatusCode::CREATED, Json(shown(made.await?))))
+}
+
+pub(super) async fn apply(
+    app: Shared,
+    PolicyPath(name): PolicyPath,
+    Body(asked): Body<PolicyApply>,
+) -> Answer<Json<Policy>> {
+    let protection = app.protection.clone();
+    let changed = app.gate.run(move |_| async move {
+        match asked.remove {
+            true => protection.withdraw_policy(&name, &asked.sources).await,
+            false => protection.apply_policy(&name, &asked.sources).await,
+        }
+    });
+    Ok(Json(shown(changed.await?)))
+}
+
+pub(super) async fn remove(app: Shared, PolicyPath(name): PolicyPath) -> Answer<StatusCode> {
+    let protection = app.protection.clone();
+    app.gate.run(move |_| async move { protection.remove_policy(&name).await }).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+pub(super) async fn plan(app: Shared, PolicyPath(name): PolicyPath) -> Answer<Json<PolicyPlan>> {
+    let protection = app.protection.clone();
+    let plan = app.gate.run(move |_| async move { protection.plan(&name).await }).await?;
+    let next = |(source, at)| PlannedRun { source, at: Time::from_nanos(at) };
+    Ok(Json(PolicyPlan {
+        policy: plan.policy.name,
+        points: plan.points.into_iter().map(shown_point).collect(),
+        freed_bytes: plan.freed.map(|freed| freed.bytes),
+        freed_unknown: plan.unknown,
+        time_in_doubt: plan.in_doubt,
+        next: plan.next.into_iter().map(next).collect(),
+    }))
+}
+
+fn shown(policy: protect::Policy) -> Policy {
+    let protect::Policy { name, schedule, keep, lock_seconds, consistency, sources, created, .. } = policy;
+    let source = |applied: protect::Applied| PolicySource {
+        source: applied.source,
+        since: Time::from_nanos(applied.since),
+    };
+    Policy {
+        name,
+        every: schedule.every().to_string(),
+        at: schedule.at(),
+        zone: schedule.zone().to_string(),
+        window: schedule.window().map(ToString::to_string),
+        keep: keep.map(|keep| keep.to_string()),
+        lock_seconds,
+        consistency: match consistency {
+            protect::Consistency::Crash => Consistency::Crash,
+        },
+        sources: sources.into_iter().map(source).collect(),
+        created: Time::from_nanos(created),
+    }
+}
+
+fn shown_point(planned: protect::Planned) -> PlannedPoint {
+    use protect::Verdict;
+    let (mut kept_as, mut locked_until) = (Vec::new(), None);
+    let verdict = match planned.verdict {
+        Verdict::Goes => PlanVerdict::Goes,
+        Verdict::All => PlanVerdict::Stays,
+        Verdict::Kept(periods) => {
+            kept_as = periods.into_iter().map(|period| period.name().to_owned()).collect();
+            PlanVerdict::Stays
+        }
+        Verdict::Locked(until) => {
+            locked_until = Some(Time::from_nanos(until));
+            PlanVerdict::Locked
+        }
+        Verdict::Broken => PlanVerdict::Broken,
+        Verdict::InDoubt => PlanVerdict::Waits,
+    };
+    PlannedPoint {
+        name: planned.point,
+        taken: Time::from_nanos(planned.taken),
+        verdict,
+        kept_as,
+        locked_until,
+        freed_bytes: planned.freed.map(|freed| freed.bytes),
+    }
+}
