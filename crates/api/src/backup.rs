@@ -111,7 +111,7 @@ pub struct Point {
 pub enum PointState {
     /// It can.
     Whole,
-    /// Somebody has removed a snapshot of it.
+    /// Somebody has removed a snapshot of it, or one cannot be read now.
     Broken,
     /// It is being removed.
     Removing,

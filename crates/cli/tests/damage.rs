@@ -2,43 +2,12 @@
 //! goes on; and the disk can be given up. Method: the binary, run as people run it, over a pool in a directory one of whose heads
 //! was overwritten with junk.
 
+mod over_a_folder;
+
+use over_a_folder::{error, json, run, serve, text};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-use stonefold_server::{Running, Settings, start};
-
-fn serve(folder: &Path) -> Running {
-    let settings = Settings {
-        pool: Some(format!("file://{}", folder.join("pool").display())),
-        nbd: vec![format!("unix://{}", folder.join("nbd").display()).parse().unwrap()],
-        api: vec!["127.0.0.1:0".parse().unwrap()],
-        ..Settings::default()
-    };
-    start(settings.resolve().unwrap()).unwrap()
-}
-
-fn run(running: &Running, line: &str, status: i32) -> Output {
-    let output = Command::new(env!("CARGO_BIN_EXE_stonefold"))
-        .args(line.split_whitespace())
-        .env("STONEFOLD_API", &running.ready().api[0])
-        .env_remove("STONEFOLD_TOKEN")
-        .output()
-        .unwrap();
-    assert_eq!(output.status.code(), Some(status), "{line}: {output:?}");
-    output
-}
-
-fn text(running: &Running, line: &str) -> String {
-    String::from_utf8(run(running, line, 0).stdout).unwrap()
-}
-
-fn json(running: &Running, line: &str) -> Value {
-    serde_json::from_str(&text(running, &format!("{line} --json"))).unwrap()
-}
-
-fn error(running: &Running, line: &str) -> String {
-    String::from_utf8(run(running, line, 1).stderr).unwrap()
-}
+use stonefold_server::Running;
 
 fn head(folder: &Path, disk: &str) -> PathBuf {
     let buckets = std::fs::read_dir(folder.join("pool/objects/head")).unwrap();

@@ -1,47 +1,16 @@
 //! Machines, backups, points and recoveries by the command line, over a pool in a directory that outlives its servers.
 
+mod over_a_folder;
+
+use over_a_folder::{error, json, run, serve, text};
 use serde_json::Value;
 use std::path::Path;
-use std::process::{Command, Output};
-use stonefold_server::{Running, Settings, start};
+use stonefold_server::Running;
 
 const XML: &str = "<domain type='kvm'><name>web</name><uuid>11111111-1111-4111-8111-111111111111</uuid><devices>\
     <disk type='file' device='disk'><source file='/a'/><target dev='vda'/></disk>\
     <disk type='file' device='disk'><source file='/b'/><target dev='vdb'/></disk>\
     <interface type='network'><mac address='52:54:00:11:22:33'/></interface></devices></domain>";
-
-fn serve(folder: &Path) -> Running {
-    let settings = Settings {
-        pool: Some(format!("file://{}", folder.join("pool").display())),
-        nbd: vec![format!("unix://{}", folder.join("nbd").display()).parse().unwrap()],
-        api: vec!["127.0.0.1:0".parse().unwrap()],
-        ..Settings::default()
-    };
-    start(settings.resolve().unwrap()).unwrap()
-}
-
-fn run(running: &Running, line: &str, status: i32) -> Output {
-    let output = Command::new(env!("CARGO_BIN_EXE_stonefold"))
-        .args(line.split_whitespace())
-        .env("STONEFOLD_API", &running.ready().api[0])
-        .env_remove("STONEFOLD_TOKEN")
-        .output()
-        .unwrap();
-    assert_eq!(output.status.code(), Some(status), "{line}: {output:?}");
-    output
-}
-
-fn text(running: &Running, line: &str) -> String {
-    String::from_utf8(run(running, line, 0).stdout).unwrap()
-}
-
-fn json(running: &Running, line: &str) -> Value {
-    serde_json::from_str(&text(running, &format!("{line} --json"))).unwrap()
-}
-
-fn error(running: &Running, line: &str) -> String {
-    String::from_utf8(run(running, line, 1).stderr).unwrap()
-}
 
 /// A machine `web` of the disks `root` and `data`, with a description.
 fn web(running: &Running, folder: &Path) {
