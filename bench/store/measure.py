@@ -11,10 +11,12 @@ import subprocess
 import sys
 import time
 
+import rows_backup
 import rows_binaries
 import rows_images
 import rows_many
 import rows_reclaim
+import rows_recover
 import rows_scale
 import rows_snapshots
 import rows_space
@@ -33,6 +35,8 @@ PARTS = {
     "images": rows_images,
     "scale": rows_scale,
     "terabyte": rows_terabyte,
+    "recover": rows_recover,
+    "backup": rows_backup,
 }
 # What a quick run has unless it is told which parts or rows: what needs no image of a distribution and no large disk.
 QUICK_PARTS = ("traffic", "snapshots", "space", "reclaim", "many")

@@ -80,6 +80,15 @@ fn a_damaged_segment_is_an_error_with_a_name_and_never_other_data() {
         )?;
         ensure!(said.contains("Input/output error"), "{status:?}: {said}");
 
+        // Whoever asks is told, with the segment, in the command's own words as in the server's; a check tells all, and is remembered.
+        let state = place.ok("pool status")?;
+        ensure!(state.contains("DAMAGED") && state.contains("of 'web' failed"), "{state}");
+        let said = place.fails(&format!("disk export web {}", place.text("web.img")), 1)?;
+        ensure!(said.contains("of 'web'") && names_one_of(&said, &segments), "{said}");
+        ensure!(!place.run("pool check")?.status.success(), "a check finds nothing");
+        let state = place.ok("pool status")?;
+        ensure!(state.contains("found by the check of") && !state.contains("sound"), "{state}");
+
         // What is written anew is whole again; the rest goes on.
         connection.write((block * BLOCK) as u64, &data[block * BLOCK..][..BLOCK])?;
         connection.flush()?;

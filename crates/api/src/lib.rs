@@ -13,10 +13,12 @@ mod domain;
 mod error;
 mod latency;
 mod machine;
+mod migration;
 mod openapi;
 pub mod paths;
 mod policy;
 mod pool;
+mod proof;
 mod qos;
 mod recovery;
 mod salvage;
@@ -40,16 +42,18 @@ pub use machine::{
     Hardware, HardwareKind, Machine, MachineClone, MachineCloned, MachineCreate, MachineDisk,
     MachineSnapshot, MachineSnapshotTaken,
 };
+pub use migration::{Migration, MigrationCreate, MigrationDisk, MigrationState};
 pub use openapi::document;
 pub use policy::{
     PlanVerdict, PlannedPoint, PlannedRun, Policy, PolicyApply, PolicyCreate, PolicyPlan, PolicySource,
 };
 pub use pool::{
-    Checked, Directory, DirectoryChange, DirectoryReplace, DirectoryState, Pool, PoolTime, Reclaimed, Scrub,
-    Work,
+    Checked, DamagedReads, Directory, DirectoryChange, DirectoryReplace, DirectoryState, LastCheck, Pool, PoolTime,
+    Reclaimed, Scrub, Work,
 };
+pub use proof::{Proof, ProofStage, VerifyCreate};
 pub use qos::{QosClass, QosCreate, QosSet};
-pub use recovery::{Recovered, Recovery, RecoveryCreate};
+pub use recovery::{Recovered, Recovery, RecoveryCreate, RecoveryStart, RecoveryStarted, StartedMachine};
 pub use salvage::{Salvage, Salvaged, SalvagedFrom, SalvagedRange};
 pub use server::Server;
 pub use snapshot::{CloneCreate, Diff, DiffRange, Rollback, Snapshot, SnapshotCreate, SnapshotLock};

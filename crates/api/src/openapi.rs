@@ -9,7 +9,7 @@ use crate::{
     Directory, DirectoryChange, DirectoryReplace, DirectoryState, Disk, DiskCreate, DiskIo, DiskResize,
     DiskSet, DiskUsage, Domain, DomainCreate, DomainKey, DomainSet, DomainShred, DomainState, ErrorBody,
     ErrorKind, Latencies, Latency, MasterKeyChange, Pool, PoolTime, QosClass, QosCreate, QosSet, Reclaimed,
-    Rollback, Salvage, Salvaged, SalvagedFrom, SalvagedRange, Scrub, Server, Snapshot, SnapshotCreate,
+    DamagedReads, LastCheck, Rollback, Salvage, Salvaged, SalvagedFrom, SalvagedRange, Scrub, Server, Snapshot, SnapshotCreate,
     SnapshotLock, Time, Token, TokenCreate, TokenCreated, Trace, TraceStart, Work,
 };
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
@@ -123,6 +123,8 @@ pub fn document() -> serde_json::Value {
         Pool,
         Reclaimed,
         Scrub,
+        LastCheck,
+        DamagedReads,
         QosClass,
         QosCreate,
         QosSet,
@@ -501,6 +503,14 @@ mod tests {
             paths::POINT_DIFF,
             paths::RECOVERIES,
             paths::RECOVERY,
+            paths::RECOVERY_START,
+            paths::RECOVERY_KEEP,
+            paths::MIGRATIONS,
+            paths::MIGRATION,
+            paths::MIGRATION_PAUSE,
+            paths::MIGRATION_RESUME,
+            paths::MIGRATION_CANCEL,
+            paths::POINT_PROOF,
         ] {
             assert!(document["paths"][path].is_object(), "{path}");
         }

@@ -112,6 +112,8 @@ pub const POINTS: &str = "/v1/points";
 pub const POINT: &str = "/v1/points/{source}/{stamp}";
 /// Locks a point until a date.
 pub const POINT_LOCK: &str = "/v1/points/{source}/{stamp}/lock";
+/// The proof that a point boots.
+pub const POINT_PROOF: &str = "/v1/points/{source}/{stamp}/proof";
 /// What differs between two points.
 pub const POINT_DIFF: &str = "/v1/points/{source}/{stamp}/diff";
 
@@ -128,6 +130,22 @@ pub const POLICY_PLAN: &str = "/v1/policies/{policy}/plan";
 pub const RECOVERIES: &str = "/v1/recoveries";
 /// One recovery.
 pub const RECOVERY: &str = "/v1/recoveries/{recovery}";
+
+/// Starting a machine with its disks.
+pub const RECOVERY_START: &str = "/v1/recoveries/{recovery}/start";
+
+/// Keeping its machine where it is.
+pub const RECOVERY_KEEP: &str = "/v1/recoveries/{recovery}/keep";
+/// All migrations.
+pub const MIGRATIONS: &str = "/v1/migrations";
+/// One migration, by its recovery.
+pub const MIGRATION: &str = "/v1/migrations/{recovery}";
+/// Having it stand still.
+pub const MIGRATION_PAUSE: &str = "/v1/migrations/{recovery}/pause";
+/// Having it go on.
+pub const MIGRATION_RESUME: &str = "/v1/migrations/{recovery}/resume";
+/// Ending it.
+pub const MIGRATION_CANCEL: &str = "/v1/migrations/{recovery}/cancel";
 
 /// A pattern with its recovery filled in.
 pub fn of_recovery(pattern: &str, recovery: &Name) -> String {

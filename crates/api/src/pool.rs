@@ -73,6 +73,12 @@ pub struct Pool {
     pub days_to_full: Option<u64>,
     /// How far the scrub in the background is.
     pub scrub: Scrub,
+    /// What the last check or scrub on command found; absent when there was none since the server was started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checked: Option<LastCheck>,
+    /// What clients met since then that could not be read for damage, by disk or snapshot.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub damaged_reads: Vec<DamagedReads>,
     /// Bytes of blocks that something refers to, before compression; what was folded since reclaim last counted is left out.
     pub live_bytes: u64,
     /// Bytes of blocks, before compression, that nothing refers to and that still lie in segments with others.
@@ -96,6 +102,32 @@ pub struct Scrub {
     /// Segments with damage that no copy is free of, as the pass under way has found, or the last. 'stonefold pool check' tells what
     /// is affected.
     pub damaged_segments: u64,
+}
+
+/// What the last check or scrub on command found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LastCheck {
+    /// When it ended.
+    pub finished: Time,
+    /// How many problems it found.
+    pub problems: u64,
+    /// One of them, in words; absent where there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first: Option<String>,
+}
+
+/// Reads that met damage, of one disk or snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DamagedReads {
+    /// The disk or the snapshot.
+    #[schema(examples("web@monday"))]
+    pub export: String,
+    /// How many there were.
+    pub times: u64,
+    /// When the last was.
+    pub last: Time,
+    /// What that one met: place and segment.
+    pub what: String,
 }
 
 /// A directory of the pool.

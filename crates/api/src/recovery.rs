@@ -23,6 +23,9 @@ pub struct Recovery {
     pub begun: Time,
     /// How long it took from then until all its disks were there and served, in microseconds.
     pub ready_us: u64,
+    /// The machine that was started with its disks; absent where none was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started: Option<StartedMachine>,
     /// Whether it is being discarded.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub discarding: bool,
@@ -42,6 +45,10 @@ pub struct RecoveryCreate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, examples("critical"))]
     pub qos: Option<Name>,
+    /// Where its network goes: `isolated`, or a network of libvirt's by its name. Left out: where the original's goes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(examples("isolated"))]
+    pub network: Option<String>,
     /// Only look whether it can be done, and tell what would be there.
     #[serde(default)]
     pub dry_run: bool,
@@ -55,5 +62,59 @@ pub struct Recovered {
     /// The recovery.
     pub recovery: Recovery,
     /// What of the original it lacks, or has in common with it, in words.
+    pub notes: Vec<String>,
+}
+
+/// A machine that was started with a recovery's disks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct StartedMachine {
+    /// Where: `qemu`, or `libvirt:URI`.
+    #[schema(examples("qemu", "libvirt:qemu:///system"))]
+    pub on: String,
+    /// Of one by QEMU itself: the folder, on the server's host, of its sockets (`qmp.sock`, `agent.sock`) and its console (`console.log`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub folder: Option<String>,
+    /// Of one by libvirt: its UUID, or its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub domain: Option<String>,
+    /// Whether it runs; absent where that is not known, and in lists of libvirt's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub running: Option<bool>,
+    /// From being asked for until it had read the first block from its disks, in microseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_block_us: Option<u64>,
+    /// From being asked for until the sign of life that was waited for, in microseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alive_us: Option<u64>,
+    /// Where its disks are since it was moved; empty while they are the recovery's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub home: Vec<String>,
+}
+
+/// A machine to be started with a recovery's disks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RecoveryStart {
+    /// Where: `qemu`, or `libvirt:URI`.
+    #[schema(examples("qemu", "libvirt:qemu:///system"))]
+    pub on: String,
+    /// A sign of life to wait for, as when a point is verified. Left out: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait: Option<String>,
+    /// How long it is waited for, in seconds.
+    #[serde(default = "five_minutes")]
+    pub timeout_seconds: u64,
+}
+
+fn five_minutes() -> u64 {
+    300
+}
+
+/// A machine that was started.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RecoveryStarted {
+    /// The recovery.
+    pub recovery: Recovery,
+    /// What there is to say of it, in words.
     pub notes: Vec<String>,
 }

@@ -24,6 +24,7 @@ mod interrupt;
 mod keys;
 mod lab;
 mod machine;
+mod migrate;
 mod offline;
 mod point;
 mod policy;
@@ -38,6 +39,7 @@ mod snapshot;
 mod table;
 mod token;
 mod top;
+mod verify;
 mod version;
 mod waiting;
 
@@ -97,6 +99,8 @@ enum Command {
     #[command(subcommand)]
     Point(point::Point),
     Recover(Box<recover::Recover>),
+    Migrate(Box<migrate::Migrate>),
+    Verify(verify::Verify),
     #[command(subcommand)]
     Token(token::Token),
     #[command(subcommand)]
@@ -136,6 +140,8 @@ fn run(command: Command, context: &Context) -> Result<ExitCode, Failure> {
         Command::Backup(backup) => backup.run(context),
         Command::Point(point) => point.run(context),
         Command::Recover(recover) => recover.run(context),
+        Command::Migrate(migrate) => migrate.run(context),
+        Command::Verify(verify) => verify.run(context),
         Command::Token(token) => token.run(context),
         Command::Top(top) => top.run(context),
         Command::Completions(completions) => completions.run(context),
@@ -197,6 +203,14 @@ mod tests {
             "stonefold recover --as web",
             "stonefold recover nightly@20261123T184005Z --as web --to nowhere",
             "stonefold recover stop",
+            "stonefold recover --plan site.toml --as web",
+            "stonefold recover --plan site.toml --to qemu",
+            "stonefold verify",
+            "stonefold migrate",
+            "stonefold migrate web",
+            "stonefold migrate web --keep --to file:/x",
+            "stonefold migrate web --to file:/x --floor 100%",
+            "stonefold verify nightly@20261123T184005Z --timeout soon",
             "stonefold point show web",
             "stonefold point lock web@20261123T184005Z",
             "stonefold point diff web@20261123T184005Z",

@@ -8,7 +8,7 @@ use crate::table::{Table, facts};
 use crate::waiting::wait_for;
 use clap::Subcommand;
 use serde_json::json;
-use stonefold_api::{Consistency, Point as Shown, PointDiff, PointState, SnapshotLock, Time};
+use stonefold_api::{Consistency, Point as Shown, PointDiff, PointState, Proof, SnapshotLock, Time};
 use stonefold_types::{Name, PointName, Size};
 
 /// List, look at, lock, compare and remove points
@@ -22,7 +22,7 @@ pub(crate) enum Point {
         /// Only this source's
         source: Option<Name>,
     },
-    /// Show a point; with --json its hardware description, too
+    /// Show a point, and whether it has been proven to boot; with --json its hardware description, too
     Show {
         /// The point
         #[arg(value_name = "SOURCE@TIME")]
@@ -64,8 +64,8 @@ impl Point {
                 context.answer(&points, || table(&points))
             }
             Point::Show { point } => {
-                let point = client.point(&point)?;
-                context.answer(&point, || shown(&point))
+                let (point, proof) = (client.point(&point)?, client.proof(&point)?);
+                context.answer(&point, || shown(&point, proof.as_ref()))
             }
             Point::Rm { point } => {
                 client.remove_point(&point)?;
@@ -113,7 +113,7 @@ fn table(points: &[Shown]) -> String {
     table.or("no points; 'stonefold backup run SOURCE' makes one")
 }
 
-fn shown(point: &Shown) -> String {
+fn shown(point: &Shown, proof: Option<&Proof>) -> String {
     let disk = |disk: &stonefold_api::PointDisk| {
         let missing = if disk.missing { " (that snapshot was removed)" } else { "" };
         format!("{} {}, {}{missing}", disk.target, disk.snapshot, Size(disk.size_bytes))
@@ -134,7 +134,14 @@ fn shown(point: &Shown) -> String {
         ),
         ("disks", point.disks.iter().map(disk).collect::<Vec<_>>().join("\n")),
         ("hardware", hardware_text(point.hardware.as_ref())),
+        ("proof", proof_text(proof)),
     ])
+}
+
+fn proof_text(proof: Option<&Proof>) -> String {
+    let Some(proof) = proof else { return "none: 'stonefold verify' makes one".to_owned() };
+    let verdict = if proof.boots { "it boots" } else { "IT DID NOT BOOT" };
+    format!("{verdict}, {} UTC ({}): {}", proof.begun.to_seconds_text(), proof.wait, proof.said)
 }
 
 fn diff_text(diff: &PointDiff) -> String {

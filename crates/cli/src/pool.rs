@@ -221,6 +221,7 @@ fn state(pool: &Info) -> String {
     wrong.extend(
         damaged.map(|damage| format!("DAMAGED, nothing is given back: {}; {}", damage.what, damage.remedy)),
     );
+    wrong.extend(damage_found(pool));
     if pool.full {
         wrong.push(
             "FULL: writes are refused; remove disks or snapshots and run 'stonefold pool reclaim', or enlarge the place"
@@ -228,6 +229,35 @@ fn state(pool: &Info) -> String {
         );
     }
     if wrong.is_empty() { "sound, takes writes".to_owned() } else { wrong.join("\n") }
+}
+
+/// What a check, the scrub and clients have met of damage.
+fn damage_found(pool: &Info) -> Vec<String> {
+    let mut found = Vec::new();
+    if let Some(check) = pool.checked.as_ref().filter(|check| check.problems > 0) {
+        let first = check.first.as_deref().unwrap_or_default();
+        found.push(format!(
+            "DAMAGED: {} found by the check of {} UTC: {first}; 'stonefold pool check' tells all",
+            count(check.problems, "problem"),
+            check.finished.to_seconds_text(),
+        ));
+    }
+    if pool.scrub.damaged_segments > 0 {
+        found.push(format!(
+            "DAMAGED in every copy: {}, as the scrub in the background found; 'stonefold pool check' tells what is affected",
+            count(pool.scrub.damaged_segments, "segment"),
+        ));
+    }
+    for reads in &pool.damaged_reads {
+        found.push(format!(
+            "DAMAGED: {} of '{}' failed, last {} UTC: {}; 'stonefold pool check' tells what is affected",
+            count(reads.times, "read"),
+            reads.export,
+            reads.last.to_seconds_text(),
+            reads.what,
+        ));
+    }
+    found
 }
 
 fn reclaim(context: &Context) -> Result<(), Failure> {

@@ -1,38 +1,60 @@
 //! `stonefold recover …`.
 
+mod asked;
+mod plan;
+
+use asked::Asked;
+
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::machine::disks_text;
 use crate::table::{Table, facts, micros};
 use crate::waiting::wait_for;
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use serde_json::json;
-use stonefold_api::{Recovered, Recovery, RecoveryCreate};
+use std::path::PathBuf;
+use std::str::FromStr;
+use stonefold_api::{Client, Recovered, Recovery, StartedMachine};
 use stonefold_types::{Error, Kind, Name, PointName};
 
 /// Bring a point back, at once whatever its size and age
 ///
-/// Its disks are clones, called NAME.TARGET, all of them or none, and served when the command ends. A domain of libvirt's gets a name, a
-/// UUID and MAC addresses of its own; --json has it.
+/// Its disks are clones, called NAME.TARGET, all of them or none, and served when the command ends; with --to a machine has been started with
+/// them, too. It has a name, a UUID and MAC addresses of its own.
 #[derive(Args)]
 #[command(
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
     after_help = "Examples:\n  \
         stonefold recover web-nightly@20261123T184005Z --as web-again\n  \
+        stonefold recover web-nightly@20261123T184005Z --as web-again --to libvirt:qemu:///system\n  \
+        stonefold recover web-nightly@20261123T184005Z --as web-look --to qemu --network isolated --wait agent\n  \
+        stonefold recover --plan site.toml --dry-run\n  \
         stonefold recover ls\n  \
         stonefold recover stop web-again --discard"
 )]
 pub(crate) struct Recover {
     /// The point
-    #[arg(value_name = "SOURCE@TIME", required = true)]
+    #[arg(value_name = "SOURCE@TIME", required_unless_present = "plan", conflicts_with = "plan")]
     point: Option<PointName>,
     /// What it is called then
-    #[arg(long = "as", value_name = "NAME", required = true)]
+    #[arg(long = "as", value_name = "NAME", required_unless_present = "plan", conflicts_with = "plan")]
     name: Option<Name>,
-    /// Where it runs
+    /// Bring back all machines of this plan, in the order of their priorities
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["to", "network", "wait", "timeout", "qos"])]
+    plan: Option<PathBuf>,
+    /// Where it runs: libvirt:URI, qemu (one of its own, on the server's host), or export (nowhere: its disks are served)
     #[arg(long, value_name = "WHERE", default_value = "export")]
     to: To,
+    /// Where its network goes: isolated, or a network of libvirt's by its name [default: where the original's goes]
+    #[arg(long, value_name = "NETWORK")]
+    network: Option<String>,
+    /// With --to qemu, a sign of life to wait for: agent, port:N, console:REGEX or cmd:COMMAND
+    #[arg(long, value_name = "SIGN")]
+    wait: Option<String>,
+    /// How long
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = patience)]
+    timeout: u64,
     /// A class of service for its disks [default: that of the originals]
     #[arg(long, value_name = "CLASS")]
     qos: Option<Name>,
@@ -44,10 +66,42 @@ pub(crate) struct Recover {
 }
 
 /// Where a recovered machine runs.
-#[derive(Clone, Copy, ValueEnum)]
+#[derive(Clone)]
 enum To {
-    /// Its disks are served; whoever wants starts a machine with them
+    /// Its disks are served; whoever wants starts a machine with them.
     Export,
+    /// The server starts it there.
+    On(String),
+}
+
+impl FromStr for To {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "export" => Ok(To::Export),
+            "qemu" => Ok(To::On(text.to_owned())),
+            _ if text.starts_with("libvirt:") => Ok(To::On(text.to_owned())),
+            _ => Err("write export, qemu, or libvirt:URI as in libvirt:qemu:///system".to_owned()),
+        }
+    }
+}
+
+/// How long a sign of life is waited for unless told otherwise.
+const TIMEOUT_SECONDS: u64 = 300;
+
+/// A time to wait, in seconds: `90s`, `5m`, `1h`.
+pub(crate) fn patience(text: &str) -> Result<u64, String> {
+    let wrong = || format!("'{text}' is no time to wait; write 90s, 5m or 1h");
+    let (digits, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?);
+    let seconds = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        _ => return Err(wrong()),
+    };
+    let count: u64 = digits.parse().map_err(|_| wrong())?;
+    count.checked_mul(seconds).filter(|seconds| (1..=86_400).contains(seconds)).ok_or_else(wrong)
 }
 
 /// What is done with recoveries
@@ -55,13 +109,21 @@ enum To {
 enum Command {
     /// List all recoveries
     Ls,
-    /// End a recovery; its disks stay, as disks like any other
+    /// Show a recovery, and the machine that was started with it
+    Show {
+        /// The recovery
+        name: Name,
+    },
+    /// End a recovery: its machine is shut down; its disks stay, as disks like any other
     Stop {
         /// The recovery
         name: Name,
-        /// Remove its disks; refused while a client, a snapshot or a machine needs one
+        /// Remove its disks, and pull its machine's plug; refused while another client, a snapshot or a machine needs one
         #[arg(long)]
         discard: bool,
+        /// Pull its machine's plug instead of shutting it down
+        #[arg(long)]
+        power_off: bool,
     },
 }
 
@@ -73,23 +135,37 @@ impl Recover {
                 let all = client.recoveries()?;
                 context.answer(&all, || table(&all))
             }
-            Some(Command::Stop { name, discard }) => {
-                client.stop_recovery(&name, discard)?;
+            Some(Command::Show { name }) => {
+                let recovery = client.recovery(&name)?;
+                context.answer(&recovery, || shown(&recovery))
+            }
+            Some(Command::Stop { name, discard, power_off }) => {
+                let of_thread = name.clone();
+                wait_for(&client, "stop", move |client| client.stop_recovery(&of_thread, discard, power_off))?;
                 let disks = if discard { "and its disks are gone" } else { "its disks are still there" };
                 let answer = json!({ "stopped": [name], "discarded": discard });
                 context.answer(&answer, || format!("recovery '{name}' is over, {disks}\n"))
             }
-            None => {
-                let To::Export = self.to;
-                let (Some(point), Some(name)) = (self.point, self.name) else {
-                    let error = Error::new(Kind::Invalid, "a recovery needs a point and a name");
-                    return Err(Failure::Misuse(error.remedy("write SOURCE@TIME --as NAME")));
-                };
-                let asked = RecoveryCreate { point, name, qos: self.qos, dry_run: self.dry_run };
-                let made = wait_for(&client, "recover", move |client| client.recover(&asked))?;
-                context.answer(&made, || made_text(&made))
-            }
+            None => self.recover(context, &client),
         }
+    }
+
+    fn recover(self, context: &Context, client: &Client) -> Result<(), Failure> {
+        if let Some(file) = &self.plan {
+            return plan::run(context, client, file, self.dry_run);
+        }
+        let (Some(point), Some(name)) = (self.point, self.name) else {
+            let error = Error::new(Kind::Invalid, "a recovery needs a point and a name");
+            return Err(Failure::Misuse(error.remedy("write SOURCE@TIME --as NAME")));
+        };
+        let Recover { to, network, wait, timeout: timeout_seconds, qos, dry_run, .. } = self;
+        let asked = Asked { point, name, to, network, wait, timeout_seconds, qos };
+        asked.check().map_err(Failure::Misuse)?;
+        let made = wait_for(client, "recover", move |client| match dry_run {
+            true => asked.look(client),
+            false => asked.carry_out(client),
+        })?;
+        context.answer(&made, || made_text(&made))
     }
 }
 
@@ -99,14 +175,47 @@ fn made_text(made: &Recovered) -> String {
         true => format!("recovery '{name}' of {point} can be made; nothing was done\n"),
         false => format!("recovery '{name}' of {point}, ready after {}\n", micros(*ready_us)),
     };
-    let uris: Vec<String> = disks.iter().flat_map(|disk| disk.uris.clone()).collect();
-    let mut text = first + &facts([("disks", disks_text(disks)), ("reached at", uris.join("\n"))]);
+    let mut text = first + &lines(&made.recovery);
     made.notes.iter().for_each(|note| text += &format!("note: {note}\n"));
     text
 }
 
+fn uris(recovery: &Recovery) -> String {
+    let uris: Vec<String> = recovery.disks.iter().flat_map(|disk| disk.uris.clone()).collect();
+    uris.join("\n")
+}
+
+/// Its disks, and the machine that was started with them.
+fn lines(recovery: &Recovery) -> String {
+    let started = recovery.started.as_ref();
+    let after = |time: Option<u64>| time.map(|time| format!("after {}", micros(time))).unwrap_or_default();
+    facts([
+        ("disks", disks_text(&recovery.disks)),
+        ("reached at", uris(recovery)),
+        ("runs on", started.map(on_text).unwrap_or_default()),
+        ("first block", after(started.and_then(|started| started.first_block_us))),
+        ("sign of life", after(started.and_then(|started| started.alive_us))),
+        ("moved to", started.map(|started| started.home.join("\n")).unwrap_or_default()),
+        ("domain", started.and_then(|started| started.domain.clone()).unwrap_or_default()),
+        ("console", started.and_then(|started| started.folder.clone()).unwrap_or_default()),
+    ])
+}
+
+fn on_text(started: &StartedMachine) -> String {
+    match started.running {
+        Some(false) => format!("{} (it has ended)", started.on),
+        _ => started.on.clone(),
+    }
+}
+
+fn shown(recovery: &Recovery) -> String {
+    let Recovery { name, point, begun, ready_us, .. } = recovery;
+    let begun = begun.to_seconds_text();
+    format!("recovery '{name}' of {point}, {begun} UTC, ready after {}\n", micros(*ready_us)) + &lines(recovery)
+}
+
 fn table(recoveries: &[Recovery]) -> String {
-    let mut table = Table::new(&["NAME", "POINT", "DISKS", "BEGUN (UTC)", "READY AFTER>"]);
+    let mut table = Table::new(&["NAME", "POINT", "DISKS", "BEGUN (UTC)", "READY AFTER>", "RUNS ON"]);
     for recovery in recoveries {
         let disks: Vec<&str> = recovery.disks.iter().map(|disk| disk.disk.as_str()).collect();
         let discarding = if recovery.discarding { " (being discarded)" } else { "" };
@@ -116,7 +225,23 @@ fn table(recoveries: &[Recovery]) -> String {
             disks.join(","),
             recovery.begun.to_seconds_text(),
             micros(recovery.ready_us),
+            recovery.started.as_ref().map_or("-".to_owned(), on_text),
         ]);
     }
     table.or("no recoveries; 'stonefold recover SOURCE@TIME --as NAME' makes one")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_to_wait_read() {
+        for (text, seconds) in [("90s", 90), ("5m", 300), ("1h", 3600)] {
+            assert_eq!(patience(text), Ok(seconds));
+        }
+        for wrong in ["", "5", "m", "0s", "25h", "5 m", "99999999999999999999s"] {
+            assert!(patience(wrong).is_err(), "{wrong}");
+        }
+    }
 }

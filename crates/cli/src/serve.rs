@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::keys::KeyFlags;
 use clap::Args;
 use std::path::PathBuf;
-use stonefold_server::{ApiAddress, NbdAddress, Settings, TlsMode};
+use stonefold_server::{Accelerator, ApiAddress, NbdAddress, Settings, TlsMode};
 use stonefold_types::{Durability, Error, Kind, Size};
 
 /// Serve a pool: open its doors until told to stop
@@ -67,6 +67,12 @@ pub(crate) struct Serve {
     /// In how many days every copy of all segments is read once in the background and healed; 0 for never [default: 30]
     #[arg(long, value_name = "DAYS")]
     scrub_days: Option<u32>,
+    /// Where folders of machines are made that 'recover' and 'verify' start [default: /run/stonefold/machines, or the user's]
+    #[arg(long, value_name = "DIR")]
+    machines: Option<PathBuf>,
+    /// What runs their processors: kvm, tcg (emulation), or auto (kvm where it can be opened) [default: auto]
+    #[arg(long, value_name = "HOW")]
+    accelerator: Option<Accelerator>,
     /// A configuration file
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -113,6 +119,8 @@ impl Serve {
             journal: self.journal,
             durability: self.durability,
             scrub_days: self.scrub_days,
+            machines: self.machines,
+            accelerator: self.accelerator,
             log: self.log,
         })
     }

@@ -7,8 +7,10 @@
 //! The format is libvirt's domain XML (<https://libvirt.org/formatdomain.html>).
 
 mod edits;
+mod machine;
 mod reach;
 
+pub(crate) use machine::Machine;
 pub use reach::Reach;
 
 use edits::Edits;
@@ -293,14 +295,14 @@ fn new_firmware(edits: &mut Edits<'_>, os: Node<'_, '_>) -> Option<String> {
 }
 
 /// A locally administered unicast address (IEEE 802), in the range that QEMU's machines have by habit.
-fn mac(random: &[u8; 32], number: usize) -> String {
+pub(crate) fn mac(random: &[u8; 32], number: usize) -> String {
     let byte = |at: usize| random[(number * 3 + at) % random.len()];
     // More interfaces than there is chance for still differ.
     format!("52:54:00:{:02x}:{:02x}:{:02x}", byte(0), byte(1), byte(2) ^ (number / 10) as u8)
 }
 
 /// Version 4 of RFC 9562.
-fn uuid_text(mut random: [u8; 16]) -> String {
+pub(crate) fn uuid_text(mut random: [u8; 16]) -> String {
     random[6] = random[6] & 0x0f | 0x40;
     random[8] = random[8] & 0x3f | 0x80;
     let hex: String = random.iter().map(|byte| format!("{byte:02x}")).collect();

@@ -1,6 +1,7 @@
 //! What a machine is made of, besides its disks: a description that somebody else wrote, kept as its bytes.
 
 use crate::domain::{self, Domain, Identity};
+use crate::hypervisor;
 use serde::{Deserialize, Serialize};
 use stonefold_types::{Error, Kind, Result};
 
@@ -27,7 +28,7 @@ impl Hardware {
     }
 
     /// Looks whether it can be kept; returns what its disks are called, where it says so.
-    pub(crate) fn check(&self) -> Result<Option<Vec<String>>> {
+    pub fn check(&self) -> Result<Option<Vec<String>>> {
         let length = self.text().len();
         if length > HARDWARE_BYTES_MAX {
             let what =
@@ -44,24 +45,22 @@ impl Hardware {
                 Err(Error::new(Kind::Invalid, "there are no arguments of QEMU in it")
                     .remedy("write what the machine is started with, disks left out, as in: -m 2G -smp 2"))
             }
-            Hardware::QemuArgs(_) => Ok(None),
+            Hardware::QemuArgs(text) => hypervisor::check_arguments(text).map(|()| None),
         }
     }
 
     /// That of a machine which is made from this one's, and what of it was left out, in words.
-    pub(crate) fn of_copy(&self, identity: &Identity) -> Result<(Hardware, Vec<String>)> {
+    pub fn of_copy(&self, identity: &Identity) -> Result<(Hardware, Vec<String>)> {
         match self {
             Hardware::Libvirt(xml) => {
                 let made = domain::recovered(xml, identity)?;
                 Ok((Hardware::Libvirt(made.xml), made.left_out))
             }
-            // What stands there is not parsed.
-            Hardware::QemuArgs(text) => {
-                let said = ["-name", "-uuid", "mac="].into_iter().filter(|word| text.contains(word));
-                let said: Vec<&str> = said.collect();
-                let note = format!("QEMU's arguments have {} of the original's still", said.join(", "));
-                Ok((self.clone(), if said.is_empty() { Vec::new() } else { vec![note] }))
-            }
+            // An older server may have kept what cannot be read now: it is no reason to have nothing back.
+            Hardware::QemuArgs(text) => match hypervisor::recovered_arguments(text, identity) {
+                Ok((made, notes)) => Ok((Hardware::QemuArgs(made), notes)),
+                Err(error) => Ok((self.clone(), vec![error.to_string()])),
+            },
         }
     }
 }

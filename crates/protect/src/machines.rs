@@ -264,7 +264,7 @@ impl Protection {
     ) -> Result<(Machine, Vec<String>)> {
         let disks = copied_disks(&machine.disks, &name)?;
         let copied =
-            machine.hardware.as_ref().map(|hardware| self.copy_of_hardware(hardware, &name, &disks, reach));
+            machine.hardware.as_ref().map(|hardware| self.copy_of_hardware(hardware, &name, &disks, (reach, Network::Same)));
         let (hardware, notes) =
             copied.transpose()?.map_or((None, Vec::new()), |(made, notes)| (Some(made), notes));
         let made = Machine {
@@ -285,14 +285,14 @@ impl Protection {
         hardware: &Hardware,
         name: &Name,
         disks: &[MachineDisk],
-        reach: &Reach,
+        (reach, network): (&Reach, Network),
     ) -> Result<(Hardware, Vec<String>)> {
         let export = |disk: &MachineDisk| (disk.target.to_string(), ExportName::Disk(disk.disk.clone()));
         let identity = Identity {
             name: name.clone(),
             uuid: self.env.random(),
             macs: self.env.random(),
-            network: Network::Same,
+            network,
             reach: reach.clone(),
             exports: disks.iter().map(export).collect(),
         };

@@ -6,7 +6,7 @@
 use crate::catalog::{self, Entry, Unknown};
 use crate::machines::MachineDisk;
 use crate::runs::key;
-use crate::{Hardware, Protection};
+use crate::{Hardware, Proof, Protection};
 use serde::{Deserialize, Serialize};
 use stonefold_env::WallNanos;
 use stonefold_store::SnapshotInfo;
@@ -240,6 +240,7 @@ impl Protection {
         }
         // A removal that failed before may have been done, and not be durable.
         self.store.settle_marks().await?;
+        catalog::remove::<Proof>(&self.store, &point.key()).await?;
         catalog::remove::<Point>(&self.store, &point.key()).await
     }
 

@@ -5,7 +5,8 @@
 //! left to end.
 
 use parking_lot::Mutex as Memory;
-use std::collections::HashMap;
+use crate::{Hypervisors, MigrationRate};
+use std::collections::{HashMap, HashSet};
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,6 +19,14 @@ use tokio::sync::{Mutex, MutexGuard, Notify, OnceCell};
 pub struct Protection {
     pub(crate) env: Env,
     pub(crate) store: Arc<Store>,
+    /// What machines are started with.
+    pub(crate) hypervisors: Hypervisors,
+    /// Recoveries that this life's proofs have; those of earlier ones are nobody's.
+    pub(crate) proving: Memory<HashSet<Name>>,
+    /// How fast each migration is that is looked after.
+    pub(crate) moving: Memory<HashMap<Name, MigrationRate>>,
+    /// Told when somebody wishes something else of one.
+    pub(crate) moving_changed: Notify,
     /// Held over a change; whether there is nothing left to end of those before.
     settled: Mutex<bool>,
     /// Set once what an earlier server left has been looked at.
@@ -35,9 +44,18 @@ pub struct Protection {
 impl Protection {
     /// Of an open store, which may have been closed in the midst of something: see [`settle`](Self::settle).
     pub fn new(env: Env, store: Arc<Store>) -> Arc<Self> {
+        Protection::with_hypervisors(env, store, Hypervisors::default())
+    }
+
+    /// The same, with what machines are started with.
+    pub fn with_hypervisors(env: Env, store: Arc<Store>, hypervisors: Hypervisors) -> Arc<Self> {
         Arc::new(Protection {
             env,
             store,
+            hypervisors,
+            proving: Memory::default(),
+            moving: Memory::default(),
+            moving_changed: Notify::new(),
             settled: Mutex::new(false),
             begun: OnceCell::new(),
             stepped: AtomicBool::new(false),
@@ -89,6 +107,7 @@ impl Protection {
             self.end_clones().await,
             self.end_runs().await,
             self.end_removals().await,
+            self.end_proofs().await,
             self.end_discards().await,
         ];
         for error in ended.iter().filter_map(|ended| ended.as_ref().err()) {

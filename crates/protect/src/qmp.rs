@@ -274,7 +274,7 @@ async fn reach(env: &Env, socket: &Path, patience: Duration) -> std::io::Result<
 }
 
 /// What comes of something, unless it takes longer.
-async fn within<T>(env: &Env, patience: Duration, what: impl Future<Output = T>) -> Option<T> {
+pub(crate) async fn within<T>(env: &Env, patience: Duration, what: impl Future<Output = T>) -> Option<T> {
     tokio::select! {
         biased;
         done = what => Some(done),

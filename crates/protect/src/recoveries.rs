@@ -7,10 +7,11 @@
 
 use crate::catalog::{self, Entry, Unknown};
 use crate::clones::{Copy, Order, remove_own};
-use crate::domain::Reach;
+use crate::domain::{Network, Reach};
 use crate::machines::{Machine, MachineDisk, copied_disks};
 use crate::number::DiskNumber;
 use crate::points::Point;
+use crate::starts::StartedMachine;
 use crate::{Hardware, Protection};
 use serde::{Deserialize, Serialize};
 use stonefold_env::WallNanos;
@@ -39,6 +40,12 @@ pub struct Recovery {
     pub begun: WallNanos,
     /// How long it took until all disks were there, in microseconds.
     pub ready_us: u64,
+    /// The machine that was started with its disks, until that is ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started: Option<StartedMachine>,
+    /// Whether it was made for a proof, and goes with it: nobody's to keep.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub proof: bool,
     /// Whether it is being discarded.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub discarding: bool,
@@ -57,6 +64,8 @@ pub struct RecoverRequest {
     pub qos: Option<Name>,
     /// Where it finds its disks.
     pub reach: Reach,
+    /// Where its network goes.
+    pub network: Network,
     /// Only look whether it can be done.
     pub dry_run: bool,
 }
@@ -103,11 +112,17 @@ impl Protection {
 
     /// Brings a point back: its disks are there and served on return, durably.
     pub async fn recover(&self, asked: RecoverRequest) -> Result<Recovered> {
+        self.bring_back(asked, false).await
+    }
+
+    /// The same, for a proof where that is said.
+    pub(crate) async fn bring_back(&self, asked: RecoverRequest, proof: bool) -> Result<Recovered> {
         let asked_at = self.env.monotonic();
         self.change(async {
             let status = self.point(&asked.point).await?;
             status.check_whole()?;
             let mut recovered = self.recovery_of(&status.point, &asked).await?;
+            recovered.recovery.proof = proof;
             if asked.dry_run {
                 return Ok(recovered);
             }
@@ -154,7 +169,7 @@ impl Protection {
         }
         let copied = point.hardware.as_ref();
         let copied = copied
-            .map(|hardware| self.copy_of_hardware(hardware, &asked.name, &disks, &asked.reach))
+            .map(|hardware| self.copy_of_hardware(hardware, &asked.name, &disks, (&asked.reach, asked.network.clone())))
             .transpose()?;
         let (hardware, notes) = copied.map_or((None, Vec::new()), |(made, notes)| (Some(made), notes));
         let recovery = Recovery {
@@ -167,18 +182,21 @@ impl Protection {
             hardware,
             begun: self.store.time().trusted,
             ready_us: 0,
+            started: None,
+            proof: false,
             discarding: false,
             unknown: Unknown::new(),
         };
         Ok(Recovered { recovery, notes })
     }
 
-    /// Ends a recovery. Its disks stay, as disks like any other; or go, when they are to be discarded, which is refused while anybody needs
-    /// them. Returns what it was.
-    pub async fn stop_recovery(&self, name: &Name, discard: bool) -> Result<Recovery> {
+    /// Ends a recovery whose machine has been ended. Its disks stay, as disks like any other; or go, when they are to be discarded,
+    /// which is refused while anybody needs them. Returns what it was.
+    pub(crate) async fn give_back(&self, name: &Name, discard: bool) -> Result<Recovery> {
         self.change(async {
             let recovery = self.recovery(name).await?;
             self.check_made(recovery.making.as_ref(), &format!("recovery '{name}'")).await?;
+            self.check_not_started(&recovery)?;
             if !discard {
                 if recovery.discarding {
                     let what = format!("recovery '{name}' is being discarded");
@@ -208,6 +226,12 @@ impl Protection {
 
     /// Whether nobody needs its disks: looked at before the first goes.
     async fn check_discardable(&self, recovery: &Recovery) -> Result<()> {
+        self.check_nobody_s_else(recovery).await?;
+        self.check_no_clients_of(recovery)
+    }
+
+    /// The same, whoever is connected: its own machine may be.
+    pub(crate) async fn check_nobody_s_else(&self, recovery: &Recovery) -> Result<()> {
         let refused = |what: String, remedy: &str| {
             Err(Error::new(Kind::Busy, format!("recovery '{}' cannot be discarded: {what}", recovery.name))
                 .remedy(remedy))
@@ -220,13 +244,16 @@ impl Protection {
             }
         }
         for (disk, _) in self.own_disks(recovery)? {
-            self.store.check_no_clients(disk)?;
             if self.store.disk(disk)?.snapshots > 0 {
                 let what = format!("disk '{disk}' has snapshots");
                 return refused(what, "stop it without --discard, or remove the snapshots first");
             }
         }
         Ok(())
+    }
+
+    fn check_no_clients_of(&self, recovery: &Recovery) -> Result<()> {
+        self.own_disks(recovery)?.iter().try_for_each(|(disk, _)| self.store.check_no_clients(disk))
     }
 
     /// Its disks that are still there. Fails where it is not known of one, which is not gone because it cannot be read.
@@ -240,7 +267,7 @@ impl Protection {
         Ok(own)
     }
 
-    async fn go_on_discarding(&self, recovery: &Recovery) -> Result<()> {
+    pub(crate) async fn go_on_discarding(&self, recovery: &Recovery) -> Result<()> {
         let removed = self.remove_own_disks(recovery).await;
         if removed.is_err() && self.own_disks(recovery).is_ok_and(|own| own.len() == recovery.disks.len()) {
             // Refused while all are there, so it can be kept as if nobody had asked: by whoever attached to one meanwhile, say.

@@ -109,6 +109,15 @@ fn needed(method: &Method, path: &str) -> Role {
             Role::Admin
         }
         Method::GET | Method::HEAD | Method::OPTIONS => Role::Viewer,
+        // Whoever starts a machine of whose description another wrote has that done which stands there.
+        Method::POST
+            if path.starts_with(paths::RECOVERIES) && path.ends_with("/start")
+                || path.starts_with(paths::POINTS) && path.ends_with("/proof")
+                // It writes where the server may.
+                || path == paths::MIGRATIONS =>
+        {
+            Role::Admin
+        }
         // It takes locked snapshots with it.
         _ if keys
             || (path.starts_with(paths::DISKS) && path.ends_with("/give-up") && *method == Method::POST) =>
@@ -150,6 +159,13 @@ mod tests {
             (Method::POST, paths::MACHINES, Role::Operator),
             (Method::DELETE, "/v1/points/web/20261123T184005Z", Role::Operator),
             (Method::POST, paths::RECOVERIES, Role::Operator),
+            (Method::POST, "/v1/recoveries/again/start", Role::Admin),
+            (Method::DELETE, "/v1/recoveries/again", Role::Operator),
+            (Method::POST, "/v1/recoveries/again/keep", Role::Operator),
+            (Method::POST, paths::MIGRATIONS, Role::Admin),
+            (Method::POST, "/v1/migrations/again/cancel", Role::Operator),
+            (Method::POST, "/v1/points/web/20261123T184005Z/proof", Role::Admin),
+            (Method::GET, "/v1/points/web/20261123T184005Z/proof", Role::Viewer),
             (Method::GET, paths::QOS, Role::Viewer),
             (Method::PATCH, "/v1/qos/test", Role::Operator),
             (Method::GET, paths::TOKENS, Role::Admin),

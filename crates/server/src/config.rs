@@ -8,6 +8,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use stonefold_protect::{Accelerator, Hypervisors};
 use stonefold_nbd::{Address as NbdAddress, TlsMode};
 use stonefold_tls::Files;
 use stonefold_types::{Durability, Error, Kind, Result, Size};
@@ -51,6 +52,8 @@ pub struct Config {
     pub durability: Durability,
     /// In how many days every copy of everything is read once in the background; 0 for never.
     pub scrub_days: u32,
+    /// What machines are started with that are recovered or proven.
+    pub hypervisors: Hypervisors,
 }
 
 /// TLS of a server's TCP doors.
@@ -125,6 +128,11 @@ pub struct Settings {
     /// In how many days every copy of everything is read once in the background.
     #[serde(rename = "scrub-days")]
     pub scrub_days: Option<u32>,
+    /// Where folders of machines are made that the server starts.
+    pub machines: Option<PathBuf>,
+    /// What runs their processors.
+    #[serde(default, deserialize_with = "accelerator")]
+    pub accelerator: Option<Accelerator>,
     /// What is logged.
     pub log: Option<String>,
 }
@@ -178,6 +186,8 @@ impl Settings {
             journal: self.journal.or(below.journal),
             durability: self.durability.or(below.durability),
             scrub_days: self.scrub_days.or(below.scrub_days),
+            machines: self.machines.or(below.machines),
+            accelerator: self.accelerator.or(below.accelerator),
             log: self.log.or(below.log),
         }
     }
@@ -201,6 +211,10 @@ impl Settings {
             own: self.own,
             durability: self.durability.unwrap_or_else(|| durability_for(&nbd)),
             scrub_days: self.scrub_days.unwrap_or(SCRUB_DAYS_DEFAULT),
+            hypervisors: Hypervisors {
+                folder: self.machines.unwrap_or_else(|| Hypervisors::default().folder),
+                accelerator: self.accelerator.unwrap_or_default(),
+            },
             nbd,
             api: if self.api.is_empty() { vec![parsed(API_DEFAULT)] } else { self.api },
             tls,
@@ -248,6 +262,11 @@ fn nbd_addresses<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<Vec<
 }
 
 fn tls_mode<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<Option<TlsMode>, D::Error> {
+    let written = Option::<String>::deserialize(from)?;
+    written.map(|text| text.parse().map_err(serde::de::Error::custom)).transpose()
+}
+
+fn accelerator<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<Option<Accelerator>, D::Error> {
     let written = Option::<String>::deserialize(from)?;
     written.map(|text| text.parse().map_err(serde::de::Error::custom)).transpose()
 }

@@ -2,8 +2,8 @@
 
 use crate::doors::{Door, export_uri};
 use stonefold_api::{
-    Cache, Checked, Connection, Damage, Directory, DirectoryState, Disk, DiskIo, DiskUsage, DomainState,
-    ErrorBody, Latencies, Latency, Pool, PoolTime, Reclaimed, Salvage, Salvaged, SalvagedFrom, SalvagedRange,
+    Cache, Checked, Connection, Damage, DamagedReads, Directory, DirectoryState, Disk, DiskIo, DiskUsage, DomainState,
+    ErrorBody, LastCheck, Latencies, Latency, Pool, PoolTime, Reclaimed, Salvage, Salvaged, SalvagedFrom, SalvagedRange,
     Scrub, Snapshot, Time, Work,
 };
 use stonefold_store::{Client, DamagedDisk, DiskInfo, PoolStatus, SnapshotInfo, Usage};
@@ -163,10 +163,25 @@ pub(crate) fn pool(status: &PoolStatus) -> Pool {
             finished: status.scrub.finished.map(Time::from_nanos),
             damaged_segments: status.scrub.damaged_segments,
         },
+        checked: status.known.check.as_ref().map(|check| LastCheck {
+            finished: Time::from_nanos(check.finished),
+            problems: check.problems,
+            first: check.first.clone(),
+        }),
+        damaged_reads: status.known.reads.iter().map(damaged_reads).collect(),
         live_bytes: status.live_bytes,
         dead_bytes: status.dead_bytes,
         work: status.work.iter().map(work).collect(),
         time: time(&status.time),
+    }
+}
+
+fn damaged_reads(reads: &stonefold_store::DamagedReads) -> DamagedReads {
+    DamagedReads {
+        export: reads.export.clone(),
+        times: reads.times,
+        last: Time::from_nanos(reads.last),
+        what: reads.what.clone(),
     }
 }
 

@@ -132,10 +132,10 @@ async fn open(config: &Config) -> Result<(Doors, Server<Arc<Store>>, Opened)> {
 /// What an earlier server left in its midst is ended beside the doors, which need not wait for it; then what policies say is done, as long as
 /// the server lives. One that only looks at a pool leaves it as it is.
 fn protection(config: &Config, env: &Env, store: &Arc<Store>) -> Arc<Protection> {
-    let protection = Protection::new(env.clone(), store.clone());
+    let protection = Protection::with_hypervisors(env.clone(), store.clone(), config.hypervisors.clone());
     if !config.own {
         let at_start = protection.clone();
-        env.spawn("what was left", async move { at_start.settle().await });
+        env.spawn("what was left", async move { at_start.go_on_moving().await });
         env.spawn("policies", rounds::keep(env.clone(), Arc::downgrade(&protection)));
     }
     protection

@@ -36,6 +36,7 @@ pub use log::start_log;
 pub use ready::Ready;
 pub use run::{Running, serve, start};
 pub use stonefold_nbd::{Address as NbdAddress, TlsMode};
+pub use stonefold_protect::Accelerator;
 pub use stonefold_store::MasterKey;
 pub use suggest::nearest;
 

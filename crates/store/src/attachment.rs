@@ -163,11 +163,14 @@ impl Attachment {
 
     /// Says of what could not be read where it is, and what is to be done about damage.
     fn unread(&self, error: Error, offset: u64, bytes: usize) -> Error {
+        // What is known to be lost has a remedy of its own, and is no news.
         let damaged = error.kind() == Kind::Corrupt && error.remedy_text().is_none();
         let error = error.context(format!("reading {bytes} bytes at {offset} of '{}'", self.hold.name));
         if !damaged {
             return error;
         }
+        let store = &self.hold.store;
+        store.findings.met(&self.hold.name.to_string(), store.time().trusted, &error);
         error.remedy(
             "ask 'stonefold pool check' what is affected; 'stonefold disk export --salvage' saves the rest",
         )

@@ -111,7 +111,9 @@ impl Store {
         self.check_open()?;
         // Nothing may be deleted or moved while it is looked at.
         let _no_pass = self.reclaiming.lock().await;
-        Ok(self.verify_all(heal).await?.0)
+        let checked = self.verify_all(heal).await?.0;
+        self.findings.checked(self.time().trusted, &checked.problems);
+        Ok(checked)
     }
 
     /// Looks at everything; returns also the addresses that cannot be read, and why. The caller holds reclaim's lock.

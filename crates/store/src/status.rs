@@ -3,6 +3,7 @@
 use crate::clients::Client;
 use crate::disk::Disk;
 use crate::domains::DomainState;
+use crate::findings::Known;
 use crate::growth::Trend;
 use crate::latency::Latencies;
 use crate::qos::Background;
@@ -133,6 +134,8 @@ pub struct PoolStatus {
     pub trend: Option<Trend>,
     /// How far the scrub in the background is.
     pub scrub: ScrubStatus,
+    /// What is known to be damaged.
+    pub known: Known,
     /// Acknowledged, not yet folded.
     pub journal_bytes: u64,
     /// Held by the caches, and by deduplication's samples, which are taken from them.
@@ -261,6 +264,7 @@ impl Store {
             logical_bytes: disks.iter().map(|disk| disk.mapped_bytes).sum(),
             trend: self.growth.trend(),
             scrub: self.scrubber.status(),
+            known: self.findings.known(),
             journal_bytes: self.budget.used(),
             cache_bytes: caches.0 + neighbours.0,
             cache_bytes_max: caches.1 + neighbours.1,

@@ -4,6 +4,7 @@ use crate::budget::{Budget, Taken};
 use crate::dedupe::Dedupe;
 use crate::disk::Disk;
 use crate::domains::{Domains, Keys};
+use crate::findings::Findings;
 use crate::fold;
 use crate::growth::Growth;
 use crate::journal::Journal;
@@ -114,6 +115,7 @@ pub struct Store {
     fold_wake: Notify,
     reclaim_wake: Notify,
     pub(crate) scrubber: Scrubber,
+    pub(crate) findings: Findings,
     /// Held while the scrub looks at a segment.
     pub(crate) scrubbing: tokio::sync::Mutex<()>,
     pub(crate) scrub_wake: Notify,
@@ -206,6 +208,7 @@ impl Store {
             fold_wake: Notify::new(),
             reclaim_wake: Notify::new(),
             scrubber,
+            findings: Findings::default(),
             scrubbing: tokio::sync::Mutex::default(),
             scrub_wake: Notify::new(),
             refuses_some: AtomicBool::new(false),

@@ -10,6 +10,7 @@ pub mod claims;
 pub mod documents;
 pub mod mutate;
 pub mod objects;
+pub mod protection;
 pub mod sealed;
 pub mod texts;
 pub mod traces;
@@ -32,6 +33,7 @@ pub fn targets() -> Vec<Target> {
         claims::targets(),
         documents::targets(),
         objects::targets(),
+        protection::targets(),
         sealed::targets(),
         texts::targets(),
         traces::targets(),

@@ -2,11 +2,11 @@
 
 use super::Client;
 use crate::{
-    Machine, MachineClone, MachineCloned, MachineCreate, MachineSnapshot, MachineSnapshotTaken, Point,
-    PointDiff, Policy, PolicyApply, PolicyCreate, PolicyPlan, Recovered, Recovery, RecoveryCreate, Run,
-    RunStart, SnapshotLock, Source, SourceCreate, paths,
+    Machine, MachineClone, MachineCloned, MachineCreate, MachineSnapshot, MachineSnapshotTaken, Migration, MigrationCreate, Point,
+    PointDiff, Policy, PolicyApply, PolicyCreate, PolicyPlan, Proof, Recovered, Recovery, RecoveryCreate, RecoveryStart, RecoveryStarted, Run,
+    RunStart, SnapshotLock, Source, SourceCreate, VerifyCreate, paths,
 };
-use stonefold_types::{Name, PointName, Result};
+use stonefold_types::{Kind, Name, PointName, Result};
 
 impl Client {
     /// All machines, without their hardware descriptions.
@@ -144,8 +144,61 @@ impl Client {
         self.post(paths::RECOVERIES, recovery)
     }
 
-    /// Ends a recovery; its disks stay, unless they are to be discarded.
-    pub fn stop_recovery(&self, name: &Name, discard: bool) -> Result<()> {
+    /// Starts a machine with a recovery's disks; returns when it runs, and has given the sign of life that was asked for.
+    pub fn start_recovery(&self, name: &Name, start: &RecoveryStart) -> Result<RecoveryStarted> {
+        self.post(&paths::of_recovery(paths::RECOVERY_START, name), start)
+    }
+
+    /// All migrations.
+    pub fn migrations(&self) -> Result<Vec<Migration>> {
+        self.get(paths::MIGRATIONS)
+    }
+
+    /// One migration.
+    pub fn migration(&self, name: &Name) -> Result<Migration> {
+        self.get(&paths::of_recovery(paths::MIGRATION, name))
+    }
+
+    /// Begins to move a machine.
+    pub fn create_migration(&self, migration: &MigrationCreate) -> Result<Migration> {
+        self.post(paths::MIGRATIONS, migration)
+    }
+
+    /// Has a migration stand still.
+    pub fn pause_migration(&self, name: &Name) -> Result<Migration> {
+        self.command(&paths::of_recovery(paths::MIGRATION_PAUSE, name))
+    }
+
+    /// Has it go on.
+    pub fn resume_migration(&self, name: &Name) -> Result<Migration> {
+        self.command(&paths::of_recovery(paths::MIGRATION_RESUME, name))
+    }
+
+    /// Ends it: the machine stays on its old disks.
+    pub fn cancel_migration(&self, name: &Name) -> Result<Migration> {
+        self.command(&paths::of_recovery(paths::MIGRATION_CANCEL, name))
+    }
+
+    /// Keeps a recovered machine where it is.
+    pub fn keep_recovery(&self, name: &Name) -> Result<Machine> {
+        self.command(&paths::of_recovery(paths::RECOVERY_KEEP, name))
+    }
+
+    /// Boots a point in isolation; returns what came of it.
+    pub fn verify_point(&self, name: &PointName, verify: &VerifyCreate) -> Result<Proof> {
+        self.post(&paths::of_point(paths::POINT_PROOF, name), verify)
+    }
+
+    /// The newest proof of a point; nothing where there is none.
+    pub fn proof(&self, name: &PointName) -> Result<Option<Proof>> {
+        match self.get(&paths::of_point(paths::POINT_PROOF, name)) {
+            Err(error) if error.kind() == Kind::NotFound => Ok(None),
+            found => found.map(Some),
+        }
+    }
+
+    /// Ends a recovery and its machine, by pulling its plug where that is said; its disks stay, unless they are to be discarded.
+    pub fn stop_recovery(&self, name: &Name, discard: bool, power_off: bool) -> Result<()> {
         let path = paths::of_recovery(paths::RECOVERY, name);
         self.delete(&if discard { format!("{path}?discard=true") } else { path })
     }

@@ -3,10 +3,10 @@
 use super::operation;
 use crate::{
     Consistency, ErrorBody, Hardware, HardwareKind, Machine, MachineClone, MachineCloned, MachineCreate,
-    MachineDisk, MachineSnapshot, MachineSnapshotTaken, PlanVerdict, PlannedPoint, PlannedRun, Point,
+    MachineDisk, Migration, MigrationCreate, MigrationDisk, MigrationState, MachineSnapshot, MachineSnapshotTaken, PlanVerdict, PlannedPoint, PlannedRun, Point,
     PointDiff, PointDisk, PointDiskDiff, PointState, Policy, PolicyApply, PolicyCreate, PolicyPlan,
-    PolicySource, Recovered, Recovery, RecoveryCreate, Run, RunStart, RunState, SnapshotLock, Source,
-    SourceCreate,
+    PolicySource, Proof, ProofStage, Recovered, Recovery, RecoveryCreate, RecoveryStart, RecoveryStarted, Run, RunStart, RunState, SnapshotLock, Source,
+    SourceCreate, StartedMachine, VerifyCreate,
 };
 use utoipa::OpenApi;
 
@@ -31,6 +31,8 @@ use utoipa::OpenApi;
         point_remove,
         point_lock,
         point_diff,
+        proof,
+        verify,
         policies,
         policy_create,
         policy,
@@ -40,6 +42,14 @@ use utoipa::OpenApi;
         recoveries,
         recovery_create,
         recovery,
+        recovery_start,
+        recovery_keep,
+        migrations,
+        migration,
+        migration_create,
+        migration_pause,
+        migration_resume,
+        migration_cancel,
         recovery_stop
     ),
     components(schemas(
@@ -69,6 +79,16 @@ use utoipa::OpenApi;
         Recovered,
         Recovery,
         RecoveryCreate,
+        RecoveryStart,
+        RecoveryStarted,
+        StartedMachine,
+        Migration,
+        MigrationCreate,
+        MigrationDisk,
+        MigrationState,
+        Proof,
+        ProofStage,
+        VerifyCreate,
         Run,
         RunStart,
         RunState,
@@ -168,6 +188,17 @@ operation! {
     responses((status = 200, body = PointDiff), (status = "default", body = ErrorBody))
 }
 operation! {
+    /// The newest proof that a point boots
+    proof: get, path = "/v1/points/{source}/{stamp}/proof", tag = "points", params(("source" = String, Path), ("stamp" = String, Path)),
+    responses((status = 200, body = Proof), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Boot a point where it reaches nothing and nobody reaches it, wait for a sign of life, take everything down again, and keep what came of it, signed, with
+    /// the point. Answers when that is done; a point that does not boot is no error. Takes an admin
+    verify: post, path = "/v1/points/{source}/{stamp}/proof", tag = "points", params(("source" = String, Path), ("stamp" = String, Path)), request_body = VerifyCreate,
+    responses((status = 201, body = Proof), (status = "default", body = ErrorBody))
+}
+operation! {
     /// All policies, by name
     policies: get, path = "/v1/policies", tag = "policies", responses((status = 200, body = [Policy]), (status = "default", body = ErrorBody))
 }
@@ -211,9 +242,54 @@ operation! {
     responses((status = 200, body = Recovery), (status = "default", body = ErrorBody))
 }
 operation! {
-    /// End a recovery. Its disks stay as disks like any other, unless they are to be discarded; that is refused while a client, a snapshot or
-    /// a machine needs one
+    /// Start a machine with a recovery's disks, on the server's host or in a libvirt. Answers when it runs, and has given the sign of life that is
+    /// asked for; a machine that does not start is not there, and the recovery stays as it was. Takes an admin
+    recovery_start: post, path = "/v1/recoveries/{recovery}/start", tag = "recoveries", params(("recovery" = String, Path)), request_body = RecoveryStart,
+    responses((status = 200, body = RecoveryStarted), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// End a recovery. Its machine is asked to shut down. Its disks stay as disks like any other, unless they are to be discarded; that is refused while
+    /// another client, a snapshot or a machine needs one, and pulls the machine's plug
     recovery_stop: delete, path = "/v1/recoveries/{recovery}", tag = "recoveries",
-    params(("recovery" = String, Path), ("discard" = Option<bool>, Query, description = "Remove its disks, too")),
+    params(
+        ("recovery" = String, Path),
+        ("discard" = Option<bool>, Query, description = "Remove its disks, too"),
+        ("power_off" = Option<bool>, Query, description = "Pull the machine's plug")
+    ),
     responses((status = 204), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Keep a recovered machine where it is: its disks are a machine's from now on, of the recovery's name, and outlive the recovery
+    recovery_keep: post, path = "/v1/recoveries/{recovery}/keep", tag = "recoveries", params(("recovery" = String, Path)),
+    responses((status = 201, body = Machine), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// All migrations, by name: the newest of each recovery
+    migrations: get, path = "/v1/migrations", tag = "recoveries", responses((status = 200, body = [Migration]), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// One migration
+    migration: get, path = "/v1/migrations/{recovery}", tag = "recoveries", params(("recovery" = String, Path)),
+    responses((status = 200, body = Migration), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Begin to move a recovered machine, which QEMU itself runs, to other storage while it runs. Answers when it is known that there is room and nothing in the way;
+    /// it goes on in the background, and over a restart of the server. Takes an admin
+    migration_create: post, path = "/v1/migrations", tag = "recoveries", request_body = MigrationCreate,
+    responses((status = 201, body = Migration), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Have a migration stand still
+    migration_pause: post, path = "/v1/migrations/{recovery}/pause", tag = "recoveries", params(("recovery" = String, Path)),
+    responses((status = 200, body = Migration), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Have it go on
+    migration_resume: post, path = "/v1/migrations/{recovery}/resume", tag = "recoveries", params(("recovery" = String, Path)),
+    responses((status = 200, body = Migration), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// End it: the machine stays on its old disks, and the new ones go
+    migration_cancel: post, path = "/v1/migrations/{recovery}/cancel", tag = "recoveries", params(("recovery" = String, Path)),
+    responses((status = 200, body = Migration), (status = "default", body = ErrorBody))
 }

@@ -66,6 +66,7 @@ impl Export {
         let interrupt = Interrupt::catch()?;
         let saved = self
             .copy(&qemu, &from, format, &interrupt)
+            .map_err(|e| self.with_the_server_s_words(&client, e))
             .map_err(|e| e.context(format!("exporting '{}' to '{}'", self.export, self.file.display())))?;
         self.answer(context, &from, format, &saved)?;
         self.tell_holes(&saved.holes)
@@ -88,6 +89,21 @@ impl Export {
         interrupt.check()?;
         target.finish()?;
         Ok(saved)
+    }
+
+    /// NBD has a number for what failed, and qemu-img no more than that: the server knows the place and the segment.
+    fn with_the_server_s_words(&self, client: &Client, error: Error) -> Error {
+        if error.kind() != Kind::Corrupt {
+            return error;
+        }
+        let export = self.export.to_string();
+        let met = client.pool().ok().and_then(|pool| {
+            pool.damaged_reads.into_iter().find(|reads| reads.export == export)
+        });
+        met.map_or(error.clone(), |reads| {
+            let remedy = error.remedy_text().unwrap_or_default().to_owned();
+            Error::new(Kind::Corrupt, reads.what).remedy(remedy)
+        })
     }
 
     fn answer(

@@ -199,9 +199,8 @@ fn unreadable(error: Error) -> Error {
     if !error.what().contains("error while reading") {
         return error;
     }
-    error.remedy(
-        "'stonefold pool check' says what is damaged, the server's log in which segment; 'stonefold disk export \
-         --salvage' saves the rest",
+    error.with_kind(Kind::Corrupt).remedy(
+        "'stonefold pool check' says what is affected; 'stonefold disk export --salvage' saves the rest",
     )
 }
 

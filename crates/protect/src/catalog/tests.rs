@@ -1,7 +1,9 @@
 //! Documents as they are stored: each kind comes back, with what a later version added, and an older one's is read for ever.
 
 use super::*;
-use crate::{Machine, Point, Policy, Recovery, Run, RunState, Source};
+use crate::{
+    Machine, Migration, MigrationState, Point, Policy, Proof, ProofRecord, Recovery, Run, RunState, Source,
+};
 use proptest::prelude::*;
 
 /// What version 1 wrote: read, written again, and not a field is lost.
@@ -20,6 +22,13 @@ fn documents_of_version_1_are_read() {
     assert_eq!(note.disks[0].disk.as_str(), "lab.vda");
     let recovery: Recovery = is_kept(include_str!("../../fixtures/1/recovery.json"));
     assert!(recovery.discarding && recovery.ready_us == 4321);
+    let recovery: Recovery = is_kept(include_str!("../../fixtures/1/recovery-started.json"));
+    assert!(recovery.proof && recovery.started.unwrap().home == ["/srv/images/web.qcow2"]);
+    let migration: Migration = is_kept(include_str!("../../fixtures/1/migration.json"));
+    assert_eq!((migration.state, migration.disks.len()), (MigrationState::Failed, 2));
+    let proof: Proof = is_kept(include_str!("../../fixtures/1/proof.json"));
+    let record: ProofRecord = serde_json::from_str(&proof.record).unwrap();
+    assert_eq!((record.boots, record.sign.to_string().as_str()), (true, "console:login:"));
     let source: Source = is_kept(include_str!("../../fixtures/1/source.json"));
     assert_eq!(source.of.machine().as_str(), "web");
     let run: Run = is_kept(include_str!("../../fixtures/1/run.json"));

@@ -3,9 +3,11 @@
 use crate::life::{ENDS, End, Ended, Life, Pool, name};
 use crate::machines::{XML, web};
 use stonefold_engine::wrap::Ask;
-use stonefold_protect::domain::{Domain, Reach};
-use stonefold_protect::{Hardware, NewMachine, RecoverRequest, SourceOf};
+use stonefold_protect::domain::{Domain, Network, Reach};
+use stonefold_protect::{Hardware, NewMachine, RecoverRequest, SourceOf, StopRequest};
 use stonefold_types::{Error, Kind, PointName};
+
+const DISCARD: StopRequest = StopRequest { discard: true, power_off: false };
 
 /// A point of two disks that hold 1 and 2, and by now 9.
 async fn point(life: &Life) -> PointName {
@@ -20,7 +22,7 @@ async fn point(life: &Life) -> PointName {
 
 fn request(point: &PointName, text: &str) -> RecoverRequest {
     let reach = Reach::Socket("/run/nbd.sock".into());
-    RecoverRequest { point: point.clone(), name: name(text), qos: None, reach, dry_run: false }
+    RecoverRequest { point: point.clone(), name: name(text), qos: None, reach, network: Network::Same, dry_run: false }
 }
 
 fn refused(error: Error, kind: Kind, words: &str) {
@@ -55,7 +57,7 @@ fn a_point_comes_back_as_another_machine() {
     });
     pool.life(|life| async move {
         assert_eq!((life.read("again.vda").await, life.read("again.vdb").await), (7, 2));
-        life.protection.stop_recovery(&name("again"), false).await.unwrap();
+        life.protection.stop_recovery(&name("again"), StopRequest::default()).await.unwrap();
         assert!(life.protection.recoveries().await.unwrap().is_empty());
         assert_eq!(life.disks().len(), 4, "its disks stay");
     });
@@ -98,23 +100,23 @@ fn what_cannot_be_done_is_refused() {
         );
         let before = life.disks();
         let client = life.store.attach(&"b.vdb".parse().unwrap()).unwrap();
-        let in_use = protection.stop_recovery(&name("b"), true).await.unwrap_err();
+        let in_use = protection.stop_recovery(&name("b"), DISCARD).await.unwrap_err();
         refused(in_use, Kind::Busy, "'b.vdb'");
         drop(client);
         let kept = NewMachine { name: name("kept"), disks: vec![name("b.vda")], hardware: None };
         protection.add_machine(kept).await.unwrap();
-        let needed = protection.stop_recovery(&name("b"), true).await.unwrap_err();
+        let needed = protection.stop_recovery(&name("b"), DISCARD).await.unwrap_err();
         refused(needed, Kind::Busy, "machine 'kept'");
         protection.remove_machine(&name("kept")).await.unwrap();
         life.store.snapshot(&[name("b.vda")], Some(name("mine"))).await.unwrap();
-        refused(protection.stop_recovery(&name("b"), true).await.unwrap_err(), Kind::Busy, "has snapshots");
+        refused(protection.stop_recovery(&name("b"), DISCARD).await.unwrap_err(), Kind::Busy, "has snapshots");
         assert_eq!(life.disks(), before);
         life.store.remove_snapshot(&"b.vda@mine".parse().unwrap()).await.unwrap();
 
         // Another's disk of that name by now.
         life.store.remove_disk(&name("b.vdb")).await.unwrap();
         life.create("b.vdb").await;
-        protection.stop_recovery(&name("b"), true).await.unwrap();
+        protection.stop_recovery(&name("b"), DISCARD).await.unwrap();
         assert_eq!(life.disks(), ["a.vdb", "b.vdb", "data", "root"]);
     });
 }
@@ -202,7 +204,7 @@ fn a_discard_cut_off(end: End) {
         let ended = pool.life(|life| async move {
             let point = point(&life).await;
             life.protection.recover(request(&point, "again")).await.unwrap();
-            life.cut_after(steps, life.protection.stop_recovery(&name("again"), true)).await
+            life.cut_after(steps, life.protection.stop_recovery(&name("again"), DISCARD)).await
         });
         pool.ends(end);
         let there = pool.life(|life| async move {
@@ -230,9 +232,9 @@ fn a_discard_that_was_refused_is_none() {
             life.fail_once(Ask::PutNew, "gone/");
         }
         let client = life.store.attach(&"b.vdb".parse().unwrap()).unwrap();
-        life.protection.stop_recovery(&name("b"), true).await.unwrap_err();
+        life.protection.stop_recovery(&name("b"), DISCARD).await.unwrap_err();
         drop(client);
-        life.protection.stop_recovery(&name("b"), true).await.unwrap_err();
+        life.protection.stop_recovery(&name("b"), DISCARD).await.unwrap_err();
         assert_eq!(life.disks(), before);
         assert!(!life.protection.recovery(&name("b")).await.unwrap().discarding);
         let kept = NewMachine { name: name("kept"), disks: vec![name("b.vda")], hardware: None };
@@ -240,6 +242,6 @@ fn a_discard_that_was_refused_is_none() {
     });
     pool.life(|life| async move {
         assert_eq!(life.disks(), ["b.vda", "b.vdb", "data", "root"], "a start does not carry it out either");
-        life.protection.stop_recovery(&name("b"), false).await.unwrap();
+        life.protection.stop_recovery(&name("b"), StopRequest::default()).await.unwrap();
     });
 }

@@ -88,7 +88,7 @@ pub(super) fn reach(app: &App) -> Result<Reach> {
     })
 }
 
-fn shown(machine: protect::Machine, app: &App) -> Machine {
+pub(super) fn shown(machine: protect::Machine, app: &App) -> Machine {
     Machine {
         name: machine.name,
         disks: machine.disks.into_iter().map(|disk| shown_disk(disk, app)).collect(),

@@ -9,9 +9,11 @@ mod domains;
 mod guard;
 mod listen;
 mod machines;
+mod migrations;
 mod points;
 mod policies;
 mod pool;
+mod proofs;
 mod qos;
 mod recoveries;
 mod secret;
@@ -167,11 +169,19 @@ fn router(app: Arc<App>, life: Life) -> Router {
         .route(paths::POINT, get(points::show).delete(points::remove))
         .route(paths::POINT_LOCK, post(points::lock))
         .route(paths::POINT_DIFF, get(points::diff))
+        .route(paths::POINT_PROOF, get(proofs::show).post(proofs::create))
         .route(paths::POLICIES, get(policies::list).post(policies::create))
         .route(paths::POLICY, get(policies::show).delete(policies::remove))
         .route(paths::POLICY_SOURCES, post(policies::apply))
         .route(paths::POLICY_PLAN, get(policies::plan))
         .route(paths::RECOVERIES, get(recoveries::list).post(recoveries::create))
+        .route(paths::RECOVERY_KEEP, post(migrations::keep))
+        .route(paths::MIGRATIONS, get(migrations::list).post(migrations::create))
+        .route(paths::MIGRATION, get(migrations::show))
+        .route(paths::MIGRATION_PAUSE, post(migrations::pause))
+        .route(paths::MIGRATION_RESUME, post(migrations::resume))
+        .route(paths::MIGRATION_CANCEL, post(migrations::cancel))
+        .route(paths::RECOVERY_START, post(recoveries::start))
         .route(paths::RECOVERY, get(recoveries::show).delete(recoveries::stop))
         .fallback(no_such_path)
         .method_not_allowed_fallback(no_such_method)

@@ -6,8 +6,14 @@ use super::{App, Shared};
 use axum::Json;
 use axum::http::StatusCode;
 use serde::Deserialize;
-use stonefold_api::{Recovered, Recovery, RecoveryCreate, Time};
+use std::time::Duration;
+use stonefold_api::{
+    Recovered, Recovery, RecoveryCreate, RecoveryStart, RecoveryStarted, StartedMachine, Time,
+};
 use stonefold_protect as protect;
+use stonefold_protect::domain::Network;
+use stonefold_protect::{Host, Sign, Where};
+use stonefold_types::{Error, Kind, Result};
 
 /// A word of another version's must not be passed over: it may be one that asks for less.
 #[derive(Deserialize)]
@@ -15,27 +21,47 @@ use stonefold_protect as protect;
 pub(super) struct Stop {
     #[serde(default)]
     discard: bool,
+    #[serde(default)]
+    power_off: bool,
 }
 
 pub(super) async fn list(app: Shared) -> Answer<Json<Vec<Recovery>>> {
     let protection = app.protection.clone();
-    let all = app.gate.run(move |_| async move { protection.recoveries().await }).await?;
-    let without_hardware = |recovery| Recovery { hardware: None, ..shown(recovery, &app) };
-    Ok(Json(all.into_iter().map(without_hardware).collect()))
+    let all = app.gate.run(move |_| async move {
+        let mut all = Vec::new();
+        for recovery in protection.recoveries().await? {
+            // A libvirt that does not answer would keep the list from those who ask.
+            let of_qemu = recovery.started.as_ref().is_some_and(|started| matches!(started.host, Host::Qemu { .. }));
+            let running = if of_qemu { protection.is_recovery_running(&recovery).await } else { None };
+            all.push((running, recovery));
+        }
+        Ok(all)
+    });
+    let without_hardware = |(running, recovery)| Recovery { hardware: None, ..with_running(shown(recovery, &app), running) };
+    Ok(Json(all.await?.into_iter().map(without_hardware).collect()))
 }
 
 pub(super) async fn show(app: Shared, RecoveryPath(name): RecoveryPath) -> Answer<Json<Recovery>> {
     let protection = app.protection.clone();
-    let found = app.gate.run(move |_| async move { protection.recovery(&name).await });
-    Ok(Json(shown(found.await?, &app)))
+    let found = app.gate.run(move |_| async move {
+        let recovery = protection.recovery(&name).await?;
+        Ok((protection.is_recovery_running(&recovery).await, recovery))
+    });
+    let (running, recovery) = found.await?;
+    Ok(Json(with_running(shown(recovery, &app), running)))
 }
 
 pub(super) async fn create(
     app: Shared,
     Body(asked): Body<RecoveryCreate>,
 ) -> Answer<(StatusCode, Json<Recovered>)> {
-    let RecoveryCreate { point, name, qos, dry_run } = asked;
-    let request = protect::RecoverRequest { point, name, qos, reach: reach(&app)?, dry_run };
+    let RecoveryCreate { point, name, qos, network, dry_run } = asked;
+    let network = match network.as_deref() {
+        None => Network::Same,
+        Some("isolated") => Network::Isolated,
+        Some(named) => Network::Named(named.to_owned()),
+    };
+    let request = protect::RecoverRequest { point, name, qos, reach: reach(&app)?, network, dry_run };
     let protection = app.protection.clone();
     let made = app.gate.run(move |_| async move { protection.recover(request).await }).await?;
     let mut recovery = shown(made.recovery, &app);
@@ -47,13 +73,42 @@ pub(super) async fn create(
     Ok((status, Json(Recovered { dry_run, recovery, notes: made.notes })))
 }
 
+pub(super) async fn start(
+    app: Shared,
+    RecoveryPath(name): RecoveryPath,
+    Body(asked): Body<RecoveryStart>,
+) -> Answer<Json<RecoveryStarted>> {
+    let wait = asked.wait.as_deref().map(sign).transpose()?;
+    let wait = wait.map(|sign| (sign, Duration::from_secs(asked.timeout_seconds)));
+    let on: Where = asked.on.parse().map_err(|why: String| Error::new(Kind::Invalid, why))?;
+    let request = protect::StartRequest { name, to: on, reach: reach(&app)?, wait };
+    let protection = app.protection.clone();
+    let started = app.gate.run(move |_| async move {
+        let (recovery, notes) = protection.start_recovery(request).await?;
+        Ok((protection.is_recovery_running(&recovery).await, recovery, notes))
+    });
+    let (running, recovery, notes) = started.await?;
+    Ok(Json(RecoveryStarted { recovery: with_running(shown(recovery, &app), running), notes }))
+}
+
+/// A sign of life as it is written.
+pub(super) fn sign(text: &str) -> Result<Sign> {
+    text.parse().map_err(|why: String| Error::new(Kind::Invalid, why))
+}
+
+fn with_running(mut recovery: Recovery, running: Option<bool>) -> Recovery {
+    recovery.started.iter_mut().for_each(|started| started.running = running);
+    recovery
+}
+
 pub(super) async fn stop(
     app: Shared,
     RecoveryPath(name): RecoveryPath,
     Asked(stop): Asked<Stop>,
 ) -> Answer<StatusCode> {
+    let stop = protect::StopRequest { discard: stop.discard, power_off: stop.power_off };
     let protection = app.protection.clone();
-    app.gate.run(move |_| async move { protection.stop_recovery(&name, stop.discard).await }).await?;
+    app.gate.run(move |_| async move { protection.stop_recovery(&name, stop).await }).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -65,6 +120,23 @@ fn shown(recovery: protect::Recovery, app: &App) -> Recovery {
         hardware: recovery.hardware.map(hardware),
         begun: Time::from_nanos(recovery.begun),
         ready_us: recovery.ready_us,
+        started: recovery.started.map(started),
         discarding: recovery.discarding,
+    }
+}
+
+fn started(started: protect::StartedMachine) -> StartedMachine {
+    let (folder, domain) = match &started.host {
+        Host::Qemu { folder } => (Some(folder.display().to_string()), None),
+        Host::Libvirt { domain, .. } => (None, Some(domain.clone())),
+    };
+    StartedMachine {
+        on: started.host.to_string(),
+        folder,
+        domain,
+        running: None,
+        first_block_us: started.first_block_us,
+        alive_us: started.alive_us,
+        home: started.home,
     }
 }

@@ -1,0 +1,312 @@
+//! A machine in a QEMU of its own: its command line, its start and its end.
+//!
+//! It is a process of its own that outlives the server: its disks are away while the server is, and it waits for them
+//! ([`RECONNECT_DELAY_S`]). Whoever has its folder has the machine: the QMP socket, the console, the guest agent's socket.
+
+use super::described::AGENT;
+use super::words::Words;
+use crate::domain::Reach;
+use crate::qmp::{Qmp, within};
+use serde_json::{Value, json};
+use std::fs;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::str::FromStr;
+use std::time::Duration;
+use stonefold_env::Env;
+use stonefold_types::{Error, ExportName, Kind, Result};
+use tokio::process::Command;
+
+/// How long QEMU keeps a guest's requests while the server is away: longer than an upgrade or a restart of its machine's services takes.
+const RECONNECT_DELAY_S: u32 = 300;
+/// How long a QEMU may take until it has its devices: memory of hundreds of gigabytes is not touched by that.
+const START_MAX: Duration = Duration::from_secs(60);
+/// How long it may take to answer.
+pub(crate) const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// The longest path a Unix socket can have, the end's zero left out.
+const SOCKET_PATH_MAX: usize = 107;
+
+/// What runs a machine's processors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Accelerator {
+    /// The processor's own virtualisation where it is to be had, else emulation.
+    #[default]
+    Auto,
+    /// The processor's own virtualisation.
+    Kvm,
+    /// Emulation.
+    Tcg,
+}
+
+impl FromStr for Accelerator {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        match text {
+            "auto" => Ok(Accelerator::Auto),
+            "kvm" => Ok(Accelerator::Kvm),
+            "tcg" => Ok(Accelerator::Tcg),
+            _ => Err(format!("'{text}' runs no machines: write auto, kvm or tcg")),
+        }
+    }
+}
+
+/// A disk as a machine is to have it.
+#[derive(Clone, Debug)]
+pub(crate) struct Attached {
+    pub(crate) export: ExportName,
+    /// What it hangs on: `virtio`, `scsi`, `sata`, `ide`.
+    pub(crate) bus: String,
+}
+
+/// Where a machine's sockets and its console are.
+#[derive(Clone, Debug)]
+pub(crate) struct Folder(pub(crate) PathBuf);
+
+impl Folder {
+    pub(crate) fn qmp(&self) -> PathBuf {
+        self.0.join("qmp.sock")
+    }
+
+    pub(crate) fn agent(&self) -> PathBuf {
+        self.0.join("agent.sock")
+    }
+
+    /// What the machine says on its first serial port.
+    pub(crate) fn console(&self) -> PathBuf {
+        self.0.join("console.log")
+    }
+
+    pub(crate) fn screen(&self) -> PathBuf {
+        self.0.join("screen.png")
+    }
+
+    fn pid(&self) -> PathBuf {
+        self.0.join("pid")
+    }
+
+    fn make(&self) -> Result<()> {
+        let at = self.0.display();
+        if self.qmp().as_os_str().len().max(self.agent().as_os_str().len()) > SOCKET_PATH_MAX {
+            let what = format!("'{at}' is too long a path for a machine's sockets");
+            return Err(Error::new(Kind::Invalid, what).remedy("name a shorter folder with --machines"));
+        }
+        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.0);
+        made.map_err(|e| {
+            Error::io(format!("making the machine's folder '{at}'"), e)
+                .remedy("name a folder that the server may write to with --machines")
+        })
+    }
+
+    /// Takes it away. Nothing of it is needed once the machine has gone.
+    pub(crate) fn remove(&self) {
+        if let Err(error) = fs::remove_dir_all(&self.0) {
+            if error.kind() != std::io::ErrorKind::NotFound {
+                tracing::warn!("the folder '{}' of a machine that has gone stays: {error}", self.0.display());
+            }
+        }
+    }
+}
+
+/// The whole command line, the program left out.
+pub(super) fn command_line(
+    mut words: Words,
+    disks: &[Attached],
+    reach: &Reach,
+    (folder, accelerator): (&Folder, Accelerator),
+) -> Result<Vec<String>> {
+    let path = |path: PathBuf| path.to_string_lossy().replace(',', ",,");
+    words.push("no-user-config", "");
+    accelerate(&mut words, accelerator);
+    for (number, disk) in disks.iter().enumerate() {
+        words.push("blockdev", blockdev(number, disk, reach)?.to_string());
+        attach(&mut words, number, disk);
+    }
+    words.push("qmp", format!("unix:{},server=on,wait=off", path(folder.qmp())));
+    words.push("chardev", format!("file,id=stonefold-console,path={}", path(folder.console())));
+    words.push("serial", "chardev:stonefold-console");
+    words.push("chardev", format!("socket,id=stonefold-agent,server=on,wait=off,path={}", path(folder.agent())));
+    words.push("device", "virtio-serial-pci,id=stonefold-serial");
+    words.push("device", format!("virtserialport,bus=stonefold-serial.0,chardev=stonefold-agent,name={AGENT}"));
+    words.push("display", "none");
+    words.push("pidfile", folder.pid().to_string_lossy());
+    words.push("daemonize", "");
+    Ok(words.arguments())
+}
+
+/// KVM may be there and not be ours, or be there in name alone.
+fn accelerate(words: &mut Words, accelerator: Accelerator) {
+    let is_open = || fs::OpenOptions::new().read(true).write(true).open("/dev/kvm").is_ok();
+    let kvm = match accelerator {
+        Accelerator::Kvm => true,
+        Accelerator::Tcg => false,
+        Accelerator::Auto => is_open(),
+    };
+    words.push("accel", if kvm { "kvm" } else { "tcg,thread=multi" });
+    match kvm {
+        true if !words.has(&["cpu"]) => words.push("cpu", "host"),
+        true => {}
+        // The host's own, or a model with what emulation lacks, does not start.
+        false => {
+            words.take_all(&["cpu"]);
+            words.push("cpu", "max");
+        }
+    }
+}
+
+fn blockdev(number: usize, disk: &Attached, reach: &Reach) -> Result<Value> {
+    let server = match reach {
+        Reach::Socket(path) => json!({ "type": "unix", "path": path }),
+        Reach::Tcp { host, port, secret: false } => json!({ "type": "inet", "host": host, "port": port.to_string() }),
+        Reach::Tcp { secret: true, .. } => {
+            let what = "the only door to the disks is TLS, for which a machine that the server starts has no certificate";
+            return Err(Error::new(Kind::Invalid, what).remedy("serve a Unix socket, too: --nbd unix:///run/stonefold/nbd.sock"));
+        }
+    };
+    Ok(json!({
+        "driver": "nbd",
+        "node-name": format!("stonefold-disk{number}"),
+        "server": server,
+        "export": disk.export.to_string(),
+        "reconnect-delay": RECONNECT_DELAY_S,
+        "discard": "unmap",
+    }))
+}
+
+/// Puts a disk where the guest looks for it; the first is what it boots from.
+fn attach(words: &mut Words, number: usize, disk: &Attached) {
+    let what = format!("drive=stonefold-disk{number},bootindex={}", number + 1);
+    let device = match disk.bus.as_str() {
+        "scsi" => {
+            words.push("device", format!("virtio-scsi-pci,id=stonefold-scsi{number}"));
+            format!("scsi-hd,bus=stonefold-scsi{number}.0,{what}")
+        }
+        "sata" | "ide" => format!("ide-hd,{what}"),
+        "usb" => {
+            words.push("device", format!("qemu-xhci,id=stonefold-usb{number}"));
+            format!("usb-storage,bus=stonefold-usb{number}.0,{what}")
+        }
+        _ => format!("virtio-blk-pci,id=stonefold-vd{number},{what}"),
+    };
+    words.push("device", device);
+}
+
+/// Starts a machine; it runs on return.
+///
+/// # Errors
+/// [`Kind::NotFound`] where QEMU is not installed; what QEMU says, where it refuses: then nothing runs.
+pub(super) async fn start(env: &Env, folder: &Folder, arguments: &[String]) -> Result<Qmp> {
+    folder.make()?;
+    let begun = run(env, arguments).await;
+    let qmp = match begun {
+        Ok(()) => Qmp::connect(env, &folder.qmp(), START_MAX).await,
+        Err(error) => Err(error),
+    };
+    if qmp.is_err() {
+        kill(folder);
+        folder.remove();
+    }
+    qmp
+}
+
+/// QEMU goes into the background once it has everything; until then it says here what it lacks.
+async fn run(env: &Env, arguments: &[String]) -> Result<()> {
+    let mut command = Command::new(PROGRAM);
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
+    let output = within(env, START_MAX, command.output()).await.ok_or_else(|| {
+        let what = format!("QEMU was not ready within {} s", START_MAX.as_secs());
+        Error::new(Kind::Io, what).remedy("look whether the host has memory and time for it")
+    })?;
+    let output = output.map_err(|e| match e.kind() {
+        std::io::ErrorKind::NotFound => Error::new(Kind::NotFound, format!("{PROGRAM} is not installed where the server runs"))
+            .remedy("install it: apt install qemu-system-x86 (Debian, Ubuntu) or dnf install qemu-kvm (Fedora, RHEL)"),
+        _ => Error::io("starting QEMU", e),
+    })?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(Error::new(Kind::Io, format!("QEMU refuses the machine: {}", last_words(&output.stderr)))
+            .remedy("correct the machine's description; 'stonefold machine show NAME --json' has it")),
+    }
+}
+
+const PROGRAM: &str = "qemu-system-x86_64";
+
+/// What a program complained of last, without its own name in front.
+pub(super) fn last_words(stderr: &[u8]) -> String {
+    let text = String::from_utf8_lossy(stderr);
+    let line = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it did not say why");
+    line.trim().trim_start_matches(PROGRAM).trim_start_matches(": ").to_owned()
+}
+
+/// Whether the machine that has this folder is still there.
+pub(crate) fn is_running(folder: &Folder) -> bool {
+    std::os::unix::net::UnixStream::connect(folder.qmp()).is_ok()
+}
+
+/// Pulls the plug, and waits until it is out. A machine that has gone already is out.
+pub(crate) async fn end(env: &Env, folder: &Folder) -> Result<()> {
+    if is_running(folder) {
+        let asked = async {
+            let qmp = Qmp::connect(env, &folder.qmp(), ANSWER_MAX).await?;
+            qmp.execute("quit", json!({}), ANSWER_MAX).await
+        };
+        // Going is its answer; one that does not answer is killed.
+        if asked.await.is_err_and(|error| error.kind() != Kind::Closed) {
+            kill(folder);
+        }
+        let until = env.monotonic() + ANSWER_MAX;
+        while is_running(folder) {
+            if env.monotonic() > until {
+                let what = format!("the QEMU of '{}' does not end", folder.0.display());
+                return Err(Error::new(Kind::Io, what).remedy("look at that process, and end it by hand"));
+            }
+            env.sleep(Duration::from_millis(20)).await;
+        }
+    }
+    folder.remove();
+    Ok(())
+}
+
+/// Asks the guest to shut down, as by its power button, and waits until it has.
+///
+/// # Errors
+/// [`Kind::Busy`] where it has not within `patience`: it runs on.
+pub(crate) async fn shut_down(env: &Env, folder: &Folder, patience: Duration) -> Result<()> {
+    if is_running(folder) {
+        let qmp = Qmp::connect(env, &folder.qmp(), ANSWER_MAX).await?;
+        qmp.execute("system_powerdown", json!({}), ANSWER_MAX).await?;
+        drop(qmp);
+        let until = env.monotonic() + patience;
+        while is_running(folder) {
+            if env.monotonic() > until {
+                let what = format!("the guest did not shut down within {} s", patience.as_secs());
+                return Err(Error::new(Kind::Busy, what).remedy(
+                    "shut it down from within, or pull its plug: recover stop NAME --discard, or --power-off to keep the disks",
+                ));
+            }
+            env.sleep(Duration::from_millis(100)).await;
+        }
+    }
+    folder.remove();
+    Ok(())
+}
+
+/// By the number in its folder, if it is a QEMU of that folder.
+fn kill(folder: &Folder) {
+    let pid = fs::read_to_string(folder.pid()).ok().and_then(|text| text.trim().parse::<i32>().ok());
+    let Some(pid) = pid else { return };
+    // A number may be another process's by now: its command line names the folder.
+    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let line = String::from_utf8_lossy(&line);
+    if line.contains(&*folder.qmp().to_string_lossy()) {
+        if let Some(pid) = rustix::process::Pid::from_raw(pid) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+    }
+}
+
+/// Where the machine's folder is named, for the tests and for whoever looks.
+pub(crate) fn folder_of(base: &Path, name: &str, chance: [u8; 4]) -> Folder {
+    Folder(base.join(format!("{name}-{}", crate::clones::hexadecimal(&chance))))
+}

@@ -1,0 +1,116 @@
+//! Machines of libvirt, by its own command `virsh`.
+//!
+//! *Promises*: a domain that could not be started is not left defined; one is known by its UUID, which is chance, so none of
+//! somebody else's is ever touched.
+
+use super::qemu::last_words;
+use crate::qmp::within;
+use std::process::Stdio;
+use std::time::Duration;
+use stonefold_env::Env;
+use stonefold_types::{Error, Kind, Result};
+use tokio::io::AsyncWriteExt;
+use tokio::process::Command;
+
+/// How long a command may take: a start waits for QEMU.
+const COMMAND_MAX: Duration = Duration::from_secs(60);
+
+/// A libvirt.
+#[derive(Clone, Debug)]
+pub(super) struct Virsh<'a> {
+    pub(super) env: &'a Env,
+    pub(super) uri: &'a str,
+}
+
+impl Virsh<'_> {
+    /// Defines a domain and starts it.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`] where virsh is not installed; what libvirt says, where it refuses: then the domain is not there.
+    pub(super) async fn start(&self, xml: &str, uuid: &str) -> Result<()> {
+        self.run(&["define", "/dev/stdin"], xml).await?;
+        let started = self.run(&["start", uuid], "").await;
+        if started.is_err() {
+            self.undefine(uuid).await?;
+        }
+        started.map(drop)
+    }
+
+    /// Whether the domain runs; nothing where there is none.
+    pub(super) async fn state(&self, uuid: &str) -> Result<Option<bool>> {
+        match self.run(&["domstate", uuid], "").await {
+            Ok(state) => Ok(Some(!matches!(state.trim(), "shut off" | "crashed"))),
+            Err(error) if is_no_domain(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Asks the guest to shut down, and waits until it has.
+    ///
+    /// # Errors
+    /// [`Kind::Busy`] where it has not within `patience`: it runs on.
+    pub(super) async fn shut_down(&self, uuid: &str, patience: Duration) -> Result<()> {
+        let until = self.env.monotonic() + patience;
+        if self.state(uuid).await? == Some(true) {
+            self.run(&["shutdown", uuid], "").await?;
+        }
+        while self.state(uuid).await? == Some(true) {
+            if self.env.monotonic() > until {
+                let what = format!("the guest did not shut down within {} s", patience.as_secs());
+                return Err(Error::new(Kind::Busy, what)
+                    .remedy("shut it down from within, or pull its plug: recover stop NAME --power-off"));
+            }
+            self.env.sleep(Duration::from_millis(500)).await;
+        }
+        self.undefine(uuid).await
+    }
+
+    /// Pulls the plug, and forgets the domain. One that is gone is gone.
+    pub(super) async fn end(&self, uuid: &str) -> Result<()> {
+        if self.state(uuid).await? == Some(true) {
+            self.run(&["destroy", uuid], "").await?;
+        }
+        self.undefine(uuid).await
+    }
+
+    async fn undefine(&self, uuid: &str) -> Result<()> {
+        match self.run(&["undefine", uuid, "--nvram"], "").await {
+            Err(error) if is_no_domain(&error) => Ok(()),
+            undefined => undefined.map(drop),
+        }
+    }
+
+    async fn run(&self, words: &[&str], input: &str) -> Result<String> {
+        let mut command = Command::new("virsh");
+        // Its words are told to people and looked at here: in one language.
+        command.env("LC_ALL", "C").args(["--quiet", "--connect", self.uri]).args(words);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        let failed = |e: std::io::Error| match e.kind() {
+            std::io::ErrorKind::NotFound => Error::new(Kind::NotFound, "virsh is not installed where the server runs")
+                .remedy("install it: apt install libvirt-clients (Debian, Ubuntu) or dnf install libvirt-client (Fedora, RHEL)"),
+            _ => Error::io("running virsh", e),
+        };
+        let mut child = command.spawn().map_err(failed)?;
+        if let Some(mut stdin) = child.stdin.take() {
+            // One that refuses before it has read all says why.
+            let _ = stdin.write_all(input.as_bytes()).await;
+        }
+        let output = within(self.env, COMMAND_MAX, child.wait_with_output()).await.ok_or_else(|| {
+            let seconds = COMMAND_MAX.as_secs();
+            let what = format!("libvirt at '{}' did not answer '{}' within {seconds} s", self.uri, words[0]);
+            Error::new(Kind::Io, what).remedy("look whether libvirtd runs")
+        })?;
+        let output = output.map_err(failed)?;
+        match output.status.success() {
+            true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+            false => {
+                let what = format!("libvirt at '{}' refuses '{}': {}", self.uri, words[0], last_words(&output.stderr));
+                Err(Error::new(Kind::Io, what).remedy("see that libvirtd runs, and that the server's user may speak to it (group libvirt)"))
+            }
+        }
+    }
+}
+
+fn is_no_domain(error: &Error) -> bool {
+    error.what().contains("failed to get domain") || error.what().contains("Domain not found")
+}

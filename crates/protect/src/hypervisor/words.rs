@@ -1,0 +1,176 @@
+//! QEMU's arguments as a list of options, to be looked through and changed.
+
+use stonefold_types::{Error, Kind, Result};
+
+/// Options of QEMU's that have no value; every other one takes the word that follows it.
+const ALONE: &[&str] = &[
+    "daemonize",
+    "enable-kvm",
+    "full-screen",
+    "nodefaults",
+    "no-acpi",
+    "no-fd-bootchk",
+    "no-hpet",
+    "no-quit",
+    "no-reboot",
+    "no-shutdown",
+    "no-user-config",
+    "nographic",
+    "only-migratable",
+    "preconfig",
+    "S",
+    "s",
+    "singlestep",
+    "snapshot",
+    "usb",
+];
+
+/// An option, without its dashes, and its value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Word {
+    pub(super) option: String,
+    pub(super) value: String,
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Words(Vec<Word>);
+
+impl Words {
+    /// Reads them as a shell does; a `\` at a line's end goes on with the next.
+    ///
+    /// # Errors
+    /// [`Kind::Invalid`] where a quote has no end, an option no value, or a word belongs to none: an image, say.
+    pub(super) fn parse(text: &str) -> Result<Words> {
+        let wrong = |what: String| {
+            Error::new(Kind::Invalid, format!("QEMU's arguments cannot be read: {what}"))
+                .remedy("write what the machine is started with, disks left out, as in: -m 2G -smp 2")
+        };
+        if text.contains('\0') {
+            return Err(wrong("they have a zero byte".to_owned()));
+        }
+        let words = shlex::split(text).ok_or_else(|| wrong("a quote has no end".to_owned()))?;
+        let mut words = words.into_iter().peekable();
+        // The program itself may stand in front.
+        words.next_if(|first| first.rsplit('/').next().is_some_and(|name| name.starts_with("qemu-system-")));
+        let mut list = Vec::new();
+        while let Some(word) = words.next() {
+            let option = word.strip_prefix("--").or(word.strip_prefix('-')).filter(|option| !option.is_empty());
+            let option = option.ok_or_else(|| wrong(format!("'{word}' is no option")))?.to_owned();
+            let value = match ALONE.contains(&option.as_str()) {
+                true => String::new(),
+                false => words.next().ok_or_else(|| wrong(format!("'-{option}' has no value")))?,
+            };
+            list.push(Word { option, value });
+        }
+        Ok(Words(list))
+    }
+
+    /// As a shell reads them.
+    pub(super) fn text(&self) -> String {
+        let words = self.arguments();
+        // A zero byte, which has no way to be written, was refused.
+        shlex::try_join(words.iter().map(String::as_str)).unwrap_or_default()
+    }
+
+    /// As a program takes them.
+    pub(super) fn arguments(&self) -> Vec<String> {
+        let words = self.0.iter().flat_map(|word| {
+            let value = (!ALONE.contains(&word.option.as_str())).then(|| word.value.clone());
+            std::iter::once(format!("-{}", word.option)).chain(value)
+        });
+        words.collect()
+    }
+
+    pub(super) fn push(&mut self, option: &str, value: impl Into<String>) {
+        self.0.push(Word { option: option.to_owned(), value: value.into() });
+    }
+
+    pub(super) fn has(&self, options: &[&str]) -> bool {
+        self.0.iter().any(|word| options.contains(&word.option.as_str()))
+    }
+
+    pub(super) fn any(&self, is_it: impl Fn(&Word) -> bool) -> bool {
+        self.0.iter().any(is_it)
+    }
+
+    /// Takes out what `is_it` finds.
+    pub(super) fn take(&mut self, is_it: impl Fn(&Word) -> bool) -> Vec<Word> {
+        let (taken, left) = std::mem::take(&mut self.0).into_iter().partition(|word| is_it(word));
+        self.0 = left;
+        taken
+    }
+
+    /// The same of options by their names.
+    pub(super) fn take_all(&mut self, options: &[&str]) -> Vec<Word> {
+        self.take(|word| options.contains(&word.option.as_str()))
+    }
+
+    pub(super) fn each(&mut self, change: impl FnMut(&mut Word)) {
+        self.0.iter_mut().for_each(change);
+    }
+}
+
+impl Word {
+    /// A property of the value, as in `virtio-net-pci,netdev=n0,mac=…`.
+    pub(super) fn property(&self, name: &str) -> Option<&str> {
+        self.value.split(',').find_map(|part| part.strip_prefix(name)?.strip_prefix('='))
+    }
+
+    /// Sets a property, where there is one of that name.
+    pub(super) fn replace_property(&mut self, name: &str, value: &str) {
+        let is_it = |part: &str| part.strip_prefix(name).is_some_and(|rest| rest.starts_with('='));
+        let parts = self.value.split(',');
+        let parts: Vec<String> = parts
+            .map(|part| if is_it(part) { format!("{name}={value}") } else { part.to_owned() })
+            .collect();
+        self.value = parts.join(",");
+    }
+
+    /// Takes a property out.
+    pub(super) fn drop_property(&mut self, name: &str) {
+        let is_it = |part: &&str| part.strip_prefix(name).is_some_and(|rest| rest.starts_with('='));
+        self.value = self.value.split(',').filter(|part| !is_it(part)).collect::<Vec<_>>().join(",");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_read_and_written_as_a_shell_does() {
+        let text = "qemu-system-x86_64 -m 2G \\\n  -nographic --device 'virtio-net-pci,mac=52:54:00:00:00:01,netdev=a b' -S";
+        let words = Words::parse(text).unwrap();
+        assert_eq!(
+            words.arguments(),
+            [
+                "-m",
+                "2G",
+                "-nographic",
+                "-device",
+                "virtio-net-pci,mac=52:54:00:00:00:01,netdev=a b",
+                "-S"
+            ]
+        );
+        assert_eq!(Words::parse(&words.text()).unwrap(), words);
+    }
+
+    #[test]
+    fn what_is_no_list_of_options_is_refused() {
+        for (text, says) in [("-m 'x", "quote"), ("disk.img", "disk.img"), ("-smp 2 -m", "'-m' has no value"), ("--", "'--'"), ("-S \0", "zero")] {
+            let error = Words::parse(text).unwrap_err();
+            assert!(error.kind() == Kind::Invalid && error.to_string().contains(says), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_property_is_changed_at_its_place() {
+        let mut word = Word { option: "device".into(), value: "e1000,mac=1,netdev=n,xmac=2".into() };
+        word.replace_property("mac", "9");
+        assert_eq!(word.value, "e1000,mac=9,netdev=n,xmac=2");
+        assert_eq!(word.property("netdev"), Some("n"));
+        word.drop_property("netdev");
+        assert_eq!(word.value, "e1000,mac=9,xmac=2");
+    }
+}

@@ -1,0 +1,356 @@
+//! The way home: a machine that runs on recovered disks is moved to other storage while it runs, by QEMU's own mirror.
+//!
+//! *Order*: the document says what goes where; files are made; QEMU copies, and writes both from then on; when all disks are alike it goes on with
+//! the new ones alone; the document says so. QEMU does the copying, so it outlives the server: the next one finds the jobs and looks after them
+//! again. *Never*: a file that was there is written to; a machine is left without a disk: until the last moment it has the old ones, and a copy
+//! that fails or is cancelled leaves it there. *Promise*: it is paced ([`pace`]) so that the guest keeps its share of its speed.
+
+mod home;
+mod jobs;
+mod pace;
+
+pub use home::{Home, HomeFormat};
+
+use crate::catalog::{self, Entry, Unknown};
+use crate::hypervisor::{ANSWER_MAX, Folder, Host};
+use crate::machines::NewMachine;
+use crate::recoveries::Recovery;
+use crate::{Machine, Protection};
+use jobs::{Jobs, Progress};
+use pace::Pace;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use stonefold_env::WallNanos;
+use stonefold_types::{Error, Kind, Name, Result};
+
+/// How often QEMU is asked how far it is, and the pace set.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How often the document is.
+const SAVE_EVERY: Duration = Duration::from_secs(5);
+/// How long a QEMU that a server finds again may be busy with the server's own return.
+const FIND_MAX: Duration = Duration::from_secs(30);
+
+/// The document of a migration, `migrations/NAME`: the newest of a recovery.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Migration {
+    /// The recovery whose machine is moved.
+    pub name: Name,
+    /// Its disks, in order.
+    pub disks: Vec<MovedDisk>,
+    /// What the new images are.
+    pub format: HomeFormat,
+    /// The share of its speed that the guest keeps, in percent.
+    pub floor_percent: u8,
+    /// Whether both ends are compared while the guest stands still.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub verify: bool,
+    /// How far it is.
+    pub state: MigrationState,
+    /// Trusted time, nanoseconds since 1970.
+    pub begun: WallNanos,
+    /// When it ended, likewise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<WallNanos>,
+    /// Why it failed, or what there is to know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    #[serde(flatten)]
+    pub(crate) unknown: Unknown,
+}
+
+/// A disk that is moved.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MovedDisk {
+    /// What the machine calls it.
+    pub target: Name,
+    /// The recovered disk.
+    pub disk: Name,
+    /// Where it goes: a file's path, or an NBD URI.
+    pub home: Home,
+    /// What there is to copy, in bytes, as far as is known; what the guest writes meanwhile comes to it.
+    pub total_bytes: u64,
+    /// What has been copied.
+    pub done_bytes: u64,
+}
+
+/// How far a migration is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MigrationState {
+    /// QEMU copies.
+    Copying,
+    /// It is to stand still until somebody has it go on.
+    Paused,
+    /// The machine has its new disks.
+    Done,
+    /// The machine has its old ones.
+    Failed,
+    /// The same, as somebody wished.
+    Cancelled,
+}
+
+/// A machine that is to be moved.
+#[derive(Clone, Debug)]
+pub struct MigrateRequest {
+    /// The recovery.
+    pub name: Name,
+    /// Where to: a file or, of several disks, a folder; an NBD URI.
+    pub to: Home,
+    /// What files are to be.
+    pub format: HomeFormat,
+    /// The share of its speed that the guest keeps, in percent.
+    pub floor_percent: u8,
+    /// Whether both ends are compared while the guest stands still.
+    pub verify: bool,
+}
+
+/// How fast a migration is now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MigrationRate {
+    /// Bytes a second, as it is let.
+    pub speed_bytes: u64,
+    /// The guest's speed against its own without the copy, in percent; nothing while it does too little to say.
+    pub guest_percent: Option<u64>,
+}
+
+impl Entry for Migration {
+    const FAMILY: &'static str = "migrations";
+    const NOUN: &'static str = "migration";
+    const LISTED_BY: &'static str = "stonefold migrate ls";
+
+    fn key(&self) -> String {
+        self.name.to_string()
+    }
+}
+
+impl Migration {
+    /// Whether it goes on.
+    pub fn is_under_way(&self) -> bool {
+        matches!(self.state, MigrationState::Copying | MigrationState::Paused)
+    }
+}
+
+impl Protection {
+    /// All migrations, by name, with how fast each is.
+    pub async fn migrations(&self) -> Result<Vec<(Migration, MigrationRate)>> {
+        self.settle().await;
+        let all: Vec<Migration> = catalog::all(&self.store, None).await?;
+        let rate = |migration: &Migration| self.moving.lock().get(&migration.name).copied().unwrap_or_default();
+        Ok(all.into_iter().map(|migration| (migration.clone(), rate(&migration))).collect())
+    }
+
+    /// One migration.
+    pub async fn migration(&self, name: &Name) -> Result<Migration> {
+        self.settle().await;
+        catalog::get(&self.store, name.as_str()).await
+    }
+
+    /// Begins to move a machine: on return it is known that there is room, and that nothing is in the way.
+    pub async fn migrate(self: &Arc<Self>, asked: MigrateRequest) -> Result<Migration> {
+        let recovery = self.recovery(&asked.name).await?;
+        let folder = running_by_qemu(&recovery)?;
+        if self.is_recovery_running(&recovery).await != Some(true) {
+            let what = format!("the machine of recovery '{}' has ended", recovery.name);
+            return Err(Error::new(Kind::NotFound, what).remedy("export its disks instead: stonefold disk export"));
+        }
+        let mut disks = Vec::new();
+        for disk in &recovery.disks {
+            let info = self.store.disk(&disk.disk)?;
+            let home = home::of_disk(&asked.to, asked.format, &recovery.disks, disk)?;
+            disks.push(MovedDisk {
+                target: disk.target.clone(),
+                disk: disk.disk.clone(),
+                home,
+                total_bytes: info.size_bytes,
+                done_bytes: 0,
+            });
+        }
+        let held = |disk: &MovedDisk| self.store.disk(&disk.disk).map_or(0, |info| info.mapped_bytes + info.unfolded_bytes);
+        home::check_room(&disks, disks.iter().map(held).sum())?;
+        let migration = Migration {
+            name: asked.name.clone(),
+            disks,
+            format: asked.format,
+            floor_percent: asked.floor_percent,
+            verify: asked.verify,
+            state: MigrationState::Copying,
+            begun: self.store.time().trusted,
+            ended: None,
+            note: None,
+            unknown: Unknown::new(),
+        };
+        self.change(async {
+            if let Some(old) = catalog::find::<Migration>(&self.store, asked.name.as_str()).await? {
+                if old.is_under_way() {
+                    let what = format!("machine '{}' is being moved already", asked.name);
+                    return Err(Error::new(Kind::Busy, what).remedy("wait for it, or cancel it: stonefold migrate cancel NAME"));
+                }
+                catalog::remove::<Migration>(&self.store, asked.name.as_str()).await?;
+            }
+            catalog::put_new(&self.store, &migration).await
+        })
+        .await?;
+        self.carry(asked.name, folder);
+        Ok(migration)
+    }
+
+    /// Has a migration stand still, go on, or end and leave the machine where it is.
+    pub async fn set_migration(&self, name: &Name, to: MigrationState) -> Result<Migration> {
+        let set = |migration: &mut Migration| {
+            if !migration.is_under_way() {
+                let what = format!("the migration of '{}' has ended", migration.name);
+                return Err(Error::new(Kind::Conflict, what).remedy("begin another"));
+            }
+            migration.state = to;
+            Ok(())
+        };
+        // Whoever looks after it sees it, and does it.
+        let set = catalog::change::<Migration>(&self.store, name.as_str(), set).await?;
+        self.moving_changed.notify_waiters();
+        Ok(set)
+    }
+
+    /// Keeps a recovered machine where it is: its disks are a machine's from now on, and stay when the recovery ends.
+    pub async fn keep_recovery(&self, name: &Name) -> Result<Machine> {
+        let recovery = self.recovery(name).await?;
+        let disks = recovery.disks.iter().map(|disk| disk.disk.clone()).collect();
+        self.add_machine(NewMachine { name: name.clone(), disks, hardware: recovery.hardware }).await
+    }
+
+    /// Fails while a machine is being moved.
+    pub(crate) async fn check_not_moving(&self, name: &Name) -> Result<()> {
+        match catalog::find::<Migration>(&self.store, name.as_str()).await? {
+            Some(migration) if migration.is_under_way() => {
+                Err(Error::new(Kind::Busy, format!("machine '{name}' is being moved"))
+                    .remedy(format!("wait for it, or cancel it first: stonefold migrate cancel {name}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Looks after the migrations that an earlier server left: QEMU has gone on meanwhile.
+    pub async fn go_on_moving(self: Arc<Self>) {
+        self.settle().await;
+        let left = catalog::all::<Migration>(&self.store, None).await.unwrap_or_default();
+        for migration in left.into_iter().filter(Migration::is_under_way) {
+            match self.recovery(&migration.name).await.and_then(|recovery| running_by_qemu(&recovery)) {
+                Ok(folder) => self.carry(migration.name, folder),
+                Err(error) => {
+                    let _ = self.end_migration(&migration.name, MigrationState::Failed, Some(error.to_string())).await;
+                }
+            }
+        }
+    }
+
+    /// Has a migration looked after, beside everything else.
+    fn carry(self: &Arc<Self>, name: Name, folder: PathBuf) {
+        let own = self.clone();
+        let carried = async move {
+            let ended = own.look_after(&name, &Folder(folder)).await;
+            own.moving.lock().remove(&name);
+            let (state, note) = match ended {
+                Ok(ended) => ended,
+                Err(error) => (MigrationState::Failed, Some(error.to_string())),
+            };
+            tracing::info!("the migration of '{name}' has ended: {state:?}{}", note.as_deref().map(|note| format!(", {note}")).unwrap_or_default());
+            if let Err(error) = own.end_migration(&name, state, note).await {
+                tracing::warn!("what became of the migration of '{name}' is not kept: {error}");
+            }
+        };
+        self.env.spawn("migration", carried);
+    }
+
+    async fn look_after(&self, name: &Name, folder: &Folder) -> Result<(MigrationState, Option<String>)> {
+        let migration: Migration = catalog::get(&self.store, name.as_str()).await?;
+        let jobs = Jobs::find(&self.env, folder, &migration, FIND_MAX).await?;
+        let moved = async {
+            let mut pace = Pace::begin(&self.env, &jobs, migration.floor_percent).await?;
+            jobs.begin(&migration).await?;
+            self.follow(&jobs, &migration, &mut pace).await
+        };
+        let moved = moved.await;
+        if !matches!(moved, Ok(MigrationState::Done)) {
+            // The machine goes on with what it has.
+            jobs.abandon(&migration).await?;
+        }
+        let state = moved?;
+        let note = (state == MigrationState::Done && migration.verify).then(|| "both ends were alike while the guest stood still".to_owned());
+        Ok((state, note))
+    }
+
+    async fn follow(&self, jobs: &Jobs, migration: &Migration, pace: &mut Pace) -> Result<MigrationState> {
+        let mut saved = self.env.monotonic();
+        let mut paused = false;
+        loop {
+            let wish = catalog::get::<Migration>(&self.store, migration.name.as_str()).await?.state;
+            match wish {
+                MigrationState::Cancelled => return Ok(wish),
+                MigrationState::Paused if !paused => jobs.pause().await?,
+                MigrationState::Copying if paused => jobs.resume().await?,
+                _ => {}
+            }
+            paused = wish == MigrationState::Paused;
+            let progress = jobs.progress().await?;
+            if self.env.monotonic().saturating_sub(saved) > SAVE_EVERY {
+                self.save_progress(&migration.name, &progress).await?;
+                saved = self.env.monotonic();
+            }
+            if progress.is_ready && !paused {
+                self.save_progress(&migration.name, &progress).await?;
+                jobs.pivot(&self.env, migration).await?;
+                return Ok(MigrationState::Done);
+            }
+            if !paused {
+                let rate = pace.set(&self.env, jobs).await?;
+                self.moving.lock().insert(migration.name.clone(), rate);
+            }
+            tokio::select! {
+                () = self.env.sleep(LOOK_EVERY) => {}
+                () = self.moving_changed.notified() => {}
+            }
+        }
+    }
+
+    async fn save_progress(&self, name: &Name, progress: &Progress) -> Result<()> {
+        let save = |migration: &mut Migration| {
+            for (disk, (done, total)) in migration.disks.iter_mut().zip(&progress.bytes) {
+                (disk.done_bytes, disk.total_bytes) = (*done, *total);
+            }
+            Ok(())
+        };
+        catalog::change::<Migration>(&self.store, name.as_str(), save).await.map(drop)
+    }
+
+    async fn end_migration(&self, name: &Name, state: MigrationState, note: Option<String>) -> Result<()> {
+        let ended = self.store.time().trusted;
+        let end = |migration: &mut Migration| {
+            (migration.state, migration.ended, migration.note) = (state, Some(ended), note.clone());
+            if state == MigrationState::Done {
+                migration.disks.iter_mut().for_each(|disk| disk.done_bytes = disk.total_bytes);
+            }
+            Ok(())
+        };
+        if state == MigrationState::Done {
+            self.say_home(name).await?;
+        }
+        catalog::change::<Migration>(&self.store, name.as_str(), end).await.map(drop)
+    }
+}
+
+/// The folder of a machine that QEMU itself runs.
+fn running_by_qemu(recovery: &Recovery) -> Result<PathBuf> {
+    match recovery.started.as_ref().map(|started| &started.host) {
+        Some(Host::Qemu { folder }) => Ok(folder.clone()),
+        Some(Host::Libvirt { domain, .. }) => {
+            let what = format!("the machine of '{}' is libvirt's", recovery.name);
+            Err(Error::new(Kind::Unsupported, what)
+                .remedy(format!("move it by libvirt: virsh blockcopy {domain} TARGET --dest FILE --wait --pivot")))
+        }
+        None => {
+            let what = format!("no machine was started with recovery '{}'", recovery.name);
+            Err(Error::new(Kind::Invalid, what).remedy("export its disks instead: stonefold disk export"))
+        }
+    }
+}

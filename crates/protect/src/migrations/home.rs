@@ -1,0 +1,191 @@
+//! Where a machine's disks go.
+
+use super::MovedDisk;
+use crate::hypervisor::ANSWER_MAX;
+use crate::machines::MachineDisk;
+use crate::qmp::within;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::fs::OpenOptions;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use stonefold_env::Env;
+use stonefold_types::{Error, Kind, Result, Size};
+use tokio::process::Command;
+
+/// A place outside of the pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Home {
+    /// A file, on the server's host.
+    File(PathBuf),
+    /// An export of another server's, by its URI.
+    Nbd(String),
+}
+
+/// What a file is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HomeFormat {
+    /// The bytes as they are, sparse.
+    #[default]
+    Raw,
+    /// QEMU's own.
+    Qcow2,
+}
+
+impl FromStr for Home {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        match text.split_once(':') {
+            Some(("file", path)) if path.starts_with('/') => Ok(Home::File(path.strip_prefix("//").unwrap_or(path).into())),
+            Some(("nbd", rest)) if rest.starts_with("nbd") && rest.contains("://") => Ok(Home::Nbd(rest.to_owned())),
+            Some(("nbd" | "nbd+unix", rest)) if rest.starts_with("//") => Ok(Home::Nbd(text.to_owned())),
+            _ => Err(format!("'{text}' is no place for disks: write file:/PATH, nbd://HOST/EXPORT or nbd+unix:///EXPORT?socket=PATH")),
+        }
+    }
+}
+
+impl fmt::Display for Home {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Home::File(path) => write!(f, "{}", path.display()),
+            Home::Nbd(uri) => f.write_str(uri),
+        }
+    }
+}
+
+impl HomeFormat {
+    /// As QEMU calls it.
+    pub fn name(self) -> &'static str {
+        match self {
+            HomeFormat::Raw => "raw",
+            HomeFormat::Qcow2 => "qcow2",
+        }
+    }
+}
+
+impl FromStr for HomeFormat {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        match text {
+            "raw" => Ok(HomeFormat::Raw),
+            "qcow2" => Ok(HomeFormat::Qcow2),
+            _ => Err(format!("'{text}' is no format of a new image: write raw or qcow2")),
+        }
+    }
+}
+
+/// Where one of a machine's disks goes: into the folder, where there is one or there are several disks.
+pub(super) fn of_disk(to: &Home, format: HomeFormat, all: &[MachineDisk], disk: &MachineDisk) -> Result<Home> {
+    match to {
+        Home::File(path) if path.is_dir() => Ok(Home::File(path.join(format!("{}.{}", disk.disk, format.name())))),
+        Home::File(path) if all.len() > 1 => {
+            let what = format!("the machine has {} disks, and '{}' is no folder", all.len(), path.display());
+            Err(Error::new(Kind::Invalid, what).remedy("name a folder that is there: each disk gets a file in it"))
+        }
+        Home::Nbd(_) if all.len() > 1 => {
+            let what = format!("the machine has {} disks, and there is one export", all.len());
+            Err(Error::new(Kind::Invalid, what).remedy("name a folder: --to file:/FOLDER"))
+        }
+        Home::Nbd(_) if format != HomeFormat::Raw => {
+            let what = "an export is written as it is, and not in the qcow2 format";
+            Err(Error::new(Kind::Invalid, what).remedy("say --format raw"))
+        }
+        home => Ok(home.clone()),
+    }
+}
+
+/// Fails where a file is there already, or the folders of them have too little room for what the disks hold.
+pub(super) fn check_room(disks: &[MovedDisk], held_bytes: u64) -> Result<()> {
+    let files = disks.iter().filter_map(|disk| match &disk.home {
+        Home::File(path) => Some(path),
+        Home::Nbd(_) => None,
+    });
+    for path in files {
+        if path.symlink_metadata().is_ok() {
+            let what = format!("'{}' exists already", path.display());
+            return Err(Error::new(Kind::AlreadyExists, what).remedy("name another file; none is written over"));
+        }
+        let folder = path.parent().filter(|folder| folder.is_dir()).ok_or_else(|| {
+            Error::new(Kind::NotFound, format!("there is no folder for '{}' on the server's host", path.display()))
+                .remedy("make it there, or name another")
+        })?;
+        let free = free_bytes(folder)?;
+        if free < held_bytes {
+            let what = format!("'{}' has {} free, and the disks hold {}", folder.display(), Size(free), Size(held_bytes));
+            return Err(Error::new(Kind::NoSpace, what).remedy("make room there, or name another place"));
+        }
+    }
+    Ok(())
+}
+
+fn free_bytes(folder: &Path) -> Result<u64> {
+    let found = rustix::fs::statvfs(folder);
+    let found = found.map_err(|e| Error::io(format!("looking for room in '{}'", folder.display()), e.into()))?;
+    Ok(found.f_bavail * found.f_frsize)
+}
+
+/// Makes a new image, which must not be there; one that a server made that was killed then is taken.
+pub(super) async fn make(env: &Env, path: &Path, format: HomeFormat, size_bytes: u64) -> Result<()> {
+    let at = path.display();
+    let failed = |e| Error::io(format!("making '{at}'"), e);
+    match OpenOptions::new().write(true).create_new(true).open(path) {
+        Ok(file) if format == HomeFormat::Raw => return file.set_len(size_bytes).map_err(failed),
+        Ok(_) => {}
+        Err(e) => return Err(failed(e).remedy("name another file; none is written over")),
+    }
+    let mut command = Command::new("qemu-img");
+    command.args(["create", "-q", "-f", format.name()]).arg(path).arg(size_bytes.to_string()).kill_on_drop(true);
+    let output = within(env, ANSWER_MAX, command.output()).await;
+    let output = output.ok_or_else(|| Error::new(Kind::Io, "qemu-img does not end"))?;
+    let missing = |e| Error::io("running qemu-img", e).remedy("install qemu-utils where the server runs");
+    let output = output.map_err(missing)?;
+    match output.status.success() {
+        true => Ok(()),
+        false => {
+            let says = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            Err(Error::new(Kind::Io, format!("qemu-img cannot make '{at}': {says}")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stonefold_types::Name;
+
+    fn disk(target: &str) -> MachineDisk {
+        MachineDisk { target: Name::new(target).unwrap(), disk: Name::new(&format!("w.{target}")).unwrap() }
+    }
+
+    #[test]
+    fn places_are_read() {
+        assert_eq!("file:/a/b".parse(), Ok(Home::File("/a/b".into())));
+        assert_eq!("file:///a/b".parse(), Ok(Home::File("/a/b".into())));
+        assert_eq!("nbd://h/x".parse(), Ok(Home::Nbd("nbd://h/x".into())));
+        assert_eq!("nbd:nbd+unix:///x?socket=/s".parse(), Ok(Home::Nbd("nbd+unix:///x?socket=/s".into())));
+        assert_eq!("nbd+unix:///x?socket=/s".parse(), Ok(Home::Nbd("nbd+unix:///x?socket=/s".into())));
+        for wrong in ["", "file:a", "nbd:x", "s3://b"] {
+            assert!(wrong.parse::<Home>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn several_disks_go_into_a_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let disks = [disk("vda"), disk("vdb")];
+        let to = Home::File(folder.path().into());
+        let home = of_disk(&to, HomeFormat::Qcow2, &disks, &disks[1]).unwrap();
+        assert_eq!(home, Home::File(folder.path().join("w.vdb.qcow2")));
+        let file = Home::File(folder.path().join("x"));
+        assert!(of_disk(&file, HomeFormat::Raw, &disks, &disks[0]).is_err());
+        assert_eq!(of_disk(&file, HomeFormat::Raw, &disks[..1], &disks[0]).unwrap(), file);
+        let moved = |home| MovedDisk { target: disks[0].target.clone(), disk: disks[0].disk.clone(), home, total_bytes: 1, done_bytes: 0 };
+        check_room(&[moved(file.clone())], 1).unwrap();
+        assert_eq!(check_room(&[moved(file)], u64::MAX).unwrap_err().kind(), Kind::NoSpace);
+        assert_eq!(check_room(&[moved(to)], 1).unwrap_err().kind(), Kind::AlreadyExists);
+    }
+}

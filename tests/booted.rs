@@ -1,0 +1,359 @@
+//! Points that are booted: by a real QEMU, from the server's own door.
+//!
+//! *Promise*: a recovered machine runs on what its point held, outlives the server, and goes when it is told to; a proof says of a point whether it
+//! boots, and leaves nothing but its record; what does not start leaves nothing. *Method*: a disk whose boot sector reads the next sector and says
+//! it on the serial port: so what is said is what was read, through firmware, QEMU and NBD. It boots in a second, also under emulation.
+
+use std::fs;
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use stonefold_e2e::binary::stonefold;
+use stonefold_e2e::gateway::{Gateway, Place, in_a_place};
+use stonefold_e2e::tools::attempt;
+use stonefold_guest::time::Deadline;
+
+/// Longer than a machine takes here to be up or gone, however busy the host.
+const PATIENCE: Duration = Duration::from_secs(60);
+const SECTOR: usize = 512;
+
+/// A PC's boot sector: it reads the second sector to 0x7e00 and sends it to the first serial port, up to a zero.
+fn boot_sector() -> Vec<u8> {
+    let code: &[u8] = &[
+        0x31, 0xc0, 0x8e, 0xd8, 0x8e, 0xc0, 0x8e, 0xd0, // xor ax,ax; mov ds,ax; mov es,ax; mov ss,ax
+        0xbc, 0x00, 0x7c, 0xfc, // mov sp,0x7c00; cld
+        0xb8, 0x01, 0x02, 0xbb, 0x00, 0x7e, // mov ax,0x0201 (read, one sector); mov bx,0x7e00
+        0xb9, 0x02, 0x00, 0xb6, 0x00, 0xcd, 0x13, // mov cx,2 (the second); mov dh,0; int 0x13
+        0xbe, 0x00, 0x7e, // mov si,0x7e00
+        0xac, 0x84, 0xc0, 0x74, 0x06, // say: lodsb; test al,al; jz end
+        0xba, 0xf8, 0x03, 0xee, 0xeb, 0xf5, // mov dx,0x3f8; out dx,al; jmp say
+        0xf4, 0xeb, 0xfd, // end: hlt; jmp end
+    ];
+    let mut sector = code.to_vec();
+    sector.resize(SECTOR - 2, 0);
+    sector.extend([0x55, 0xaa]);
+    sector
+}
+
+/// A bootable disk, and what it says.
+fn write(place: &Place, says: &str) -> Result<()> {
+    let mut text = format!("\r\nhere is {says}.\r\n").into_bytes();
+    text.resize(SECTOR, 0);
+    let mut web = place.connect("web")?;
+    web.write(0, &boot_sector())?;
+    web.write(SECTOR as u64, &text)?;
+    web.flush()
+}
+
+/// A server with a machine `web`, and a point of each generation.
+fn server(place: &Place, generations: &[&str]) -> Result<(Gateway, Vec<String>)> {
+    let server = serve(place)?;
+    place.ok("disk create web --size 64M")?;
+    fs::write(place.path("args"), "-m 64M -vga std -nic user,mac=52:54:00:01:02:03")?;
+    place.ok(&format!("machine add web --disk web --qemu-args {}", place.text("args")))?;
+    place.ok("source add nightly --machine web")?;
+    let mut points = Vec::new();
+    for generation in generations {
+        write(place, generation)?;
+        let run = place.json("backup run nightly")?;
+        points.push(run["name"].as_str().context("a run has a name")?.to_owned());
+    }
+    Ok((server, points))
+}
+
+fn serve(place: &Place) -> Result<Gateway> {
+    // What runs under KVM here is not known; emulation runs everywhere.
+    place.start(&["--machines", &place.text("machines"), "--accelerator", "tcg"])
+}
+
+/// Ends what a test that fails leaves running.
+struct Machines<'a>(&'a Place);
+
+impl Drop for Machines<'_> {
+    fn drop(&mut self) {
+        let folders = fs::read_dir(self.0.path("machines")).into_iter().flatten().flatten();
+        for folder in folders {
+            let pid = fs::read_to_string(folder.path().join("pid")).unwrap_or_default();
+            let _ = Command::new("kill").arg("-9").arg(pid.trim()).stderr(Stdio::null()).status();
+        }
+    }
+}
+
+/// Machines that still have a folder, which goes with them.
+fn machines(place: &Place) -> usize {
+    fs::read_dir(place.path("machines")).map_or(0, Iterator::count)
+}
+
+fn nothing_is_left(place: &Place) -> Result<()> {
+    let recoveries = place.json("recover ls")?;
+    ensure!(recoveries.as_array().is_some_and(Vec::is_empty), "{recoveries}");
+    let disks = place.json("disk ls")?;
+    ensure!(disks.as_array().is_some_and(|disks| disks.len() == 1), "{disks}");
+    ensure!(machines(place) == 0, "{} machines have a folder still", machines(place));
+    Ok(())
+}
+
+fn until(what: &str, is_so: impl Fn() -> Result<bool>) -> Result<()> {
+    let patience = Deadline::after(PATIENCE);
+    while !is_so()? {
+        if patience.passed() {
+            bail!("not within {} s: {what}", PATIENCE.as_secs());
+        }
+        sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}
+
+#[test]
+fn a_point_is_proven_to_boot_and_one_that_does_not_is_told() {
+    in_a_place(|place| {
+        let _ended = Machines(place);
+        let (server, points) = server(place, &["the first", "the second"])?;
+        let (picture, first) = (place.text("screen.png"), &points[0]);
+        let shown = place.ok(&format!("verify {first} --wait console:here.is.the.first --timeout 60s --screenshot {picture}"))?;
+        for word in ["boots", "here is the first", "first block after", "sign of life after", "torn down after", "signed by"] {
+            ensure!(shown.contains(word), "no {word:?} in {shown}");
+        }
+        ensure!(fs::read(&picture)?.starts_with(b"\x89PNG\r\n"), "the screen is no PNG");
+        nothing_is_left(place)?;
+        let shown = place.ok(&format!("point show {first}"))?;
+        ensure!(shown.contains("it boots"), "{shown}");
+
+        // The other says something else: its console is told, and nothing is left of it either.
+        let second = &points[1];
+        let said = place.run(&format!("verify {second} --wait console:the.first --timeout 4s"))?;
+        ensure!(said.status.code() == Some(1), "{}{}", said.stdout, said.stderr);
+        ensure!(said.stderr.contains("does not boot") && said.stderr.contains("here is the second"), "{}", said.stderr);
+        ensure!(place.ok(&format!("point show {second}"))?.contains("IT DID NOT BOOT"), "it is not told");
+        nothing_is_left(place)?;
+
+        // A proof goes with its point, and is there again after a restart until then.
+        server.stop()?;
+        let server = serve(place)?;
+        let proof = place.json(&format!("verify {first} --wait console:here.is.the.first --timeout 60s"))?;
+        ensure!(proof["boots"] == true && proof["record"].is_string(), "{proof}");
+        place.ok(&format!("point rm {first}"))?;
+        let gone = place.fails(&format!("point show {first}"), 1)?;
+        ensure!(gone.contains("does not exist"), "{gone}");
+        server.stop()
+    });
+}
+
+#[test]
+fn a_recovered_machine_outlives_the_server_and_goes_when_it_is_told_to() {
+    in_a_place(|place| {
+        let _ended = Machines(place);
+        let (server, points) = server(place, &["the first", "the second"])?;
+        let line = format!("recover {} --as again --to qemu --network isolated --wait console:the.first --timeout 60s", points[0]);
+        let made = place.json(&line)?;
+        let started = &made["recovery"]["started"];
+        ensure!(started["running"] == true && started["first_block_us"].is_u64() && started["alive_us"].is_u64(), "{made}");
+        // Another of the other point beside it.
+        place.ok(&format!("recover {} --as other --to qemu --wait console:the.second --timeout 60s", points[1]))?;
+        ensure!(machines(place) == 2, "{}", machines(place));
+        let refused = place.fails("disk rm again.vda", 1)?;
+        ensure!(refused.contains("again.vda"), "{refused}");
+        let refused = place.fails(&format!("recover {} --as again --to qemu", points[0]), 1)?;
+        ensure!(refused.contains("exists already"), "{refused}");
+
+        server.kill();
+        let server = serve(place)?;
+        let listed = place.ok("recover ls")?;
+        ensure!(listed.contains("again") && !listed.contains("has ended"), "{listed}");
+        until("the machine has its disk again", || Ok(place.json("disk show again.vda")?["clients"] == 1))?;
+
+        // This guest has no power button: it is asked in vain by whoever does not pull the plug.
+        place.ok("recover stop again --power-off")?;
+        let disks = place.json("disk ls")?;
+        ensure!(disks.as_array().is_some_and(|disks| disks.len() == 3), "{disks}");
+        place.ok("disk rm again.vda")?;
+        place.ok("recover stop other --discard")?;
+        nothing_is_left(place)?;
+        server.stop()
+    });
+}
+
+#[test]
+fn what_does_not_start_leaves_nothing() {
+    in_a_place(|place| {
+        let _ended = Machines(place);
+        let (server, points) = server(place, &["the first"])?;
+        fs::write(place.path("bad"), "-m 64M -device no-such-device")?;
+        place.ok("source rm nightly")?;
+        place.ok("machine rm web")?;
+        place.ok(&format!("machine add web --disk web --qemu-args {}", place.text("bad")))?;
+        place.ok("source add weekly --machine web")?;
+        let bad = place.json("backup run weekly")?["name"].as_str().context("a run has a name")?.to_owned();
+        let said = place.fails(&format!("recover {bad} --as again --to qemu"), 1)?;
+        ensure!(said.contains("no-such-device") && said.contains("again"), "{said}");
+        nothing_is_left(place)?;
+        // What could not be tried proves nothing, and is an error.
+        let said = place.fails(&format!("verify {bad}"), 1)?;
+        ensure!(said.contains("no-such-device"), "{said}");
+        ensure!(place.ok(&format!("point show {bad}"))?.contains("none: "), "there is a proof");
+        nothing_is_left(place)?;
+        let said = place.fails(&format!("recover {} --as again --to libvirt:test:///default", points[0]), 1)?;
+        ensure!(said.contains("libvirt needs a domain's description"), "{said}");
+        nothing_is_left(place)?;
+        let said = place.fails(&format!("verify {} --wait console:(", points[0]), 1)?;
+        ensure!(said.contains("no regular expression"), "{said}");
+        server.stop()
+    });
+}
+
+#[test]
+fn a_proof_that_is_cut_off_goes_with_its_machine() {
+    in_a_place(|place| {
+        let _ended = Machines(place);
+        let (server, points) = server(place, &["the first"])?;
+        let mut waiting = Command::new(stonefold()?)
+            .args(["verify", &points[0], "--wait", "console:never", "--timeout", "10m"])
+            .env("STONEFOLD_API", place.api())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        until("a machine is booted", || Ok(machines(place) == 1))?;
+        until("it reads", || {
+            let disks = place.json("disk ls")?;
+            let reads = |disk: &serde_json::Value| disk["io"]["reads"].as_u64() > Some(0) && disk["name"] != "web";
+            Ok(disks.as_array().is_some_and(|disks| disks.iter().any(reads)))
+        })?;
+        server.kill();
+        waiting.wait()?;
+        ensure!(machines(place) == 1, "the machine went with the server");
+        let server = serve(place)?;
+        nothing_is_left(place)?;
+        ensure!(place.ok(&format!("point show {}", points[0]))?.contains("none: "), "there is a proof");
+        server.stop()
+    });
+}
+
+/// What `migrate ls` says of the one migration there is.
+fn migration(place: &Place) -> Result<serde_json::Value> {
+    Ok(place.json("migrate ls")?[0].take())
+}
+
+#[test]
+fn a_machine_is_moved_home_while_it_runs_and_the_server_dies() {
+    in_a_place(|place| {
+        let _ended = Machines(place);
+        let (server, points) = server(place, &["the first"])?;
+        let mut web = place.connect("web")?;
+        let noise = stonefold_dice::noise(7, 8 << 20);
+        for part in 0..4 {
+            web.write((8 << 20) + (part << 23), &noise)?;
+        }
+        web.flush()?;
+        drop(web);
+        ensure!(points.len() == 1, "{points:?}");
+        let point = place.json("backup run nightly")?["name"].as_str().context("a run has a name")?.to_owned();
+        place.ok(&format!("recover {point} --as again --to qemu --wait console:the.first --timeout 60s"))?;
+        let home = place.text("home.qcow2");
+
+        // Cancelled, it leaves no file, and the machine where it is.
+        place.ok(&format!("migrate again --to file:{home} --format qcow2 --no-wait"))?;
+        let refused = place.fails(&format!("migrate again --to file:{home} --no-wait"), 1)?;
+        ensure!(refused.contains("being moved already"), "{refused}");
+        let refused = place.fails("recover stop again --discard", 1)?;
+        ensure!(refused.contains("is being moved"), "{refused}");
+        place.ok("migrate pause again")?;
+        until("it is being copied", || Ok(place.path("home.qcow2").exists()))?;
+        ensure!(place.ok("migrate cancel again")?.contains("cancelled"), "it is not cancelled");
+        ensure!(!place.path("home.qcow2").exists(), "the file is still there");
+        ensure!(place.json("disk show again.vda")?["clients"] == 1, "the machine has lost its disk");
+
+        // It stands still when told, over the death of the server, and goes on after.
+        place.ok(&format!("migrate again --to file:{home} --format qcow2 --verify --no-wait"))?;
+        place.ok("migrate pause again")?;
+        until("it is being copied", || Ok(place.path("home.qcow2").exists()))?;
+        server.kill();
+        let server = serve(place)?;
+        sleep(Duration::from_secs(5));
+        ensure!(migration(place)?["state"] == "paused", "{}", migration(place)?);
+        place.ok("migrate resume again")?;
+        until("it is done", || Ok(migration(place)?["state"] != "copying"))?;
+        let done = migration(place)?;
+        ensure!(done["state"] == "done" && done["note"] == "both ends were alike while the guest stood still", "{done}");
+        ensure!(place.json("disk show again.vda")?["clients"] == 0, "the pool's disk is still in use");
+        let (alike, said) = attempt("qemu-img", &["compare", "-U", "-f", "raw", "-F", "qcow2", &place.uri("again.vda"), &home])?;
+        ensure!(alike == Some(0), "{said}");
+        let shown = place.ok("recover show again")?;
+        ensure!(shown.contains("home.qcow2"), "{shown}");
+
+        // What is left of the recovery goes, and the machine runs on.
+        place.ok("recover stop again --discard")?;
+        let disks = place.json("disk ls")?;
+        ensure!(disks.as_array().is_some_and(|disks| disks.len() == 1), "{disks}");
+        ensure!(machines(place) == 1, "the machine went with its old disks");
+        server.stop()
+    });
+}
+
+#[test]
+fn what_has_no_room_or_is_in_the_way_is_known_before_a_move_begins() {
+    in_a_place(|place| {
+        let _ended = Machines(place);
+        let (server, points) = server(place, &["the first"])?;
+        place.ok(&format!("recover {} --as again --to qemu --wait console:the.first --timeout 60s", points[0]))?;
+        fs::write(place.path("taken"), "somebody's")?;
+        for (to, says) in [
+            (format!("file:{}", place.text("taken")), "exists already"),
+            (format!("file:{}", place.text("nowhere/x")), "no folder"),
+            ("nbd://h/x --format qcow2".to_owned(), "written as it is"),
+            ("s3://bucket".to_owned(), "no place for disks"),
+        ] {
+            let said = place.fails(&format!("migrate again --to {to}"), 1)?;
+            ensure!(said.contains(says), "{to}: {said}");
+        }
+        ensure!(fs::read(place.path("taken"))? == b"somebody's", "a file was written over");
+        // A server that is not there is found by QEMU, and the machine stays where it is.
+        let said = place.fails(&format!("migrate again --to nbd+unix:///x?socket={}", place.text("none")), 1)?;
+        ensure!(said.contains("was not moved"), "{said}");
+        ensure!(place.json("disk show again.vda")?["clients"] == 1, "the machine has lost its disk");
+
+        // What is kept is a machine like any other.
+        place.ok("migrate again --keep")?;
+        place.ok("source add again --machine again")?;
+        place.ok("backup run again")?;
+        let refused = place.fails("recover stop again --discard", 1)?;
+        ensure!(refused.contains("machine 'again'"), "{refused}");
+        place.ok("recover stop again --power-off")?;
+        let disks = place.json("disk ls")?;
+        ensure!(disks.as_array().is_some_and(|disks| disks.len() == 2), "{disks}");
+        server.stop()
+    });
+}
+
+#[test]
+fn a_group_comes_back_in_order_or_not_at_all() {
+    in_a_place(|place| {
+        let _ended = Machines(place);
+        let (server, points) = server(place, &["the first"])?;
+        let plan = |second: &str| {
+            let text = format!(
+                "suffix = '-dr'\n[all]\nto = 'qemu'\nnetwork = 'isolated'\ntimeout = '60s'\n\
+                [[machine]]\nsource = 'nightly'\nas = 'web'\npriority = 2\nwait = 'console:the.first'\n\
+                [[machine]]\npoint = '{}'\nas = 'db'\npriority = 1\nqos = '{second}'\nwait = 'console:the.first'\n",
+                points[0]
+            );
+            fs::write(place.path("site.toml"), text)
+        };
+        plan("no-such-class")?;
+        let line = format!("recover --plan {}", place.text("site.toml"));
+        let said = place.fails(&line, 1)?;
+        ensure!(said.contains("no-such-class"), "{said}");
+        nothing_is_left(place)?;
+        plan("test")?;
+        let looked = place.ok(&format!("{line} --dry-run"))?;
+        ensure!(looked.find("db-dr") < looked.find("web-dr") && looked.contains("can be made"), "{looked}");
+        nothing_is_left(place)?;
+        let made = place.json(&line)?;
+        ensure!(made[0]["recovery"]["name"] == "db-dr" && made[1]["recovery"]["started"]["running"] == true, "{made}");
+        place.ok("recover stop db-dr --discard")?;
+        place.ok("recover stop web-dr --discard")?;
+        nothing_is_left(place)?;
+        server.stop()
+    });
+}
