@@ -39,6 +39,7 @@ pub use latency::{Latencies, Latency};
 pub use machine::{
     Hardware, HardwareKind, Machine, MachineClone, MachineCloned, MachineCreate, MachineDisk,
     MachineDiskStats, MachineSet, MachineSnapshot, MachineSnapshotTaken, MachineStats,
+    MachineSync, MachineSynced,
 };
 pub use openapi::document;
 pub use policy::{
