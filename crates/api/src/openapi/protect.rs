@@ -5,7 +5,7 @@ use crate::{
     Consistency, ErrorBody, Hardware, HardwareKind, Machine, MachineClone, MachineCloned, MachineCreate,
     MachineDisk, MachineDiskStats, MachineSet, MachineSnapshot, MachineSnapshotTaken, MachineStats,
     MachineSync, MachineSynced, PlanVerdict, PlannedPoint, PlannedRun, Point,
-    PointDiff, PointDisk, PointDiskDiff, PointState, Policy, PolicyApply, PolicyCreate, PolicyPlan,
+    PointDiff, PointDisk, PointDiskDiff, PointState, Policy, PolicyApply, PolicyCreate, PolicyEvent, PolicyEventKind, PolicyPlan,
     PolicySet, PolicySource, Recovered, Recovery, RecoveryCreate, Run, RunStart, RunState, SnapshotLock, Source,
     SourceCreate,
 };
@@ -75,6 +75,8 @@ use utoipa::OpenApi;
         Policy,
         PolicyApply,
         PolicyCreate,
+        PolicyEvent,
+        PolicyEventKind,
         PolicyPlan,
         PolicySet,
         PolicySource,
