@@ -1,6 +1,6 @@
 //! Machines: disks that belong together, and what else a machine is made of.
 
-use crate::{Snapshot, Time};
+use crate::{Disk, DiskIo, DiskUsage, Latencies, Snapshot, Time};
 use serde::{Deserialize, Serialize};
 use stonefold_types::Name;
 use utoipa::ToSchema;
@@ -22,6 +22,9 @@ pub struct Machine {
     pub origin: Option<String>,
     /// When it was added.
     pub added: Time,
+    /// Whether it is there to be cloned: it is not removed, and clones begin as its newest snapshot.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub template: bool,
 }
 
 /// A disk of a machine.
@@ -108,7 +111,7 @@ pub struct MachineClone {
     /// The new machine, whose disks are called `NAME.TARGET`.
     #[schema(value_type = String, examples("web-test"))]
     pub name: Name,
-    /// A snapshot that all its disks have from one instant. Left out: the present, of which one is taken.
+    /// A snapshot that all its disks have from one instant. Left out: the present, of which one is taken; of a template its newest snapshot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, examples("before-upgrade"))]
     pub snapshot: Option<Name>,
@@ -128,3 +131,126 @@ pub struct MachineCloned {
     /// What of the original they lack, or have in common with it, in words.
     pub notes: Vec<String>,
 }
+
+/// What to change of a machine; what is left out stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MachineSet {
+    /// The class of service of all its disks, at once for whoever is connected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, examples("test"))]
+    pub qos: Option<Name>,
+    /// Whether it is a template.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<bool>,
+}
+
+/// A machine to be brought up to its master. What its disks hold is gone, but for those that are kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MachineSync {
+    /// The machine whose disks its own are to begin as.
+    #[schema(value_type = String, examples("golden"))]
+    pub master: Name,
+    /// A snapshot that all the master's disks have from one instant. Left out: the newest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, examples("v4"))]
+    pub snapshot: Option<Name>,
+    /// Disks that stay as they are, by what the machine calls them; those that the master has not stay, too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>, examples(json!(["vdb"])))]
+    pub keep: Vec<Name>,
+}
+
+/// A machine that was brought up to its master.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct MachineSynced {
+    /// The machine.
+    pub machine: Machine,
+    /// The snapshot, by its name on each disk of the master.
+    #[schema(value_type = String, examples("v4"))]
+    pub snapshot: Name,
+    /// Disks that began anew, by what the machine calls them.
+    #[schema(value_type = Vec<String>)]
+    pub replaced: Vec<Name>,
+    /// Disks that stayed as they were.
+    #[schema(value_type = Vec<String>)]
+    pub kept: Vec<Name>,
+    /// What else there is to know of it, in words.
+    pub notes: Vec<String>,
+}
+
+/// How a machine's disks are, and what clients did with them since the server started.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct MachineStats {
+    /// The machine.
+    #[schema(value_type = String, examples("web"))]
+    pub name: Name,
+    /// The class of service, where all its disks have the same; absent where they have not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, examples("production"))]
+    pub qos: Option<Name>,
+    /// Sizes of its disks together.
+    pub size_bytes: u64,
+    /// Bytes that hold data, those not yet folded counted as if they were all new.
+    pub data_bytes: u64,
+    /// Clients connected to them now that can write.
+    pub clients: u64,
+    /// Snapshots of all of them.
+    pub snapshots: u64,
+    /// What clients did.
+    pub io: DiskIo,
+    /// How long that took, all requests of all its disks taken together.
+    pub latency: Latencies,
+    /// What its disks take of the pool, as last counted since the server started; absent unless all were counted. The sum of what was counted
+    /// disk by disk: what two of them share is not unique, and counted with each. The instant is that of the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<DiskUsage>,
+    /// Disk by disk, in the order in which the machine has them.
+    pub disks: Vec<MachineDiskStats>,
+}
+
+/// How one disk of a machine is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct MachineDiskStats {
+    /// What the machine calls it.
+    #[schema(value_type = String, examples("vda"))]
+    pub target: Name,
+    /// The disk's name.
+    #[schema(value_type = String, examples("web-root"))]
+    pub name: Name,
+    /// The disk; absent where there is no such disk any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<Disk>,
+}
+
+impl MachineStats {
+    /// Adds up what is known of a machine's disks.
+    pub fn of(name: Name, disks: Vec<MachineDiskStats>) -> Self {
+        // Of a damaged one nothing is a fact, but for its name.
+        let known = disks.iter().filter_map(|one| one.disk.as_ref()).filter(|disk| disk.damaged.is_none());
+        let known: Vec<&Disk> = known.collect();
+        let mut classes = known.iter().map(|disk| &disk.qos);
+        let class = classes.next().filter(|class| classes.all(|other| other == *class)).cloned();
+        let sum = |of: fn(&Disk) -> u64| known.iter().map(|disk| of(disk)).sum::<u64>();
+        let took = |disk: &&Disk| disk.latency.clone();
+        let usages: Option<Vec<DiskUsage>> = known.iter().map(|disk| disk.usage).collect();
+        MachineStats {
+            name,
+            qos: class,
+            size_bytes: sum(|disk| disk.size_bytes),
+            data_bytes: sum(Disk::data_bytes),
+            clients: sum(|disk| disk.clients),
+            snapshots: sum(|disk| disk.snapshots),
+            io: known.iter().filter_map(|disk| disk.io).fold(DiskIo::default(), DiskIo::and),
+            latency: known.iter().filter_map(took).fold(Latencies::default(), |all, one| all.and(&one)),
+            usage: usages
+                .filter(|usages| usages.len() == disks.len())
+                .and_then(|usages| usages.into_iter().reduce(DiskUsage::and)),
+            disks,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

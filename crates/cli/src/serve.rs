@@ -73,6 +73,9 @@ pub(crate) struct Serve {
     /// What runs their processors: kvm, tcg (emulation), or auto (kvm where it can be opened) [default: auto]
     #[arg(long, value_name = "HOW")]
     accelerator: Option<Accelerator>,
+    /// A program that is told when a run of a policy fails, and when the next one makes a point again: JSON on its stdin, and STONEFOLD_* variables
+    #[arg(long, value_name = "PATH")]
+    notify_command: Option<PathBuf>,
     /// A configuration file
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -121,6 +124,7 @@ impl Serve {
             scrub_days: self.scrub_days,
             machines: self.machines,
             accelerator: self.accelerator,
+            notify_command: self.notify_command,
             log: self.log,
         })
     }

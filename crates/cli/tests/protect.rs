@@ -2,10 +2,11 @@
 
 mod over_a_folder;
 
-use over_a_folder::{error, json, run, serve, text};
+use over_a_folder::{error, json, run, serve, serve_with, text};
 use serde_json::Value;
 use std::path::Path;
-use stonefold_server::Running;
+use std::os::unix::fs::PermissionsExt;
+use stonefold_server::{Running, Settings};
 
 const XML: &str = "<domain type='kvm'><name>web</name><uuid>11111111-1111-4111-8111-111111111111</uuid><devices>\
     <disk type='file' device='disk'><source file='/a'/><target dev='vda'/></disk>\
@@ -59,6 +60,70 @@ fn a_machine_lives_from_add_to_rm() {
             .contains("no arguments of QEMU")
     );
     text(&running, "disk rm test.vda");
+    running.stop().unwrap();
+}
+
+/// Goal: what clients did with a machine's disks, and what these take of the pool, is told together and one by one; their class is set together.
+#[test]
+fn a_machine_is_looked_after_as_a_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = serve(folder.path());
+    web(&running, folder.path());
+    text(&running, "machine snapshot web --name monday");
+    assert_eq!(text(&running, "machine set web --qos critical"), "machine 'web': 2 disks in class 'critical'\n");
+    assert_eq!(json(&running, "disk show data")["qos"], "critical");
+    assert!(error(&running, "machine set web --qos gold").contains("'gold'"));
+    assert!(error(&running, "machine set web --qos fold").contains("qos ls"));
+    assert!(error(&running, "machine set wbe --qos test").contains("machine ls"));
+
+    let stats = json(&running, "machine stats web");
+    assert_eq!((&stats["size_bytes"], &stats["snapshots"]), (&(3u64 << 30).into(), &2.into()));
+    assert_eq!((&stats["qos"], &stats["usage"]), (&"critical".into(), &Value::Null));
+    assert_eq!((&stats["io"]["reads"], &stats["disks"][1]["disk"]["name"]), (&0.into(), &"data".into()));
+    let table = text(&running, "machine stats web");
+    assert!(table.contains("not counted; --exact counts") && table.contains("vdb     data"), "{table}");
+    let exact = json(&running, "machine stats web --exact");
+    assert_eq!(exact["usage"]["logical_bytes"], 0);
+    assert!(exact["disks"][0]["disk"]["usage"]["as_of"].is_string(), "{exact}");
+    text(&running, "disk set root --qos test");
+    text(&running, "disk rm data --snapshots");
+    let table = text(&running, "machine stats web");
+    assert!(table.contains("missing") && table.contains("test"), "{table}");
+    assert!(error(&running, "machine set web --qos production").contains("disk 'data' does not exist"));
+    assert_eq!(json(&running, "disk show root")["qos"], "test", "all or none");
+    running.stop().unwrap();
+}
+
+/// Goal: machines are deployed from a template, and brought up to its newest snapshot, while they keep what is their own.
+#[test]
+fn machines_follow_their_master() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = serve(folder.path());
+    web(&running, folder.path());
+    assert_eq!(text(&running, "machine template web"), "machine 'web' is a template\n");
+    assert!(error(&running, "machine clone web desk").contains("stonefold machine snapshot web"));
+    text(&running, "machine snapshot web --name v1");
+    assert!(text(&running, "machine clone web desk --count 2").contains("machine 'desk-2' made from web@v1"));
+    assert_eq!(json(&running, "snapshot ls").as_array().unwrap().len(), 2, "nothing new is taken");
+    assert!(text(&running, "machine ls").contains("yes"));
+    assert!(text(&running, "machine show web").contains("template    yes"));
+    assert!(error(&running, "machine rm web").contains("machine template web --off"));
+
+    text(&running, "machine set desk-1 --qos test");
+    text(&running, "machine snapshot web --name v2");
+    let told = text(&running, "machine sync desk-1 --from web --keep vdb");
+    assert_eq!(told, "machine 'desk-1' is at web@v2: vda anew, vdb kept\n");
+    let shown = json(&running, "disk show desk-1.vda");
+    assert_eq!((&shown["origin"], &shown["qos"]), (&"root@v2".into(), &"test".into()));
+    assert_eq!(json(&running, "disk show desk-1.vdb")["origin"], "data@v1");
+    let synced = json(&running, "machine sync desk-1 --from web@v1");
+    assert_eq!((&synced["replaced"][1], &synced["machine"]["origin"]), (&"vdb".into(), &"web@v1".into()));
+    assert!(error(&running, "machine sync desk-1 --from web --keep vdz").contains("machine show desk-1"));
+    assert!(error(&running, "machine sync desk-1 --from wbe").contains("machine ls"));
+    text(&running, "machine snapshot desk-1");
+    assert!(error(&running, "machine sync desk-1 --from web").contains("remove them first"));
+    assert!(text(&running, "machine template web --off").contains("no template any more"));
+    text(&running, "machine rm web");
     running.stop().unwrap();
 }
 
@@ -120,6 +185,11 @@ fn a_policy_lives_from_create_to_rm() {
     web(&running, folder.path());
     text(&running, "source add web --machine web");
     assert!(text(&running, "policy ls").contains("policy create"));
+    let hook = "policy create x --every 1d --on-failure-webhook";
+    assert!(error(&running, &format!("{hook} ftp://x/y")).contains("https://host/path"));
+    text(&running, &format!("{hook} https://hooks.example/T0/B1"));
+    assert!(text(&running, "policy show x").contains("tells          https://hooks.example/…\n"));
+    text(&running, "policy rm x");
     let create = "policy create nightly --every 1d --at 02:00 --zone Europe/Berlin --keep daily=30,weekly=8 --lock 14d";
     assert!(text(&running, create).contains("policy apply nightly"));
     assert!(error(&running, create).contains("policy 'nightly' exists already"));
@@ -140,6 +210,15 @@ fn a_policy_lives_from_create_to_rm() {
         plan.contains("no points") && plan.contains("0 points go") && plan.contains("run of web"),
         "{plan}"
     );
+    assert!(text(&running, "policy pause nightly").contains("policy resume nightly"));
+    assert!(json(&running, "policy show nightly")["paused"].is_string());
+    assert!(text(&running, "policy show nightly").contains("paused         since 20"));
+    assert!(text(&running, "policy ls").contains("web      paused"));
+    let plan = text(&running, "policy plan nightly");
+    assert!(plan.contains("until 'stonefold policy resume nightly'") && !plan.contains("run of web"), "{plan}");
+    assert_eq!(text(&running, "policy resume nightly"), "policy 'nightly' is at work\n");
+    assert!(text(&running, "policy plan nightly").contains("run of web"));
+    assert!(error(&running, "policy pause nihgtly").contains("policy ls"));
     assert!(error(&running, "source rm web").contains("stonefold policy apply nightly web --remove"));
     assert!(text(&running, "policy apply nightly web --remove").contains("applied to nothing"));
     text(&running, "source rm web");
@@ -159,9 +238,17 @@ fn a_server_runs_its_policies() {
     let by_hand = text(&running, "backup run web").trim().to_owned();
     text(&running, "policy create often --every 1m --keep last=1");
     text(&running, "policy apply often web");
+    text(&running, "disk create lone --size 1G");
+    text(&running, "machine add lone --disk lone");
+    text(&running, "source add lone --machine lone");
+    text(&running, "policy apply often lone");
+    text(&running, "disk rm lone");
     running.stop().unwrap();
 
-    let running = serve(folder.path());
+    let (command, told) = (folder.path().join("tell"), folder.path().join("told"));
+    std::fs::write(&command, format!("#!/bin/sh\ncat > '{0}.part'; mv '{0}.part' '{0}'\n", told.display())).unwrap();
+    std::fs::set_permissions(&command, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let running = serve_with(folder.path(), Settings { notify_command: Some(command), ..Settings::default() });
     let is_done = |run: &Value| run["policy"] == "often" && run["state"] == "done";
     while !json(&running, "backup ls").as_array().unwrap().iter().any(is_done) {
         std::thread::sleep(std::time::Duration::from_millis(200));
@@ -172,5 +259,11 @@ fn a_server_runs_its_policies() {
     let plan = json(&running, "policy plan often");
     assert_eq!(plan["points"][0]["kept_as"], serde_json::json!(["last"]));
     assert_eq!(plan["points"][0]["name"], points[1]["name"], "its own, and no other");
+    while !told.exists() {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    let told: Value = serde_json::from_slice(&std::fs::read(told).unwrap()).unwrap();
+    assert_eq!((&told["event"], &told["source"]), (&"failed".into(), &"lone".into()));
+    assert!(told["why"].as_str().unwrap().contains("disk 'lone' does not exist"), "{told}");
     running.stop().unwrap();
 }

@@ -5,18 +5,20 @@
 //! *Owns*: what the documents of the pool's catalog say; the store keeps them. *May be called by*: the server.
 //!
 //! [`Protection`] is all of it that changes something: one change at a time, each in steps that a start finds and ends ([`clones`],
-//! [`runs`], [`points`], [`recoveries`]). [`starts`] starts machines with them ([`hypervisor`]), [`migrations`] brings
-//! those home, [`proofs`] show that they boot. [`policies`]
-//! say when and what for; [`rounds`] do it, as [`plan`] tells beforehand.
+//! [`syncs`], [`runs`], [`points`], [`recoveries`]). [`starts`] starts machines with them ([`hypervisor`]), [`migrations`] brings those home,
+//! [`proofs`] show that they boot. [`policies`] say when and what for; [`rounds`] do it, as [`plan`] tells beforehand.
 
 mod catalog;
+mod classes;
 mod clones;
 pub mod domain;
 mod hardware;
 mod hypervisor;
 mod machines;
+mod masters;
 mod migrations;
 mod number;
+mod outcomes;
 mod plan;
 mod points;
 mod policies;
@@ -31,6 +33,7 @@ pub mod schedule;
 mod sources;
 mod stamp;
 mod starts;
+mod syncs;
 mod zone;
 
 pub use hardware::{HARDWARE_BYTES_MAX, Hardware};
@@ -39,13 +42,15 @@ pub use machines::{CLONES_MAX, CloneRequest, Cloned, DISKS_MAX, Machine, Machine
 pub use migrations::{
     Home, HomeFormat, MigrateRequest, Migration, MigrationRate, MigrationState, MovedDisk,
 };
+pub use outcomes::{Listener, Outcome};
 pub use plan::{Plan, Planned, Verdict};
 pub use points::{Consistency, DiskDiff, Point, PointDiff, PointDisk, PointStatus};
-pub use policies::{Applied, LOCK_SECONDS_MAX, NewPolicy, Policy};
+pub use policies::{Applied, LOCK_SECONDS_MAX, NewPolicy, Policy, WEBHOOK_BYTES_MAX};
 pub use proofs::{Proof, ProofRecord, Stage, VerifyRequest};
 pub use protection::Protection;
 pub use recoveries::{RecoverRequest, Recovered, Recovery};
 pub use runs::{RUNS_MAX, Run, RunState, Slot};
 pub use sources::{Source, SourceOf};
 pub use starts::{StartRequest, StartedMachine, StopRequest};
+pub use syncs::{SyncRequest, Synced};
 pub use zone::Zone;

@@ -14,6 +14,8 @@ use stonefold_types::{Error, Kind, Name, Result};
 /// Points of a policy cannot be locked for longer, in seconds, ten years: the store's locks end a hundred years from now at most, and what was
 /// mistyped here would be locked run after run.
 pub const LOCK_SECONDS_MAX: u64 = 3653 * 86_400;
+/// The longest URL, in bytes: none of those that are in use has as many.
+pub const WEBHOOK_BYTES_MAX: usize = 2048;
 const SECOND: WallNanos = 1_000_000_000;
 
 /// The document of a policy, `policies/NAME`.
@@ -34,6 +36,10 @@ pub struct Policy {
     pub sources: Vec<Applied>,
     /// Trusted time, nanoseconds since 1970.
     pub created: WallNanos,
+    /// Since when it makes no runs and removes nothing, until somebody resumes it: trusted time, nanoseconds since 1970.
+    pub paused: Option<WallNanos>,
+    /// A URL that is told when a run fails, and when the next one makes a point again.
+    pub webhook: Option<String>,
     unknown: Unknown,
 }
 
@@ -63,6 +69,8 @@ pub struct NewPolicy {
     pub keep: Option<String>,
     /// See [`Policy::lock_seconds`].
     pub lock_seconds: Option<u64>,
+    /// See [`Policy::webhook`]; whether it is a URL is not looked at here.
+    pub webhook: Option<String>,
 }
 
 /// As it is stored.
@@ -81,6 +89,10 @@ struct Written {
     consistency: Consistency,
     sources: Vec<Applied>,
     created: WallNanos,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    paused: Option<WallNanos>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    webhook: Option<String>,
     #[serde(flatten)]
     unknown: Unknown,
 }
@@ -103,6 +115,8 @@ impl TryFrom<Written> for Policy {
             consistency: written.consistency,
             sources: written.sources,
             created: written.created,
+            paused: written.paused,
+            webhook: written.webhook,
             unknown: written.unknown,
         })
     }
@@ -121,6 +135,8 @@ impl From<Policy> for Written {
             consistency: policy.consistency,
             sources: policy.sources,
             created: policy.created,
+            paused: policy.paused,
+            webhook: policy.webhook,
             unknown: policy.unknown,
         }
     }
@@ -154,6 +170,11 @@ impl NewPolicy {
             let what = format!("points of policy '{name}' cannot be locked for {seconds} seconds");
             return Err(Error::new(Kind::Invalid, what).remedy("lock them for ten years at most"));
         }
+        if let Some(url) = self.webhook.as_ref().filter(|url| url.len() > WEBHOOK_BYTES_MAX) {
+            let what = format!("the URL of policy '{name}' has {} bytes", url.len());
+            return Err(Error::new(Kind::Invalid, what)
+                .remedy(format!("name one of {WEBHOOK_BYTES_MAX} bytes at most")));
+        }
         let zone = self.zone.as_deref().map_or_else(|| Ok(Zone::of_machine()), str::parse)?;
         let window = self.window.as_deref().map(str::parse).transpose()?;
         Ok(Policy {
@@ -163,6 +184,8 @@ impl NewPolicy {
             consistency: Consistency::Crash,
             sources: Vec::new(),
             created,
+            paused: None,
+            webhook: self.webhook,
             unknown: Unknown::new(),
             name,
         })
@@ -237,6 +260,20 @@ impl Protection {
         .await
     }
 
+    /// Pauses a policy, or resumes it. Paused, it makes no runs and removes nothing, from when this returns, over restarts, too. Resumed, it
+    /// catches up by one run of each source what it has missed. Where that is so already nothing changes.
+    pub async fn pause_policy(&self, name: &Name, pause: bool) -> Result<Policy> {
+        let now = self.store.time().trusted;
+        let set = |policy: &mut Policy| {
+            policy.paused = pause.then(|| policy.paused.unwrap_or(now));
+            Ok(())
+        };
+        // Not in the midst of a run, which ends before.
+        let policy = self.change(catalog::change(&self.store, name.as_str(), set)).await?;
+        self.policies_changed.notify_one();
+        Ok(policy)
+    }
+
     /// Removes a policy; the points that it has made stay.
     pub async fn remove_policy(&self, name: &Name) -> Result<()> {
         self.change(async {
@@ -249,14 +286,11 @@ impl Protection {
         .await
     }
 
-    /// Fails where a policy was changed or removed, since it was read, so that it is not applied to a source any more.
-    pub(crate) async fn check_applied(&self, policy: &Policy, source: &Name) -> Result<()> {
+    /// Whether a policy is still to make runs of a source: it may have been removed, changed or paused since it was read.
+    pub(crate) async fn still_wants(&self, policy: &Policy, source: &Name) -> Result<bool> {
         let now = catalog::find::<Policy>(&self.store, policy.name.as_str()).await?;
-        if now.is_some_and(|now| now.created == policy.created && now.since(source).is_some()) {
-            return Ok(());
-        }
-        let what = format!("policy '{}' is not applied to source '{source}' any more", policy.name);
-        Err(Error::new(Kind::Conflict, what))
+        let is_same = |now: &Policy| now.created == policy.created && now.since(source).is_some();
+        Ok(now.is_some_and(|now| is_same(&now) && now.paused.is_none()))
     }
 
     /// Fails while a policy is applied to a source.

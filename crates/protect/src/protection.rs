@@ -4,11 +4,12 @@
 //! it wrote tells how to end it: [`Protection::settle`] does, at a start, after an error, and before the next change while something is
 //! left to end.
 
+use crate::Listener;
 use parking_lot::Mutex as Memory;
 use crate::{Hypervisors, MigrationRate};
 use std::collections::{HashMap, HashSet};
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, Ordering};
 use stonefold_env::{Env, WallNanos};
 use stonefold_store::Store;
@@ -35,8 +36,14 @@ pub struct Protection {
     stepped: AtomicBool,
     /// Whether a disk may have been made by a call that failed: only the next start tells.
     pub(crate) in_doubt: AtomicBool,
+    /// Whether a disk may have been removed by a call that failed, likewise.
+    pub(crate) removal_in_doubt: AtomicBool,
     /// By policy and source: the slot of the last run, as far as that was looked up or made.
     pub(crate) slots: Memory<HashMap<(Name, Name), WallNanos>>,
+    /// By policy and source: whether its last run failed, as far as that was looked up or made.
+    pub(crate) failing: Memory<HashMap<(Name, Name), bool>>,
+    /// Who is told what policies' runs came to.
+    pub(crate) listener: OnceLock<Listener>,
     /// Told when something may be due sooner.
     pub(crate) policies_changed: Arc<Notify>,
 }
@@ -60,7 +67,10 @@ impl Protection {
             begun: OnceCell::new(),
             stepped: AtomicBool::new(false),
             in_doubt: AtomicBool::new(false),
+            removal_in_doubt: AtomicBool::new(false),
             slots: Memory::default(),
+            failing: Memory::default(),
+            listener: OnceLock::new(),
             policies_changed: Arc::default(),
         })
     }
@@ -69,6 +79,11 @@ impl Protection {
     /// that nobody waits.
     pub async fn settle(&self) {
         self.begun.get_or_init(|| async { drop(self.alone().await) }).await;
+    }
+
+    /// Whether what an earlier server left is still being ended.
+    pub(crate) fn is_starting(&self) -> bool {
+        !self.begun.initialized()
     }
 
     /// Waits for other changes, and ends what they left.
@@ -105,6 +120,7 @@ impl Protection {
     async fn end_all(&self) -> bool {
         let ended = [
             self.end_clones().await,
+            self.end_syncs().await,
             self.end_runs().await,
             self.end_removals().await,
             self.end_proofs().await,

@@ -54,6 +54,8 @@ pub struct Config {
     pub scrub_days: u32,
     /// What machines are started with that are recovered or proven.
     pub hypervisors: Hypervisors,
+    /// What is run to tell of policies' runs.
+    pub notify_command: Option<PathBuf>,
 }
 
 /// TLS of a server's TCP doors.
@@ -133,6 +135,9 @@ pub struct Settings {
     /// What runs their processors.
     #[serde(default, deserialize_with = "accelerator")]
     pub accelerator: Option<Accelerator>,
+    /// What is run to tell of policies' runs.
+    #[serde(rename = "notify-command")]
+    pub notify_command: Option<PathBuf>,
     /// What is logged.
     pub log: Option<String>,
 }
@@ -188,6 +193,7 @@ impl Settings {
             scrub_days: self.scrub_days.or(below.scrub_days),
             machines: self.machines.or(below.machines),
             accelerator: self.accelerator.or(below.accelerator),
+            notify_command: self.notify_command.or(below.notify_command),
             log: self.log.or(below.log),
         }
     }
@@ -204,6 +210,11 @@ impl Settings {
         bounds::check_cache(cache_bytes).map_err(|e| e.context("--cache"))?;
         let journal_bytes_max = self.journal.unwrap_or(JOURNAL_DEFAULT).0;
         bounds::check_journal(journal_bytes_max).map_err(|e| e.context("--journal"))?;
+        if let Some(path) = self.notify_command.as_ref().filter(|path| !path.is_absolute() || !path.is_file()) {
+            let what = format!("--notify-command: '{}' is not the whole path of a program", path.display());
+            return Err(Error::new(Kind::Invalid, what)
+                .remedy("name a program or script by its path from the root on, without arguments"));
+        }
         let nbd = if self.nbd.is_empty() { vec![parsed(NBD_DEFAULT)] } else { self.nbd };
         Ok(Config {
             pool,
@@ -228,6 +239,7 @@ impl Settings {
             },
             cache_bytes,
             journal_bytes_max,
+            notify_command: self.notify_command,
         })
     }
 

@@ -2,9 +2,7 @@
 
 use super::Client;
 use crate::{
-    Machine, MachineClone, MachineCloned, MachineCreate, MachineSnapshot, MachineSnapshotTaken, Migration, MigrationCreate, Point,
-    PointDiff, Policy, PolicyApply, PolicyCreate, PolicyPlan, Proof, Recovered, Recovery, RecoveryCreate, RecoveryStart, RecoveryStarted, Run,
-    RunStart, SnapshotLock, Source, SourceCreate, VerifyCreate, paths,
+    Machine, MachineClone, MachineCloned, MachineCreate, MachineSet, MachineSnapshot, MachineSnapshotTaken, MachineStats, MachineSync, MachineSynced, Migration, MigrationCreate, Point, PointDiff, Policy, PolicyApply, PolicyCreate, PolicyPlan, PolicySet, Proof, Recovered, Recovery, RecoveryCreate, RecoveryStart, RecoveryStarted, Run, RunStart, SnapshotLock, Source, SourceCreate, VerifyCreate, paths,
 };
 use stonefold_types::{Kind, Name, PointName, Result};
 
@@ -34,9 +32,29 @@ impl Client {
         self.post(&paths::of_machine(paths::MACHINE_SNAPSHOT, name), snapshot)
     }
 
+    /// Changes a machine.
+    pub fn set_machine(&self, name: &Name, set: &MachineSet) -> Result<Machine> {
+        self.patch(&paths::of_machine(paths::MACHINE, name), set)
+    }
+
+    /// How a machine's disks are, and what clients did with them since the server started.
+    pub fn machine_stats(&self, name: &Name) -> Result<MachineStats> {
+        self.get(&paths::of_machine(paths::MACHINE_STATS, name))
+    }
+
+    /// The same, after it was counted what its disks take of the pool.
+    pub fn machine_usage(&self, name: &Name) -> Result<MachineStats> {
+        self.command(&paths::of_machine(paths::MACHINE_USAGE, name))
+    }
+
     /// Makes machines from one.
     pub fn clone_machine(&self, name: &Name, clone: &MachineClone) -> Result<MachineCloned> {
         self.post(&paths::of_machine(paths::MACHINE_CLONE, name), clone)
+    }
+
+    /// Brings a machine up to its master.
+    pub fn sync_machine(&self, name: &Name, sync: &MachineSync) -> Result<MachineSynced> {
+        self.post(&paths::of_machine(paths::MACHINE_SYNC, name), sync)
     }
 
     /// All sources.
@@ -117,6 +135,11 @@ impl Client {
     /// Applies a policy to sources, or takes them out of it.
     pub fn apply_policy(&self, name: &Name, apply: &PolicyApply) -> Result<Policy> {
         self.post(&paths::of_policy(paths::POLICY_SOURCES, name), apply)
+    }
+
+    /// Changes a policy.
+    pub fn set_policy(&self, name: &Name, set: &PolicySet) -> Result<Policy> {
+        self.patch(&paths::of_policy(paths::POLICY, name), set)
     }
 
     /// What a policy would do now.

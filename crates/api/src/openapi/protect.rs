@@ -3,10 +3,7 @@
 use super::operation;
 use crate::{
     Consistency, ErrorBody, Hardware, HardwareKind, Machine, MachineClone, MachineCloned, MachineCreate,
-    MachineDisk, Migration, MigrationCreate, MigrationDisk, MigrationState, MachineSnapshot, MachineSnapshotTaken, PlanVerdict, PlannedPoint, PlannedRun, Point,
-    PointDiff, PointDisk, PointDiskDiff, PointState, Policy, PolicyApply, PolicyCreate, PolicyPlan,
-    PolicySource, Proof, ProofStage, Recovered, Recovery, RecoveryCreate, RecoveryStart, RecoveryStarted, Run, RunStart, RunState, SnapshotLock, Source,
-    SourceCreate, StartedMachine, VerifyCreate,
+    MachineDisk, MachineDiskStats, MachineSet, MachineSnapshot, MachineSnapshotTaken, MachineStats, MachineSync, MachineSynced, Migration, MigrationCreate, MigrationDisk, MigrationState, PlanVerdict, PlannedPoint, PlannedRun, Point, PointDiff, PointDisk, PointDiskDiff, PointState, Policy, PolicyApply, PolicyCreate, PolicyEvent, PolicyEventKind, PolicyPlan, PolicySet, PolicySource, Proof, ProofStage, Recovered, Recovery, RecoveryCreate, RecoveryStart, RecoveryStarted, Run, RunStart, RunState, SnapshotLock, Source, SourceCreate, StartedMachine, VerifyCreate,
 };
 use utoipa::OpenApi;
 
@@ -16,9 +13,13 @@ use utoipa::OpenApi;
         machines,
         machine_create,
         machine,
+        machine_set,
         machine_remove,
         machine_snapshot,
         machine_clone,
+        machine_sync,
+        machine_stats,
+        machine_usage,
         sources,
         source_create,
         source,
@@ -36,6 +37,7 @@ use utoipa::OpenApi;
         policies,
         policy_create,
         policy,
+        policy_set,
         policy_apply,
         policy_plan,
         policy_remove,
@@ -60,8 +62,13 @@ use utoipa::OpenApi;
         MachineCloned,
         MachineCreate,
         MachineDisk,
+        MachineDiskStats,
+        MachineSet,
         MachineSnapshot,
         MachineSnapshotTaken,
+        MachineStats,
+        MachineSync,
+        MachineSynced,
         Consistency,
         Point,
         PointDiff,
@@ -74,7 +81,10 @@ use utoipa::OpenApi;
         Policy,
         PolicyApply,
         PolicyCreate,
+        PolicyEvent,
+        PolicyEventKind,
         PolicyPlan,
+        PolicySet,
         PolicySource,
         Recovered,
         Recovery,
@@ -111,6 +121,29 @@ operation! {
     /// One machine
     machine: get, path = "/v1/machines/{machine}", tag = "machines", params(("machine" = String, Path)),
     responses((status = 200, body = Machine), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Change a machine; what is left out stays. The class of service is given to all its disks; every disk and the class are looked at before the first
+    /// is changed
+    machine_set: patch, path = "/v1/machines/{machine}", tag = "machines", params(("machine" = String, Path)), request_body = MachineSet,
+    responses((status = 200, body = Machine), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Bring a machine up to a snapshot of its master, all or none: each disk that the master has, too, begins anew as a clone under its old name, and what it held
+    /// is gone; disks to be kept, and those that the master has not, stay. Refused while a client is connected to a disk that is replaced, and while that has
+    /// snapshots
+    machine_sync: post, path = "/v1/machines/{machine}/sync", tag = "machines", params(("machine" = String, Path)), request_body = MachineSync,
+    responses((status = 200, body = MachineSynced), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// How a machine's disks are, and what clients did with them since the server started
+    machine_stats: get, path = "/v1/machines/{machine}/stats", tag = "machines", params(("machine" = String, Path)),
+    responses((status = 200, body = MachineStats), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Count what each disk of a machine takes of the pool, exactly; answers when that is done, with how the machine is
+    machine_usage: post, path = "/v1/machines/{machine}/usage", tag = "machines", params(("machine" = String, Path)),
+    responses((status = 200, body = MachineStats), (status = "default", body = ErrorBody))
 }
 operation! {
     /// Remove a machine; its disks stay. Refused while a source names it
@@ -210,6 +243,11 @@ operation! {
 operation! {
     /// One policy
     policy: get, path = "/v1/policies/{policy}", tag = "policies", params(("policy" = String, Path)),
+    responses((status = 200, body = Policy), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Pause a policy, or resume it: paused it makes no runs and removes nothing, resumed it catches up by one run of each source
+    policy_set: patch, path = "/v1/policies/{policy}", tag = "policies", params(("policy" = String, Path)), request_body = PolicySet,
     responses((status = 200, body = Policy), (status = "default", body = ErrorBody))
 }
 operation! {

@@ -20,6 +20,10 @@ fn documents_of_version_1_are_read() {
     assert_eq!((machine.name.as_str(), machine.disks.len()), ("web", 2));
     let note: crate::clones::Making = is_kept(include_str!("../../fixtures/1/making.json"));
     assert_eq!(note.disks[0].disk.as_str(), "lab.vda");
+    let note: crate::syncs::Syncing = is_kept(include_str!("../../fixtures/1/syncing.json"));
+    assert_eq!((note.disks.len(), note.disks[1].old), (2, None));
+    let template: Machine = is_kept(include_str!("../../fixtures/1/machine-template.json"));
+    assert!(template.template);
     let recovery: Recovery = is_kept(include_str!("../../fixtures/1/recovery.json"));
     assert!(recovery.discarding && recovery.ready_us == 4321);
     let recovery: Recovery = is_kept(include_str!("../../fixtures/1/recovery-started.json"));
@@ -38,6 +42,9 @@ fn documents_of_version_1_are_read() {
     let policy: Policy = is_kept(include_str!("../../fixtures/1/policy.json"));
     assert_eq!(policy.keep.unwrap().to_string(), "hourly=24,daily=30,yearly=7");
     assert_eq!(policy.schedule.zone().name(), "Europe/Berlin");
+    let paused: Policy = is_kept(include_str!("../../fixtures/1/policy-that-tells.json"));
+    assert_eq!(paused.paused, Some(1_795_459_205_123_456_789));
+    assert_eq!(paused.webhook.as_deref(), Some("https://hooks.example/T0/B1"));
     let point: Point = is_kept(include_str!("../../fixtures/1/point-of-policy.json"));
     assert_eq!(point.policy.unwrap().as_str(), "nightly");
     let point: Point = is_kept(include_str!("../../fixtures/1/point.json"));

@@ -3,5 +3,8 @@
 mod backups;
 mod life;
 mod machines;
+mod outcomes;
+mod pauses;
 mod policies;
 mod recoveries;
+mod syncs;

@@ -6,7 +6,7 @@ use axum::Json;
 use axum::http::StatusCode;
 use stonefold_api::{
     Consistency, PlanVerdict, PlannedPoint, PlannedRun, Policy, PolicyApply, PolicyCreate, PolicyPlan,
-    PolicySource, Time,
+    PolicySet, PolicySource, Time, Webhook,
 };
 use stonefold_protect as protect;
 
@@ -27,12 +27,38 @@ pub(super) async fn create(
     Body(asked): Body<PolicyCreate>,
 ) -> Answer<(StatusCode, Json<Policy>)> {
     let protection = app.protection.clone();
-    let PolicyCreate { name, every, at, zone, window, keep, lock_seconds, consistency } = asked;
+    let PolicyCreate {
+        name,
+        every,
+        at,
+        zone,
+        window,
+        keep,
+        lock_seconds,
+        consistency,
+        on_failure_webhook: webhook,
+    } = asked;
+    webhook.as_deref().map(Webhook::new).transpose()?;
     // There is one, which is the default.
     let (None | Some(Consistency::Crash)) = consistency;
-    let new = protect::NewPolicy { every, at, zone, window, keep, lock_seconds };
+    let new = protect::NewPolicy { every, at, zone, window, keep, lock_seconds, webhook };
     let made = app.gate.run(move |_| async move { protection.create_policy(name, new).await });
     Ok((StatusCode::CREATED, Json(shown(made.await?))))
+}
+
+pub(super) async fn set(
+    app: Shared,
+    PolicyPath(name): PolicyPath,
+    Body(asked): Body<PolicySet>,
+) -> Answer<Json<Policy>> {
+    let protection = app.protection.clone();
+    let changed = app.gate.run(move |_| async move {
+        match asked.paused {
+            Some(pause) => protection.pause_policy(&name, pause).await,
+            None => protection.policy(&name).await,
+        }
+    });
+    Ok(Json(shown(changed.await?)))
 }
 
 pub(super) async fn apply(
@@ -61,6 +87,7 @@ pub(super) async fn plan(app: Shared, PolicyPath(name): PolicyPath) -> Answer<Js
     let plan = app.gate.run(move |_| async move { protection.plan(&name).await }).await?;
     let next = |(source, at)| PlannedRun { source, at: Time::from_nanos(at) };
     Ok(Json(PolicyPlan {
+        paused: plan.policy.paused.map(Time::from_nanos),
         policy: plan.policy.name,
         points: plan.points.into_iter().map(shown_point).collect(),
         freed_bytes: plan.freed.map(|freed| freed.bytes),
@@ -72,6 +99,8 @@ pub(super) async fn plan(app: Shared, PolicyPath(name): PolicyPath) -> Answer<Js
 
 fn shown(policy: protect::Policy) -> Policy {
     let protect::Policy { name, schedule, keep, lock_seconds, consistency, sources, created, .. } = policy;
+    // One that this version does not read is shown as that.
+    let place = |url: String| Webhook::new(&url).map_or_else(|_| "…".to_owned(), |hook| hook.place().to_owned());
     let source = |applied: protect::Applied| PolicySource {
         source: applied.source,
         since: Time::from_nanos(applied.since),
@@ -89,6 +118,8 @@ fn shown(policy: protect::Policy) -> Policy {
         },
         sources: sources.into_iter().map(source).collect(),
         created: Time::from_nanos(created),
+        paused: policy.paused.map(Time::from_nanos),
+        on_failure_webhook: policy.webhook.map(place),
     }
 }
 
