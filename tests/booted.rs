@@ -357,3 +357,30 @@ fn a_group_comes_back_in_order_or_not_at_all() {
         server.stop()
     });
 }
+
+#[test]
+fn a_policy_proves_what_it_makes() {
+    in_a_place(|place| {
+        let _ended = Machines(place);
+        let (server, _) = server(place, &["the first"])?;
+        place.ok("policy create often --every 1m --verify boot --wait console:the.first --timeout 60s")?;
+        place.ok("policy apply often nightly")?;
+        let newest = || -> Result<Option<String>> {
+            let points = place.json("point ls nightly")?;
+            let made = points.as_array().and_then(|points| points.iter().rev().find(|point| point["policy"] == "often").cloned());
+            Ok(made.and_then(|point| point["name"].as_str().map(str::to_owned)))
+        };
+        // The next minute may be a minute away, and the look for what is to be proven is not made all the time.
+        let patience = Deadline::after(Duration::from_secs(180));
+        loop {
+            if let Some(point) = newest()? {
+                if place.ok(&format!("point show {point}"))?.contains("it boots") {
+                    break;
+                }
+            }
+            ensure!(!patience.passed(), "nothing is proven: {}", place.last_words());
+            sleep(Duration::from_millis(500));
+        }
+        server.stop()
+    });
+}

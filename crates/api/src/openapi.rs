@@ -511,6 +511,7 @@ mod tests {
             paths::MIGRATION_RESUME,
             paths::MIGRATION_CANCEL,
             paths::POINT_PROOF,
+            paths::POLICY_VERIFY,
         ] {
             assert!(document["paths"][path].is_object(), "{path}");
         }

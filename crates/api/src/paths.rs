@@ -132,6 +132,9 @@ pub const POLICY_SOURCES: &str = "/v1/policies/{policy}/sources";
 /// What a policy would do now.
 pub const POLICY_PLAN: &str = "/v1/policies/{policy}/plan";
 
+/// How its points are proven to boot.
+pub const POLICY_VERIFY: &str = "/v1/policies/{policy}/verify";
+
 /// All recoveries.
 pub const RECOVERIES: &str = "/v1/recoveries";
 /// One recovery.

@@ -1,6 +1,6 @@
 //! Policies: when points are made, which of them stay, and what a policy would do.
 
-use crate::{Consistency, Time};
+use crate::{Consistency, Time, VerifyCreate};
 use serde::{Deserialize, Serialize};
 use stonefold_types::{Name, PointName};
 use utoipa::ToSchema;
@@ -45,6 +45,9 @@ pub struct Policy {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(examples("https://hooks.example/…"))]
     pub on_failure_webhook: Option<String>,
+    /// How its points are proven to boot, the newest of each source; absent where they are not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verify: Option<VerifyCreate>,
 }
 
 /// What to change of a policy; what is left out stays.

@@ -99,6 +99,8 @@ const LINES: &[&str] = &[
     "stonefold policy create nightly --every 1d --at 02:00 --zone Europe/Berlin --window 22:00-06:00 \
      --keep hourly=24,daily=30,weekly=8,monthly=12,yearly=7 --lock 14d --consistent crash",
     "stonefold policy create nightly --every 1d --on-failure-webhook https://hooks.example/T0/B1",
+    "stonefold policy create nightly --every 1d --verify boot",
+    "stonefold policy create nightly --every 1d --verify boot --wait port:22 --timeout 10m",
     "stonefold policy apply nightly web",
     "stonefold policy apply nightly web db --remove",
     "stonefold policy plan nightly",

@@ -208,6 +208,8 @@ mod tests {
             "stonefold recover --plan site.toml --as web",
             "stonefold recover --plan site.toml --to qemu",
             "stonefold verify",
+            "stonefold policy create nightly --every 1d --wait agent",
+            "stonefold policy create nightly --every 1d --verify look",
             "stonefold migrate",
             "stonefold migrate web",
             "stonefold migrate web --keep --to file:/x",

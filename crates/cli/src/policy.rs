@@ -2,16 +2,17 @@
 
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::recover::patience;
 use crate::snapshot::until;
 use crate::table::{Table, count, facts};
 use crate::waiting::wait_for;
 use clap::{Args, Subcommand};
 use serde_json::json;
 use stonefold_api::{
-    Consistency, PlanVerdict, PlannedPoint, Policy as Shown, PolicyApply, PolicyCreate, PolicyPlan,
-    PolicySet, Time,
+    Client, Consistency, PlanVerdict, PlannedPoint, Policy as Shown, PolicyApply, PolicyCreate, PolicyPlan,
+    PolicySet, Time, VerifyCreate,
 };
-use stonefold_types::{Name, Size};
+use stonefold_types::{Error, Name, Size};
 
 /// Say when points are made, which of them stay, and for how long nobody removes them
 ///
@@ -100,6 +101,15 @@ pub(crate) struct Create {
     /// where the server is started with --notify-command
     #[arg(long, value_name = "URL")]
     on_failure_webhook: Option<String>,
+    /// Prove that points boot, the newest of each source, as 'stonefold verify' does: boot
+    #[arg(long, value_name = "HOW", value_parser = ["boot"])]
+    verify: Option<String>,
+    /// What is waited for then: agent, port:N, console:REGEX or cmd:COMMAND
+    #[arg(long, value_name = "SIGN", default_value = "agent", requires = "verify")]
+    wait: String,
+    /// How long
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = patience, requires = "verify")]
+    timeout: u64,
 }
 
 fn lock_seconds(text: &str) -> Result<u64, String> {
@@ -121,7 +131,11 @@ impl Policy {
         let client = context.client()?;
         match self {
             Policy::Create(create) => {
-                let made = client.create_policy(&create.asked())?;
+                let verify = create.verification();
+                let mut made = client.create_policy(&create.asked())?;
+                if let Some(verify) = verify {
+                    made = client.verify_policy(&made.name, &verify).map_err(|error| undone(&client, &made.name, error))?;
+                }
                 let text = || {
                     let name = &made.name;
                     format!("policy '{name}' made; 'stonefold policy apply {name} SOURCE' applies it\n")
@@ -163,7 +177,20 @@ impl Policy {
     }
 }
 
+/// A policy that does not do all that was asked is none.
+fn undone(client: &Client, name: &Name, error: Error) -> Error {
+    match client.remove_policy(name) {
+        Ok(()) => error.context(format!("policy '{name}' was not made")),
+        Err(left) => error.context(format!("policy '{name}' was made, and verifies nothing ({left})")),
+    }
+}
+
 impl Create {
+    fn verification(&self) -> Option<VerifyCreate> {
+        let asked = || VerifyCreate { wait: self.wait.clone(), timeout_seconds: self.timeout };
+        self.verify.as_ref().map(|_| asked())
+    }
+
     fn asked(self) -> PolicyCreate {
         PolicyCreate {
             name: self.name,
@@ -227,6 +254,7 @@ fn policy_text(policy: &Shown) -> String {
         ("keep", keep_text(policy)),
         ("lock", lock_text(policy).unwrap_or_default()),
         ("a guest finds", guest.to_owned()),
+        ("verifies", policy.verify.as_ref().map(|verify| format!("the newest point boots ({})", verify.wait)).unwrap_or_default()),
         ("tells", policy.on_failure_webhook.clone().unwrap_or_default()),
         ("made", format!("{} UTC", policy.created.to_seconds_text())),
         ("paused", policy.paused.map_or_else(String::new, |at| format!("since {} UTC", at.to_seconds_text()))),

@@ -22,7 +22,7 @@ mod outcomes;
 mod plan;
 mod points;
 mod policies;
-mod proofs;
+pub mod proofs;
 mod protection;
 pub mod qmp;
 mod recoveries;
@@ -45,7 +45,7 @@ pub use migrations::{
 pub use outcomes::{Listener, Outcome};
 pub use plan::{Plan, Planned, Verdict};
 pub use points::{Consistency, DiskDiff, Point, PointDiff, PointDisk, PointStatus};
-pub use policies::{Applied, LOCK_SECONDS_MAX, NewPolicy, Policy, WEBHOOK_BYTES_MAX};
+pub use policies::{Applied, LOCK_SECONDS_MAX, NewPolicy, Policy, Verification, WEBHOOK_BYTES_MAX};
 pub use proofs::{Proof, ProofRecord, Stage, VerifyRequest};
 pub use protection::Protection;
 pub use recoveries::{RecoverRequest, Recovered, Recovery};

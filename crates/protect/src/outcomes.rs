@@ -36,7 +36,7 @@ impl Protection {
         let _ = self.listener.set(listener);
     }
 
-    fn tell(&self, policy: &Policy, source: &Name, run: Option<PointName>, failure: Option<String>) {
+    pub(crate) fn tell(&self, policy: &Policy, source: &Name, run: Option<PointName>, failure: Option<String>) {
         let Some(listener) = self.listener.get() else { return };
         let (at, webhook) = (self.store.time().trusted, policy.webhook.clone());
         listener(Outcome {

@@ -6,7 +6,7 @@
 use crate::catalog::{self, Entry, Unknown};
 use crate::retention::Keep;
 use crate::schedule::{Every, Schedule, Window};
-use crate::{Consistency, Protection, Source, Zone};
+use crate::{Consistency, Protection, Sign, Source, Zone};
 use serde::{Deserialize, Serialize};
 use stonefold_env::WallNanos;
 use stonefold_types::{Error, Kind, Name, Result};
@@ -40,7 +40,18 @@ pub struct Policy {
     pub paused: Option<WallNanos>,
     /// A URL that is told when a run fails, and when the next one makes a point again.
     pub webhook: Option<String>,
+    /// How its points are proven to boot, the newest of each source; nothing where they are not.
+    pub verify: Option<Verification>,
     unknown: Unknown,
+}
+
+/// How a policy's points are proven to boot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Verification {
+    /// The sign of life.
+    pub sign: Sign,
+    /// How long it is waited for.
+    pub timeout_seconds: u64,
 }
 
 /// A source that a policy is applied to.
@@ -93,6 +104,8 @@ struct Written {
     paused: Option<WallNanos>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     webhook: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    verify: Option<Verification>,
     #[serde(flatten)]
     unknown: Unknown,
 }
@@ -117,6 +130,7 @@ impl TryFrom<Written> for Policy {
             created: written.created,
             paused: written.paused,
             webhook: written.webhook,
+            verify: written.verify,
             unknown: written.unknown,
         })
     }
@@ -137,6 +151,7 @@ impl From<Policy> for Written {
             created: policy.created,
             paused: policy.paused,
             webhook: policy.webhook,
+            verify: policy.verify,
             unknown: policy.unknown,
         }
     }
@@ -186,6 +201,7 @@ impl NewPolicy {
             created,
             paused: None,
             webhook: self.webhook,
+            verify: None,
             unknown: Unknown::new(),
             name,
         })
@@ -272,6 +288,15 @@ impl Protection {
         let policy = self.change(catalog::change(&self.store, name.as_str(), set)).await?;
         self.policies_changed.notify_one();
         Ok(policy)
+    }
+
+    /// Says how a policy's points are proven to boot, or that they are not any more.
+    pub async fn verify_policy(&self, name: &Name, verify: Option<Verification>) -> Result<Policy> {
+        let set = |policy: &mut Policy| {
+            policy.verify.clone_from(&verify);
+            Ok(())
+        };
+        self.change(catalog::change(&self.store, name.as_str(), set)).await
     }
 
     /// Removes a policy; the points that it has made stay.

@@ -6,6 +6,7 @@
 //!
 //! What is signed, by whom, and how it is looked at: [`ProofRecord`], [`Proof::check`].
 
+pub mod due;
 mod key;
 
 use crate::catalog::{self, Entry, Unknown};

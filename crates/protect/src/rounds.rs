@@ -93,7 +93,7 @@ impl Protection {
     }
 
     /// Those that are not paused.
-    async fn policies_at_work(&self) -> Result<Vec<Policy>> {
+    pub(crate) async fn policies_at_work(&self) -> Result<Vec<Policy>> {
         let mut policies = self.policies().await?;
         policies.retain(|policy| policy.paused.is_none());
         Ok(policies)

@@ -113,6 +113,7 @@ fn needed(method: &Method, path: &str) -> Role {
         Method::POST
             if path.starts_with(paths::RECOVERIES) && path.ends_with("/start")
                 || path.starts_with(paths::POINTS) && path.ends_with("/proof")
+                || path.starts_with(paths::POLICIES) && path.ends_with("/verify")
                 // It writes where the server may.
                 || path == paths::MIGRATIONS =>
         {
@@ -167,6 +168,7 @@ mod tests {
             (Method::POST, "/v1/recoveries/again/start", Role::Admin),
             (Method::DELETE, "/v1/recoveries/again", Role::Operator),
             (Method::POST, "/v1/recoveries/again/keep", Role::Operator),
+            (Method::POST, "/v1/policies/nightly/verify", Role::Admin),
             (Method::POST, paths::MIGRATIONS, Role::Admin),
             (Method::POST, "/v1/migrations/again/cancel", Role::Operator),
             (Method::POST, "/v1/points/web/20261123T184005Z/proof", Role::Admin),

@@ -1,7 +1,7 @@
 //! The data thread: the doors, the store's tasks and the engine's ring on one runtime; how they end.
 
 use crate::access::Access;
-use crate::doors::{Door, Doors};
+use crate::doors::{Door, Doors, reach};
 use crate::{ApiAddress, Config, descriptors, durability, engines, hooks, memory};
 use futures::future::select;
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use std::time::Duration;
 use stonefold_engine::uring;
 use stonefold_env::{Env, SystemWorld};
 use stonefold_nbd::{Metrics, Server, Tls};
+use stonefold_protect::proofs::due;
 use stonefold_protect::{Protection, rounds};
 use stonefold_store::{Keys, Options, Store};
 use stonefold_tls::Acceptor;
@@ -125,19 +126,22 @@ async fn open(config: &Config) -> Result<(Doors, Server<Arc<Store>>, Opened)> {
     let server = Server::new(env.clone(), store.clone())
         .with_connections_max(descriptors::for_clients(open_files_max));
     let (open, nbd) = (doors.opened(), server.metrics().clone());
-    let protection = protection(config, &env, &store);
+    let protection = protection(config, &env, &store, &open);
     Ok((doors, server, Opened { env, store, api_tls, access, protection, doors: open, nbd }))
 }
 
 /// What an earlier server left in its midst is ended beside the doors, which need not wait for it; then what policies say is done, as long as
 /// the server lives. One that only looks at a pool leaves it as it is.
-fn protection(config: &Config, env: &Env, store: &Arc<Store>) -> Arc<Protection> {
+fn protection(config: &Config, env: &Env, store: &Arc<Store>, open: &[Door]) -> Arc<Protection> {
     let protection = Protection::with_hypervisors(env.clone(), store.clone(), config.hypervisors.clone());
     if !config.own {
         hooks::listen(config, env, &protection);
         let at_start = protection.clone();
         env.spawn("what was left", async move { at_start.go_on_moving().await });
         env.spawn("policies", rounds::keep(env.clone(), Arc::downgrade(&protection)));
+        if let Some(reach) = reach(open) {
+            env.spawn("proofs", due::keep(env.clone(), Arc::downgrade(&protection), reach));
+        }
     }
     protection
 }

@@ -142,6 +142,11 @@ impl Client {
         self.patch(&paths::of_policy(paths::POLICY, name), set)
     }
 
+    /// Has a policy prove that its points boot.
+    pub fn verify_policy(&self, name: &Name, verify: &VerifyCreate) -> Result<Policy> {
+        self.post(&paths::of_policy(paths::POLICY_VERIFY, name), verify)
+    }
+
     /// What a policy would do now.
     pub fn plan_policy(&self, name: &Name) -> Result<PolicyPlan> {
         self.get(&paths::of_policy(paths::POLICY_PLAN, name))

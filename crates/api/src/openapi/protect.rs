@@ -40,6 +40,7 @@ use utoipa::OpenApi;
         policy_set,
         policy_apply,
         policy_plan,
+        policy_verify,
         policy_remove,
         recoveries,
         recovery_create,
@@ -330,4 +331,9 @@ operation! {
     /// End it: the machine stays on its old disks, and the new ones go
     migration_cancel: post, path = "/v1/migrations/{recovery}/cancel", tag = "recoveries", params(("recovery" = String, Path)),
     responses((status = 200, body = Migration), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Have a policy prove that its points boot, the newest of each source: one that does not is told like a run that failed. Takes an admin
+    policy_verify: post, path = "/v1/policies/{policy}/verify", tag = "policies", params(("policy" = String, Path)), request_body = VerifyCreate,
+    responses((status = 200, body = Policy), (status = "default", body = ErrorBody))
 }

@@ -176,6 +176,7 @@ fn router(app: Arc<App>, life: Life) -> Router {
         .route(paths::POLICIES, get(policies::list).post(policies::create))
         .route(paths::POLICY, get(policies::show).patch(policies::set).delete(policies::remove))
         .route(paths::POLICY_SOURCES, post(policies::apply))
+        .route(paths::POLICY_VERIFY, post(policies::verify))
         .route(paths::POLICY_PLAN, get(policies::plan))
         .route(paths::RECOVERIES, get(recoveries::list).post(recoveries::create))
         .route(paths::RECOVERY_KEEP, post(migrations::keep))

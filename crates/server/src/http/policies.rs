@@ -2,11 +2,12 @@
 
 use super::Shared;
 use super::answer::{Answer, Body, PolicyPath};
+use super::recoveries::sign;
 use axum::Json;
 use axum::http::StatusCode;
 use stonefold_api::{
     Consistency, PlanVerdict, PlannedPoint, PlannedRun, Policy, PolicyApply, PolicyCreate, PolicyPlan,
-    PolicySet, PolicySource, Time, Webhook,
+    PolicySet, PolicySource, Time, VerifyCreate, Webhook,
 };
 use stonefold_protect as protect;
 
@@ -97,6 +98,17 @@ pub(super) async fn plan(app: Shared, PolicyPath(name): PolicyPath) -> Answer<Js
     }))
 }
 
+pub(super) async fn verify(
+    app: Shared,
+    PolicyPath(name): PolicyPath,
+    Body(asked): Body<VerifyCreate>,
+) -> Answer<Json<Policy>> {
+    let verify = protect::Verification { sign: sign(&asked.wait)?, timeout_seconds: asked.timeout_seconds };
+    let protection = app.protection.clone();
+    let set = app.gate.run(move |_| async move { protection.verify_policy(&name, Some(verify)).await });
+    Ok(Json(shown(set.await?)))
+}
+
 fn shown(policy: protect::Policy) -> Policy {
     let protect::Policy { name, schedule, keep, lock_seconds, consistency, sources, created, .. } = policy;
     // One that this version does not read is shown as that.
@@ -120,6 +132,10 @@ fn shown(policy: protect::Policy) -> Policy {
         created: Time::from_nanos(created),
         paused: policy.paused.map(Time::from_nanos),
         on_failure_webhook: policy.webhook.map(place),
+        verify: policy.verify.map(|verify| VerifyCreate {
+            wait: verify.sign.to_string(),
+            timeout_seconds: verify.timeout_seconds,
+        }),
     }
 }
 

@@ -1,0 +1,85 @@
+//! Proofs that policies want: of each of their sources the newest point, one after another, beside everything else.
+//!
+//! *Promises*: a point is proven once; one that could not be tried is tried again after [`AGAIN`], unless a newer one has come. A point that does
+//! not boot is told like a run that failed. *Never*: holds up a run: whatever takes minutes here is waited for by nobody.
+
+use crate::domain::Reach;
+use crate::policies::Verification;
+use crate::{Policy, Protection, VerifyRequest};
+use std::collections::HashMap;
+use std::sync::Weak;
+use std::time::Duration;
+use stonefold_env::Env;
+use stonefold_types::{Kind, Name, PointName, Result};
+
+/// How often it is looked whether there is a new point.
+const LOOK_INTERVAL: Duration = Duration::from_secs(20);
+/// How long after an attempt that could not be made the next one is: QEMU may be installed meanwhile.
+const AGAIN: Duration = Duration::from_secs(3600);
+
+/// Proves what is due as long as anybody else needs what protects, and its store is open.
+pub async fn keep(env: Env, protection: Weak<Protection>, reach: Reach) {
+    let mut untried: HashMap<PointName, Duration> = HashMap::new();
+    loop {
+        let Some(here) = protection.upgrade() else { return };
+        match here.prove_due(&reach, &mut untried).await {
+            Ok(()) => {}
+            Err(error) if error.kind() == Kind::Closed => return,
+            Err(error) => tracing::warn!("what is to be proven is looked at again later: {error}"),
+        }
+        // While it waits it keeps nobody from ending.
+        drop(here);
+        env.sleep(LOOK_INTERVAL).await;
+    }
+}
+
+impl Protection {
+    async fn prove_due(&self, reach: &Reach, untried: &mut HashMap<PointName, Duration>) -> Result<()> {
+        let now = self.env.monotonic();
+        untried.retain(|_, tried| now.saturating_sub(*tried) < AGAIN);
+        for policy in self.policies_at_work().await? {
+            let Some(verify) = policy.verify.clone() else { continue };
+            for applied in &policy.sources {
+                let Some(point) = self.newest_unproven(&policy, &applied.source).await? else { continue };
+                if untried.contains_key(&point) {
+                    continue;
+                }
+                if let Err(error) = self.prove(&policy, &point, &verify, reach).await {
+                    if error.kind() == Kind::Closed {
+                        return Err(error);
+                    }
+                    tracing::warn!("policy '{}': point '{point}' could not be proven: {error}", policy.name);
+                    untried.insert(point, now);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The newest point that a policy made of a source, where it is whole and not proven yet.
+    async fn newest_unproven(&self, policy: &Policy, source: &Name) -> Result<Option<PointName>> {
+        let points = self.points(Some(source)).await?;
+        let of_policy = |status: &&crate::PointStatus| status.point.policy.as_ref() == Some(&policy.name);
+        let Some(newest) = points.iter().rev().find(of_policy).filter(|status| status.check_whole().is_ok()) else {
+            return Ok(None);
+        };
+        let name = newest.point.name.clone();
+        Ok(self.proof(&name).await?.is_none().then_some(name))
+    }
+
+    async fn prove(&self, policy: &Policy, point: &PointName, verify: &Verification, reach: &Reach) -> Result<()> {
+        let asked = VerifyRequest {
+            point: point.clone(),
+            reach: reach.clone(),
+            sign: verify.sign.clone(),
+            patience: Duration::from_secs(verify.timeout_seconds),
+        };
+        let record = self.verify_point(asked).await?.check()?;
+        if !record.boots {
+            let why = format!("point '{point}' does not boot: {}", record.said);
+            tracing::warn!("policy '{}': {why}", policy.name);
+            self.tell(policy, &point.source, Some(point.clone()), Some(why));
+        }
+        Ok(())
+    }
+}
