@@ -223,7 +223,11 @@ impl Settings {
             durability: self.durability.unwrap_or_else(|| durability_for(&nbd)),
             scrub_days: self.scrub_days.unwrap_or(SCRUB_DAYS_DEFAULT),
             hypervisors: Hypervisors {
-                folder: self.machines.unwrap_or_else(|| Hypervisors::default().folder),
+                // A machine's process has another working directory.
+                folder: self.machines.map_or_else(
+                    || Hypervisors::default().folder,
+                    |path| std::path::absolute(&path).unwrap_or(path),
+                ),
                 accelerator: self.accelerator.unwrap_or_default(),
             },
             nbd,

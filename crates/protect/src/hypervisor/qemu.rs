@@ -239,9 +239,10 @@ pub(super) fn last_words(stderr: &[u8]) -> String {
     line.trim().trim_start_matches(PROGRAM).trim_start_matches(": ").to_owned()
 }
 
-/// Whether the machine that has this folder is still there.
+/// Whether the machine that has this folder is still there. Its socket is not asked: it takes one client at a time, and who knocks meanwhile
+/// waits.
 pub(crate) fn is_running(folder: &Folder) -> bool {
-    std::os::unix::net::UnixStream::connect(folder.qmp()).is_ok()
+    process_of(folder).is_some()
 }
 
 /// Pulls the plug, and waits until it is out. A machine that has gone already is out.
@@ -292,18 +293,19 @@ pub(crate) async fn shut_down(env: &Env, folder: &Folder, patience: Duration) ->
     Ok(())
 }
 
-/// By the number in its folder, if it is a QEMU of that folder.
 fn kill(folder: &Folder) {
-    let pid = fs::read_to_string(folder.pid()).ok().and_then(|text| text.trim().parse::<i32>().ok());
-    let Some(pid) = pid else { return };
-    // A number may be another process's by now: its command line names the folder.
-    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let line = String::from_utf8_lossy(&line);
-    if line.contains(&*folder.qmp().to_string_lossy()) {
-        if let Some(pid) = rustix::process::Pid::from_raw(pid) {
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-        }
+    if let Some(process) = process_of(folder) {
+        // One that has gone meanwhile is gone.
+        let _ = rustix::process::kill_process(process, rustix::process::Signal::KILL);
     }
+}
+
+/// The process that has this folder: by the number there, which may be another process's by now, and then names another folder, or none.
+fn process_of(folder: &Folder) -> Option<rustix::process::Pid> {
+    let number: i32 = fs::read_to_string(folder.pid()).ok()?.trim().parse().ok()?;
+    let line = fs::read(format!("/proc/{number}/cmdline")).ok()?;
+    let is_it = String::from_utf8_lossy(&line).contains(&*folder.pid().to_string_lossy());
+    rustix::process::Pid::from_raw(number).filter(|_| is_it)
 }
 
 /// Where the machine's folder is named, for the tests and for whoever looks.
