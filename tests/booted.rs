@@ -5,6 +5,9 @@
 //! it on the serial port: so what is said is what was read, through firmware, QEMU and NBD. It boots in a second, also under emulation.
 
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
@@ -112,8 +115,17 @@ fn a_point_is_proven_to_boot_and_one_that_does_not_is_told() {
         let _ended = Machines(place);
         let (server, points) = server(place, &["the first", "the second"])?;
         let (picture, first) = (place.text("screen.png"), &points[0]);
-        let shown = place.ok(&format!("verify {first} --wait console:here.is.the.first --timeout 60s --screenshot {picture}"))?;
-        for word in ["boots", "here is the first", "first block after", "sign of life after", "torn down after", "signed by"] {
+        let shown = place.ok(&format!(
+            "verify {first} --wait console:here.is.the.first --timeout 60s --screenshot {picture}"
+        ))?;
+        for word in [
+            "boots",
+            "here is the first",
+            "first block after",
+            "sign of life after",
+            "torn down after",
+            "signed by",
+        ] {
             ensure!(shown.contains(word), "no {word:?} in {shown}");
         }
         ensure!(fs::read(&picture)?.starts_with(b"\x89PNG\r\n"), "the screen is no PNG");
@@ -125,7 +137,11 @@ fn a_point_is_proven_to_boot_and_one_that_does_not_is_told() {
         let second = &points[1];
         let said = place.run(&format!("verify {second} --wait console:the.first --timeout 4s"))?;
         ensure!(said.status.code() == Some(1), "{}{}", said.stdout, said.stderr);
-        ensure!(said.stderr.contains("does not boot") && said.stderr.contains("here is the second"), "{}", said.stderr);
+        ensure!(
+            said.stderr.contains("does not boot") && said.stderr.contains("here is the second"),
+            "{}",
+            said.stderr
+        );
         ensure!(place.ok(&format!("point show {second}"))?.contains("IT DID NOT BOOT"), "it is not told");
         nothing_is_left(place)?;
 
@@ -146,12 +162,21 @@ fn a_recovered_machine_outlives_the_server_and_goes_when_it_is_told_to() {
     in_a_place(|place| {
         let _ended = Machines(place);
         let (server, points) = server(place, &["the first", "the second"])?;
-        let line = format!("recover {} --as again --to qemu --network isolated --wait console:the.first --timeout 60s", points[0]);
+        let line = format!(
+            "recover {} --as again --to qemu --network isolated --wait console:the.first --timeout 60s",
+            points[0]
+        );
         let made = place.json(&line)?;
         let started = &made["recovery"]["started"];
-        ensure!(started["running"] == true && started["first_block_us"].is_u64() && started["alive_us"].is_u64(), "{made}");
+        ensure!(
+            started["running"] == true && started["first_block_us"].is_u64() && started["alive_us"].is_u64(),
+            "{made}"
+        );
         // Another of the other point beside it.
-        place.ok(&format!("recover {} --as other --to qemu --wait console:the.second --timeout 60s", points[1]))?;
+        place.ok(&format!(
+            "recover {} --as other --to qemu --wait console:the.second --timeout 60s",
+            points[1]
+        ))?;
         ensure!(machines(place) == 2, "{}", machines(place));
         let refused = place.fails("disk rm again.vda", 1)?;
         ensure!(refused.contains("again.vda"), "{refused}");
@@ -162,7 +187,10 @@ fn a_recovered_machine_outlives_the_server_and_goes_when_it_is_told_to() {
         let server = serve(place)?;
         let listed = place.ok("recover ls")?;
         ensure!(listed.contains("again") && !listed.contains("has ended"), "{listed}");
-        until("the machine has its disk again", || Ok(place.json("disk show again.vda")?["clients"] == 1))?;
+        // It asks for its disk when it needs it: at its next boot, say.
+        reset(place, "again")?;
+        until("it boots again", || Ok(console(place, "again")?.matches("here is the first").count() == 2))?;
+        ensure!(place.json("disk show again.vda")?["clients"] == 1, "the machine does not have its disk");
 
         // This guest has no power button: it is asked in vain by whoever does not pull the plug.
         place.ok("recover stop again --power-off")?;
@@ -194,7 +222,8 @@ fn what_does_not_start_leaves_nothing() {
         ensure!(said.contains("no-such-device"), "{said}");
         ensure!(place.ok(&format!("point show {bad}"))?.contains("none: "), "there is a proof");
         nothing_is_left(place)?;
-        let said = place.fails(&format!("recover {} --as again --to libvirt:test:///default", points[0]), 1)?;
+        let said =
+            place.fails(&format!("recover {} --as again --to libvirt:test:///default", points[0]), 1)?;
         ensure!(said.contains("libvirt needs a domain's description"), "{said}");
         nothing_is_left(place)?;
         let said = place.fails(&format!("verify {} --wait console:(", points[0]), 1)?;
@@ -217,7 +246,8 @@ fn a_proof_that_is_cut_off_goes_with_its_machine() {
         until("a machine is booted", || Ok(machines(place) == 1))?;
         until("it reads", || {
             let disks = place.json("disk ls")?;
-            let reads = |disk: &serde_json::Value| disk["io"]["reads"].as_u64() > Some(0) && disk["name"] != "web";
+            let reads =
+                |disk: &serde_json::Value| disk["io"]["reads"].as_u64() > Some(0) && disk["name"] != "web";
             Ok(disks.as_array().is_some_and(|disks| disks.iter().any(reads)))
         })?;
         server.kill();
@@ -228,6 +258,30 @@ fn a_proof_that_is_cut_off_goes_with_its_machine() {
         ensure!(place.ok(&format!("point show {}", points[0]))?.contains("none: "), "there is a proof");
         server.stop()
     });
+}
+
+/// The folder of the one machine of a recovery.
+fn folder(place: &Place, name: &str) -> Result<PathBuf> {
+    let found = place.json(&format!("recover show {name}"))?;
+    Ok(found["started"]["folder"].as_str().context("it was not started by QEMU")?.into())
+}
+
+fn console(place: &Place, name: &str) -> Result<String> {
+    Ok(fs::read_to_string(folder(place, name)?.join("console.log"))?)
+}
+
+/// Presses a machine's reset button.
+fn reset(place: &Place, name: &str) -> Result<()> {
+    let mut socket = BufReader::new(UnixStream::connect(folder(place, name)?.join("qmp.sock"))?);
+    let mut line = String::new();
+    socket.read_line(&mut line)?;
+    for command in ["qmp_capabilities", "system_reset"] {
+        writeln!(socket.get_mut(), "{{\"execute\": \"{command}\"}}")?;
+        line.clear();
+        socket.read_line(&mut line)?;
+        ensure!(line.contains("return"), "{command}: {line}");
+    }
+    Ok(())
 }
 
 /// What `migrate ls` says of the one migration there is.
@@ -248,7 +302,8 @@ fn a_machine_is_moved_home_while_it_runs_and_the_server_dies() {
         web.flush()?;
         drop(web);
         ensure!(points.len() == 1, "{points:?}");
-        let point = place.json("backup run nightly")?["name"].as_str().context("a run has a name")?.to_owned();
+        let point =
+            place.json("backup run nightly")?["name"].as_str().context("a run has a name")?.to_owned();
         place.ok(&format!("recover {point} --as again --to qemu --wait console:the.first --timeout 60s"))?;
         let home = place.text("home.qcow2");
 
@@ -275,9 +330,15 @@ fn a_machine_is_moved_home_while_it_runs_and_the_server_dies() {
         place.ok("migrate resume again")?;
         until("it is done", || Ok(migration(place)?["state"] != "copying"))?;
         let done = migration(place)?;
-        ensure!(done["state"] == "done" && done["note"] == "both ends were alike while the guest stood still", "{done}");
+        ensure!(
+            done["state"] == "done" && done["note"] == "both ends were alike while the guest stood still",
+            "{done}"
+        );
         ensure!(place.json("disk show again.vda")?["clients"] == 0, "the pool's disk is still in use");
-        let (alike, said) = attempt("qemu-img", &["compare", "-U", "-f", "raw", "-F", "qcow2", &place.uri("again.vda"), &home])?;
+        let (alike, said) = attempt(
+            "qemu-img",
+            &["compare", "-U", "-f", "raw", "-F", "qcow2", &place.uri("again.vda"), &home],
+        )?;
         ensure!(alike == Some(0), "{said}");
         let shown = place.ok("recover show again")?;
         ensure!(shown.contains("home.qcow2"), "{shown}");
@@ -296,7 +357,10 @@ fn what_has_no_room_or_is_in_the_way_is_known_before_a_move_begins() {
     in_a_place(|place| {
         let _ended = Machines(place);
         let (server, points) = server(place, &["the first"])?;
-        place.ok(&format!("recover {} --as again --to qemu --wait console:the.first --timeout 60s", points[0]))?;
+        place.ok(&format!(
+            "recover {} --as again --to qemu --wait console:the.first --timeout 60s",
+            points[0]
+        ))?;
         fs::write(place.path("taken"), "somebody's")?;
         for (to, says) in [
             (format!("file:{}", place.text("taken")), "exists already"),
@@ -309,7 +373,8 @@ fn what_has_no_room_or_is_in_the_way_is_known_before_a_move_begins() {
         }
         ensure!(fs::read(place.path("taken"))? == b"somebody's", "a file was written over");
         // A server that is not there is found by QEMU, and the machine stays where it is.
-        let said = place.fails(&format!("migrate again --to nbd+unix:///x?socket={}", place.text("none")), 1)?;
+        let said =
+            place.fails(&format!("migrate again --to nbd+unix:///x?socket={}", place.text("none")), 1)?;
         ensure!(said.contains("was not moved"), "{said}");
         ensure!(place.json("disk show again.vda")?["clients"] == 1, "the machine has lost its disk");
 
@@ -350,7 +415,10 @@ fn a_group_comes_back_in_order_or_not_at_all() {
         ensure!(looked.find("db-dr") < looked.find("web-dr") && looked.contains("can be made"), "{looked}");
         nothing_is_left(place)?;
         let made = place.json(&line)?;
-        ensure!(made[0]["recovery"]["name"] == "db-dr" && made[1]["recovery"]["started"]["running"] == true, "{made}");
+        ensure!(
+            made[0]["recovery"]["name"] == "db-dr" && made[1]["recovery"]["started"]["running"] == true,
+            "{made}"
+        );
         place.ok("recover stop db-dr --discard")?;
         place.ok("recover stop web-dr --discard")?;
         nothing_is_left(place)?;
@@ -367,7 +435,9 @@ fn a_policy_proves_what_it_makes() {
         place.ok("policy apply often nightly")?;
         let newest = || -> Result<Option<String>> {
             let points = place.json("point ls nightly")?;
-            let made = points.as_array().and_then(|points| points.iter().rev().find(|point| point["policy"] == "often").cloned());
+            let made = points
+                .as_array()
+                .and_then(|points| points.iter().rev().find(|point| point["policy"] == "often").cloned());
             Ok(made.and_then(|point| point["name"].as_str().map(str::to_owned)))
         };
         // The next minute may be a minute away, and the look for what is to be proven is not made all the time.

@@ -31,7 +31,8 @@ impl Drop for Ended<'_> {
 fn a_debian_is_proven_brought_back_and_moved_home() {
     in_a_place(|place| {
         let _ended = Ended(place);
-        let guest = PathBuf::from(env::var("STONEFOLD_GUEST").context("STONEFOLD_GUEST names no folder of a guest")?);
+        let guest =
+            PathBuf::from(env::var("STONEFOLD_GUEST").context("STONEFOLD_GUEST names no folder of a guest")?);
         // What runs under KVM here is not known; emulation runs everywhere.
         let server = place.start(&["--machines", &place.text("machines"), "--accelerator", "tcg"])?;
         place.ok(&format!("disk import deb {}", guest.join("disk.raw").display()))?;
@@ -43,7 +44,14 @@ fn a_debian_is_proven_brought_back_and_moved_home() {
 
         // By a command that its agent runs: so the agent is there, and Debian is up.
         let mut verify = Command::new(stonefold_e2e::binary::stonefold()?);
-        verify.args(["verify", point, "--timeout", BOOT_MAX, "--wait", "cmd:. /etc/os-release && echo this is $ID"]);
+        verify.args([
+            "verify",
+            point,
+            "--timeout",
+            BOOT_MAX,
+            "--wait",
+            "cmd:. /etc/os-release && echo this is $ID",
+        ]);
         let proven = verify.env("STONEFOLD_API", place.api()).stderr(Stdio::inherit()).output()?;
         let said = String::from_utf8_lossy(&proven.stdout);
         println!("{said}");
@@ -51,7 +59,9 @@ fn a_debian_is_proven_brought_back_and_moved_home() {
         ensure!(proven.status.success() && is_up, "{said}");
 
         // Moved while it runs, and it goes on.
-        let made = place.json(&format!("recover {point} --as again --to qemu --network isolated --wait agent --timeout {BOOT_MAX}"))?;
+        let made = place.json(&format!(
+            "recover {point} --as again --to qemu --network isolated --wait agent --timeout {BOOT_MAX}"
+        ))?;
         ensure!(made["recovery"]["started"]["alive_us"].is_u64(), "{made}");
         let home = place.text("home.qcow2");
         let moved = place.json(&format!("migrate again --to file:{home} --format qcow2"))?;

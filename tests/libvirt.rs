@@ -20,10 +20,17 @@ const XML: &str = "<domain type='qemu'><name>web</name><uuid>11111111-1111-4111-
 fn libvirt(place: &Place) -> Result<(Beside, String)> {
     let socket = place.path("libvirt/libvirt-sock");
     fs::create_dir_all(place.path("libvirt"))?;
-    let conf = format!("unix_sock_dir = '{}'\nauth_unix_rw = 'none'\nlog_outputs = '1:file:{}'\n", place.text("libvirt"), place.text("libvirtd.log"));
+    let conf = format!(
+        "unix_sock_dir = '{}'\nauth_unix_rw = 'none'\nlog_outputs = '1:file:{}'\n",
+        place.text("libvirt"),
+        place.text("libvirtd.log")
+    );
     fs::write(place.path("libvirtd.conf"), conf.replace('\'', "\""))?;
     // QEMU as root, as the test is: the NBD socket is root's.
-    fs::write(place.path("qemu.conf"), "user = \"root\"\ngroup = \"root\"\nsecurity_driver = \"none\"\nnamespaces = []\ncgroup_controllers = []\n")?;
+    fs::write(
+        place.path("qemu.conf"),
+        "user = \"root\"\ngroup = \"root\"\nsecurity_driver = \"none\"\nnamespaces = []\ncgroup_controllers = []\n",
+    )?;
     let script = format!(
         "set -e; for d in /etc/libvirt /var/lib/libvirt /var/cache/libvirt /run/libvirt; do mkdir -p $d; mount -t tmpfs own $d; done; \
         cp {} /etc/libvirt/qemu.conf; exec libvirtd -f {} -p {}",

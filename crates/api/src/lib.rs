@@ -42,8 +42,8 @@ pub use event::{PolicyEvent, PolicyEventKind};
 pub use latency::{Latencies, Latency};
 pub use machine::{
     Hardware, HardwareKind, Machine, MachineClone, MachineCloned, MachineCreate, MachineDisk,
-    MachineDiskStats, MachineSet, MachineSnapshot, MachineSnapshotTaken, MachineStats,
-    MachineSync, MachineSynced,
+    MachineDiskStats, MachineSet, MachineSnapshot, MachineSnapshotTaken, MachineStats, MachineSync,
+    MachineSynced,
 };
 pub use migration::{Migration, MigrationCreate, MigrationDisk, MigrationState};
 pub use openapi::document;
@@ -52,8 +52,8 @@ pub use policy::{
     PolicySource,
 };
 pub use pool::{
-    Checked, DamagedReads, Directory, DirectoryChange, DirectoryReplace, DirectoryState, LastCheck, Pool, PoolTime,
-    Reclaimed, Scrub, Work,
+    Checked, DamagedReads, Directory, DirectoryChange, DirectoryReplace, DirectoryState, LastCheck, Pool,
+    PoolTime, Reclaimed, Scrub, Work,
 };
 pub use proof::{Proof, ProofStage, VerifyCreate};
 pub use qos::{QosClass, QosCreate, QosSet};

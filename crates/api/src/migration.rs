@@ -93,6 +93,8 @@ pub enum MigrationState {
     Copying,
     /// It stands still.
     Paused,
+    /// It is to end, and the machine to stay where it is.
+    Cancelling,
     /// The machine has its new disks.
     Done,
     /// It has its old ones.

@@ -5,12 +5,12 @@
 mod protect;
 
 use crate::{
-    Cache, CacheResize, CacheWarm, CacheWarmed, Checked, CloneCreate, Connection, Damage, Diff, DiffRange,
-    Directory, DirectoryChange, DirectoryReplace, DirectoryState, Disk, DiskCreate, DiskIo, DiskResize,
-    DiskSet, DiskUsage, Domain, DomainCreate, DomainKey, DomainSet, DomainShred, DomainState, ErrorBody,
-    ErrorKind, Latencies, Latency, MasterKeyChange, Pool, PoolTime, QosClass, QosCreate, QosSet, Reclaimed,
-    DamagedReads, LastCheck, Rollback, Salvage, Salvaged, SalvagedFrom, SalvagedRange, Scrub, Server, Snapshot, SnapshotCreate,
-    SnapshotLock, Time, Token, TokenCreate, TokenCreated, Trace, TraceStart, Work,
+    Cache, CacheResize, CacheWarm, CacheWarmed, Checked, CloneCreate, Connection, Damage, DamagedReads, Diff,
+    DiffRange, Directory, DirectoryChange, DirectoryReplace, DirectoryState, Disk, DiskCreate, DiskIo,
+    DiskResize, DiskSet, DiskUsage, Domain, DomainCreate, DomainKey, DomainSet, DomainShred, DomainState,
+    ErrorBody, ErrorKind, LastCheck, Latencies, Latency, MasterKeyChange, Pool, PoolTime, QosClass,
+    QosCreate, QosSet, Reclaimed, Rollback, Salvage, Salvaged, SalvagedFrom, SalvagedRange, Scrub, Server,
+    Snapshot, SnapshotCreate, SnapshotLock, Time, Token, TokenCreate, TokenCreated, Trace, TraceStart, Work,
 };
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};

@@ -107,7 +107,9 @@ impl Migrate {
         };
         let Some(to) = self.to else {
             let kept = client.keep_recovery(&name)?;
-            return context.answer(&kept, || format!("'{name}' stays: it is a machine with its disks, and they outlive the recovery\n"));
+            return context.answer(&kept, || {
+                format!("'{name}' stays: it is a machine with its disks, and they outlive the recovery\n")
+            });
         };
         let Migrate { format, floor, verify, .. } = self;
         let asked = MigrationCreate { name: name.clone(), to, format, floor_percent: floor, verify };
@@ -115,25 +117,27 @@ impl Migrate {
         if !self.no_wait {
             migration = wait_for_end(client, &name)?;
         }
-        context.answer(&migration, || line(&migration))?;
-        match migration.state {
-            MigrationState::Failed | MigrationState::Cancelled => {
-                let why = migration.note.unwrap_or_else(|| "it was cancelled".to_owned());
-                Err(Error::new(Kind::Io, format!("'{name}' was not moved: {why}")).remedy("it runs on as it did; begin again").into())
-            }
-            _ => Ok(()),
+        if !matches!(migration.state, MigrationState::Failed | MigrationState::Cancelled) {
+            return context.answer(&migration, || line(&migration));
         }
+        if context.json {
+            context.answer(&migration, String::new)?;
+        }
+        let why = migration.note.unwrap_or_else(|| "it was cancelled".to_owned());
+        let what = format!("'{name}' was not moved: {why}");
+        Err(Error::new(Kind::Io, what).remedy("it runs on as it did; begin again").into())
     }
 }
 
 fn is_under_way(migration: &Migration) -> bool {
-    matches!(migration.state, MigrationState::Copying | MigrationState::Paused)
+    matches!(migration.state, MigrationState::Copying | MigrationState::Paused | MigrationState::Cancelling)
 }
 
 /// Shows how far it is until it has ended.
 fn wait_for_end(client: &Client, name: &Name) -> Result<Migration, Error> {
     let template = "{msg} [{wide_bar}] {binary_bytes}/{binary_total_bytes}, {eta} left";
-    let style = ProgressStyle::with_template(template).map_err(|e| Error::new(Kind::Invalid, e.to_string()))?;
+    let style =
+        ProgressStyle::with_template(template).map_err(|e| Error::new(Kind::Invalid, e.to_string()))?;
     let bar = ProgressBar::new(0).with_style(style.progress_chars("=> "));
     loop {
         let migration = client.migration(name)?;
@@ -152,6 +156,7 @@ fn state_text(migration: &Migration) -> String {
     let state = match migration.state {
         MigrationState::Copying => "copying",
         MigrationState::Paused => "paused",
+        MigrationState::Cancelling => "being cancelled",
         MigrationState::Done => "done",
         MigrationState::Failed => "failed",
         MigrationState::Cancelled => "cancelled",
@@ -178,7 +183,11 @@ fn table(migrations: &[Migration]) -> String {
             state_text(migration),
             Size(migration.done_bytes).to_string(),
             Size(migration.total_bytes).to_string(),
-            if migration.speed_bytes > 0 { format!("≤{}/s", Size(migration.speed_bytes)) } else { "-".to_owned() },
+            if migration.speed_bytes > 0 {
+                format!("≤{}/s", Size(migration.speed_bytes))
+            } else {
+                "-".to_owned()
+            },
             migration.begun.to_seconds_text(),
             migration.note.clone().unwrap_or_default(),
         ]);

@@ -134,7 +134,9 @@ impl Policy {
                 let verify = create.verification();
                 let mut made = client.create_policy(&create.asked())?;
                 if let Some(verify) = verify {
-                    made = client.verify_policy(&made.name, &verify).map_err(|error| undone(&client, &made.name, error))?;
+                    made = client
+                        .verify_policy(&made.name, &verify)
+                        .map_err(|error| undone(&client, &made.name, error))?;
                 }
                 let text = || {
                     let name = &made.name;
@@ -153,7 +155,8 @@ impl Policy {
             }
             Policy::Pause { name } => {
                 let paused = client.set_policy(&name, &PolicySet { paused: Some(true) })?;
-                let text = || format!("policy '{name}' is paused; 'stonefold policy resume {name}' ends that\n");
+                let text =
+                    || format!("policy '{name}' is paused; 'stonefold policy resume {name}' ends that\n");
                 context.answer(&paused, text)
             }
             Policy::Resume { name } => {
@@ -254,10 +257,20 @@ fn policy_text(policy: &Shown) -> String {
         ("keep", keep_text(policy)),
         ("lock", lock_text(policy).unwrap_or_default()),
         ("a guest finds", guest.to_owned()),
-        ("verifies", policy.verify.as_ref().map(|verify| format!("the newest point boots ({})", verify.wait)).unwrap_or_default()),
+        (
+            "verifies",
+            policy
+                .verify
+                .as_ref()
+                .map(|verify| format!("the newest point boots ({})", verify.wait))
+                .unwrap_or_default(),
+        ),
         ("tells", policy.on_failure_webhook.clone().unwrap_or_default()),
         ("made", format!("{} UTC", policy.created.to_seconds_text())),
-        ("paused", policy.paused.map_or_else(String::new, |at| format!("since {} UTC", at.to_seconds_text()))),
+        (
+            "paused",
+            policy.paused.map_or_else(String::new, |at| format!("since {} UTC", at.to_seconds_text())),
+        ),
         ("sources", policy.sources.iter().map(source).collect::<Vec<_>>().join("\n")),
     ])
 }

@@ -141,7 +141,9 @@ impl Recover {
             }
             Some(Command::Stop { name, discard, power_off }) => {
                 let of_thread = name.clone();
-                wait_for(&client, "stop", move |client| client.stop_recovery(&of_thread, discard, power_off))?;
+                wait_for(&client, "stop", move |client| {
+                    client.stop_recovery(&of_thread, discard, power_off)
+                })?;
                 let disks = if discard { "and its disks are gone" } else { "its disks are still there" };
                 let answer = json!({ "stopped": [name], "discarded": discard });
                 context.answer(&answer, || format!("recovery '{name}' is over, {disks}\n"))
@@ -170,7 +172,7 @@ impl Recover {
 }
 
 fn made_text(made: &Recovered) -> String {
-    let Recovery { name, point, disks, ready_us, .. } = &made.recovery;
+    let Recovery { name, point, ready_us, .. } = &made.recovery;
     let first = match made.dry_run {
         true => format!("recovery '{name}' of {point} can be made; nothing was done\n"),
         false => format!("recovery '{name}' of {point}, ready after {}\n", micros(*ready_us)),
@@ -211,7 +213,8 @@ fn on_text(started: &StartedMachine) -> String {
 fn shown(recovery: &Recovery) -> String {
     let Recovery { name, point, begun, ready_us, .. } = recovery;
     let begun = begun.to_seconds_text();
-    format!("recovery '{name}' of {point}, {begun} UTC, ready after {}\n", micros(*ready_us)) + &lines(recovery)
+    format!("recovery '{name}' of {point}, {begun} UTC, ready after {}\n", micros(*ready_us))
+        + &lines(recovery)
 }
 
 fn table(recoveries: &[Recovery]) -> String {

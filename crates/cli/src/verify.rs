@@ -58,14 +58,17 @@ impl Verify {
 }
 
 fn save(proof: &Proof, file: &PathBuf) -> Result<(), Error> {
-    let none = || Error::new(Kind::NotFound, "there is no picture of the screen").remedy("the server's log says why");
+    let none = || {
+        Error::new(Kind::NotFound, "there is no picture of the screen").remedy("the server's log says why")
+    };
     let picture = proof.screenshot.as_ref().and_then(|text| BASE64.decode(text).ok()).ok_or_else(none)?;
     std::fs::write(file, picture).map_err(|e| Error::io(format!("writing '{}'", file.display()), e))
 }
 
 /// A proof, in lines.
 pub(crate) fn shown(proof: &Proof) -> String {
-    let stage = |stage: &stonefold_api::ProofStage| format!("{} after {}", stage.what, micros(stage.after_us));
+    let stage =
+        |stage: &stonefold_api::ProofStage| format!("{} after {}", stage.what, micros(stage.after_us));
     let verdict = if proof.boots { "boots" } else { "DOES NOT BOOT" };
     facts([
         ("point", format!("{} {verdict}", proof.point)),

@@ -16,10 +16,10 @@ pub(crate) use qemu::{ANSWER_MAX, Folder};
 pub use sign::Sign;
 pub(crate) use sign::Watched;
 
+use crate::Hardware;
 use crate::domain::{Domain, Machine, Reach};
 use crate::machines::MachineDisk;
 use crate::qmp::Qmp;
-use crate::Hardware;
 use qemu::Attached;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -43,12 +43,15 @@ pub struct Hypervisors {
 impl Default for Hypervisors {
     /// A folder that a restart of the host empties, as it ends the machines: the service manager's, root's, or the user's.
     fn default() -> Self {
-        let named = |variable: &str| std::env::var_os(variable).filter(|path| !path.is_empty()).map(PathBuf::from);
+        let named =
+            |variable: &str| std::env::var_os(variable).filter(|path| !path.is_empty()).map(PathBuf::from);
         let folder = match (named("RUNTIME_DIRECTORY"), named("XDG_RUNTIME_DIR")) {
             (Some(of_service), _) => of_service,
             _ if rustix::process::getuid().is_root() => PathBuf::from("/run/stonefold"),
             (None, Some(of_user)) => of_user.join("stonefold"),
-            (None, None) => std::env::temp_dir().join(format!("stonefold-{}", rustix::process::getuid().as_raw())),
+            (None, None) => {
+                std::env::temp_dir().join(format!("stonefold-{}", rustix::process::getuid().as_raw()))
+            }
         };
         Hypervisors { folder: folder.join("machines"), accelerator: Accelerator::Auto }
     }
@@ -70,7 +73,9 @@ impl FromStr for Where {
         match text.split_once(':') {
             None if text == "qemu" => Ok(Where::Qemu),
             Some(("libvirt", uri)) if uri.contains(':') => Ok(Where::Libvirt(uri.to_owned())),
-            _ => Err(format!("'{text}' is no place for a machine: write qemu, or libvirt:URI as in libvirt:qemu:///system")),
+            _ => Err(format!(
+                "'{text}' is no place for a machine: write qemu, or libvirt:URI as in libvirt:qemu:///system"
+            )),
         }
     }
 }
@@ -122,7 +127,10 @@ impl Start<'_> {
         };
         if let Some((host, guest)) = self.forward {
             words.take_all(&["nic", "net", "netdev"]);
-            words.push("nic", format!("user,restrict=on,model=virtio-net-pci,hostfwd=tcp:127.0.0.1:{host}-:{guest}"));
+            words.push(
+                "nic",
+                format!("user,restrict=on,model=virtio-net-pci,hostfwd=tcp:127.0.0.1:{host}-:{guest}"),
+            );
         }
         Ok((qemu::command_line(words, &self.attached()?, self.reach, (folder, accelerator))?, notes))
     }
@@ -154,7 +162,12 @@ impl Host {
     ///
     /// # Errors
     /// [`Kind::Invalid`] where libvirt has no description of it.
-    pub(crate) fn draw(to: &Where, env: &Env, (name, hardware): (&Name, Option<&Hardware>), own: &Hypervisors) -> Result<Host> {
+    pub(crate) fn draw(
+        to: &Where,
+        env: &Env,
+        (name, hardware): (&Name, Option<&Hardware>),
+        own: &Hypervisors,
+    ) -> Result<Host> {
         match (to, hardware) {
             (Where::Qemu, _) => {
                 Ok(Host::Qemu { folder: qemu::folder_of(&own.folder, name.as_str(), env.random()).0 })
@@ -166,13 +179,19 @@ impl Host {
             (Where::Libvirt(_), other) => {
                 let has = if other.is_some() { "QEMU's arguments are kept" } else { "nothing is kept" };
                 let what = format!("libvirt needs a domain's description, and {has} of '{name}''s hardware");
-                Err(Error::new(Kind::Invalid, what).remedy("start it by QEMU itself (qemu), or add the machine with --xml"))
+                Err(Error::new(Kind::Invalid, what)
+                    .remedy("start it by QEMU itself (qemu), or add the machine with --xml"))
             }
         }
     }
 
     /// Starts it; it runs on return, or it is not there.
-    pub(crate) async fn start(&self, env: &Env, start: &Start<'_>, accelerator: Accelerator) -> Result<Started> {
+    pub(crate) async fn start(
+        &self,
+        env: &Env,
+        start: &Start<'_>,
+        accelerator: Accelerator,
+    ) -> Result<Started> {
         match self {
             Host::Qemu { folder } => {
                 let folder = Folder(folder.clone());

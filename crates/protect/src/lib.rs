@@ -39,9 +39,7 @@ mod zone;
 pub use hardware::{HARDWARE_BYTES_MAX, Hardware};
 pub use hypervisor::{Accelerator, Host, Hypervisors, Sign, Where};
 pub use machines::{CLONES_MAX, CloneRequest, Cloned, DISKS_MAX, Machine, MachineDisk, NewMachine};
-pub use migrations::{
-    Home, HomeFormat, MigrateRequest, Migration, MigrationRate, MigrationState, MovedDisk,
-};
+pub use migrations::{Home, HomeFormat, MigrateRequest, Migration, MigrationRate, MigrationState, MovedDisk};
 pub use outcomes::{Listener, Outcome};
 pub use plan::{Plan, Planned, Verdict};
 pub use points::{Consistency, DiskDiff, Point, PointDiff, PointDisk, PointStatus};

@@ -270,8 +270,10 @@ impl Protection {
         reach: &Reach,
     ) -> Result<(Machine, Vec<String>)> {
         let disks = copied_disks(&machine.disks, &name)?;
-        let copied =
-            machine.hardware.as_ref().map(|hardware| self.copy_of_hardware(hardware, &name, &disks, (reach, Network::Same)));
+        let copied = machine
+            .hardware
+            .as_ref()
+            .map(|hardware| self.copy_of_hardware(hardware, &name, &disks, (reach, Network::Same)));
         let (hardware, notes) =
             copied.transpose()?.map_or((None, Vec::new()), |(made, notes)| (Some(made), notes));
         let made = Machine {

@@ -12,7 +12,7 @@ mod pace;
 pub use home::{Home, HomeFormat};
 
 use crate::catalog::{self, Entry, Unknown};
-use crate::hypervisor::{ANSWER_MAX, Folder, Host};
+use crate::hypervisor::{Folder, Host};
 use crate::machines::NewMachine;
 use crate::recoveries::Recovery;
 use crate::{Machine, Protection};
@@ -83,6 +83,8 @@ pub enum MigrationState {
     Copying,
     /// It is to stand still until somebody has it go on.
     Paused,
+    /// It is to end, and the machine to stay where it is.
+    Cancelling,
     /// The machine has its new disks.
     Done,
     /// The machine has its old ones.
@@ -128,7 +130,7 @@ impl Entry for Migration {
 impl Migration {
     /// Whether it goes on.
     pub fn is_under_way(&self) -> bool {
-        matches!(self.state, MigrationState::Copying | MigrationState::Paused)
+        matches!(self.state, MigrationState::Copying | MigrationState::Paused | MigrationState::Cancelling)
     }
 }
 
@@ -137,7 +139,8 @@ impl Protection {
     pub async fn migrations(&self) -> Result<Vec<(Migration, MigrationRate)>> {
         self.settle().await;
         let all: Vec<Migration> = catalog::all(&self.store, None).await?;
-        let rate = |migration: &Migration| self.moving.lock().get(&migration.name).copied().unwrap_or_default();
+        let rate =
+            |migration: &Migration| self.moving.lock().get(&migration.name).copied().unwrap_or_default();
         Ok(all.into_iter().map(|migration| (migration.clone(), rate(&migration))).collect())
     }
 
@@ -153,7 +156,9 @@ impl Protection {
         let folder = running_by_qemu(&recovery)?;
         if self.is_recovery_running(&recovery).await != Some(true) {
             let what = format!("the machine of recovery '{}' has ended", recovery.name);
-            return Err(Error::new(Kind::NotFound, what).remedy("export its disks instead: stonefold disk export"));
+            return Err(
+                Error::new(Kind::NotFound, what).remedy("export its disks instead: stonefold disk export")
+            );
         }
         let mut disks = Vec::new();
         for disk in &recovery.disks {
@@ -167,7 +172,9 @@ impl Protection {
                 done_bytes: 0,
             });
         }
-        let held = |disk: &MovedDisk| self.store.disk(&disk.disk).map_or(0, |info| info.mapped_bytes + info.unfolded_bytes);
+        let held = |disk: &MovedDisk| {
+            self.store.disk(&disk.disk).map_or(0, |info| info.mapped_bytes + info.unfolded_bytes)
+        };
         home::check_room(&disks, disks.iter().map(held).sum())?;
         let migration = Migration {
             name: asked.name.clone(),
@@ -185,7 +192,8 @@ impl Protection {
             if let Some(old) = catalog::find::<Migration>(&self.store, asked.name.as_str()).await? {
                 if old.is_under_way() {
                     let what = format!("machine '{}' is being moved already", asked.name);
-                    return Err(Error::new(Kind::Busy, what).remedy("wait for it, or cancel it: stonefold migrate cancel NAME"));
+                    return Err(Error::new(Kind::Busy, what)
+                        .remedy("wait for it, or cancel it: stonefold migrate cancel NAME"));
                 }
                 catalog::remove::<Migration>(&self.store, asked.name.as_str()).await?;
             }
@@ -199,8 +207,8 @@ impl Protection {
     /// Has a migration stand still, go on, or end and leave the machine where it is.
     pub async fn set_migration(&self, name: &Name, to: MigrationState) -> Result<Migration> {
         let set = |migration: &mut Migration| {
-            if !migration.is_under_way() {
-                let what = format!("the migration of '{}' has ended", migration.name);
+            if !migration.is_under_way() || migration.state == MigrationState::Cancelling {
+                let what = format!("the migration of '{}' has ended, or is being cancelled", migration.name);
                 return Err(Error::new(Kind::Conflict, what).remedy("begin another"));
             }
             migration.state = to;
@@ -238,7 +246,9 @@ impl Protection {
             match self.recovery(&migration.name).await.and_then(|recovery| running_by_qemu(&recovery)) {
                 Ok(folder) => self.carry(migration.name, folder),
                 Err(error) => {
-                    let _ = self.end_migration(&migration.name, MigrationState::Failed, Some(error.to_string())).await;
+                    let _ = self
+                        .end_migration(&migration.name, MigrationState::Failed, Some(error.to_string()))
+                        .await;
                 }
             }
         }
@@ -254,7 +264,10 @@ impl Protection {
                 Ok(ended) => ended,
                 Err(error) => (MigrationState::Failed, Some(error.to_string())),
             };
-            tracing::info!("the migration of '{name}' has ended: {state:?}{}", note.as_deref().map(|note| format!(", {note}")).unwrap_or_default());
+            tracing::info!(
+                "the migration of '{name}' has ended: {state:?}{}",
+                note.as_deref().map(|note| format!(", {note}")).unwrap_or_default()
+            );
             if let Err(error) = own.end_migration(&name, state, note).await {
                 tracing::warn!("what became of the migration of '{name}' is not kept: {error}");
             }
@@ -276,7 +289,8 @@ impl Protection {
             jobs.abandon(&migration).await?;
         }
         let state = moved?;
-        let note = (state == MigrationState::Done && migration.verify).then(|| "both ends were alike while the guest stood still".to_owned());
+        let note = (state == MigrationState::Done && migration.verify)
+            .then(|| "both ends were alike while the guest stood still".to_owned());
         Ok((state, note))
     }
 
@@ -286,7 +300,7 @@ impl Protection {
         loop {
             let wish = catalog::get::<Migration>(&self.store, migration.name.as_str()).await?.state;
             match wish {
-                MigrationState::Cancelled => return Ok(wish),
+                MigrationState::Cancelling => return Ok(MigrationState::Cancelled),
                 MigrationState::Paused if !paused => jobs.pause().await?,
                 MigrationState::Copying if paused => jobs.resume().await?,
                 _ => {}
@@ -345,8 +359,9 @@ fn running_by_qemu(recovery: &Recovery) -> Result<PathBuf> {
         Some(Host::Qemu { folder }) => Ok(folder.clone()),
         Some(Host::Libvirt { domain, .. }) => {
             let what = format!("the machine of '{}' is libvirt's", recovery.name);
-            Err(Error::new(Kind::Unsupported, what)
-                .remedy(format!("move it by libvirt: virsh blockcopy {domain} TARGET --dest FILE --wait --pivot")))
+            Err(Error::new(Kind::Unsupported, what).remedy(format!(
+                "move it by libvirt: virsh blockcopy {domain} TARGET --dest FILE --wait --pivot"
+            )))
         }
         None => {
             let what = format!("no machine was started with recovery '{}'", recovery.name);

@@ -106,8 +106,11 @@ impl Proof {
     /// [`Kind::Corrupt`] where the record, the picture or the signature was changed.
     pub fn check(&self) -> Result<ProofRecord> {
         let wrong = |what: &str| {
-            Error::new(Kind::Corrupt, format!("the proof of point '{}' is not what was signed: {what}", self.point))
-                .remedy(format!("prove it again: stonefold verify {}", self.point))
+            Error::new(
+                Kind::Corrupt,
+                format!("the proof of point '{}' is not what was signed: {what}", self.point),
+            )
+            .remedy(format!("prove it again: stonefold verify {}", self.point))
         };
         if !key::is_signed(&self.public_key, self.record.as_bytes(), &self.signature) {
             return Err(wrong("its signature does not fit"));
@@ -144,7 +147,10 @@ impl Protection {
         let cleared = self.clear(&name).await;
         self.proving.lock().remove(&name);
         if let Err(error) = &cleared {
-            tracing::warn!("what was booted to prove '{}' is still there, and goes at the next start: {error}", asked.point);
+            tracing::warn!(
+                "what was booted to prove '{}' is still there, and goes at the next start: {error}",
+                asked.point
+            );
         }
         let (mut record, mut stages, screenshot) = proven?;
         if cleared.is_ok() {
@@ -164,7 +170,11 @@ impl Protection {
         stages.passed.push(Stage { what: what.to_owned(), after_us: self.since(stages.begun) });
     }
 
-    async fn boot(&self, name: &Name, asked: &VerifyRequest) -> Result<(ProofRecord, Stages, Option<Vec<u8>>)> {
+    async fn boot(
+        &self,
+        name: &Name,
+        asked: &VerifyRequest,
+    ) -> Result<(ProofRecord, Stages, Option<Vec<u8>>)> {
         let mut stages = Stages { begun: self.env.monotonic(), passed: Vec::new() };
         let begun = self.store.time().trusted;
         let point = self.point(&asked.point).await?.point;
@@ -179,7 +189,8 @@ impl Protection {
         self.bring_back(request, true).await?;
         self.pass(&mut stages, "disks ready");
         let port = if let Sign::Port(port) = asked.sign { Some(port) } else { None };
-        let start = StartRequest { name: name.clone(), to: Where::Qemu, reach: asked.reach.clone(), wait: None };
+        let start =
+            StartRequest { name: name.clone(), to: Where::Qemu, reach: asked.reach.clone(), wait: None };
         let machine = self.begin_machine(&start, port).await?;
         if let Some(first) = machine.recovery.started.as_ref().and_then(|started| started.first_block_us) {
             let before = machine.asked.saturating_sub(stages.begun).as_micros() as u64;
@@ -216,7 +227,11 @@ impl Protection {
         match taken {
             Ok(bytes) if bytes.len() <= SCREENSHOT_BYTES_MAX => Some(bytes),
             Ok(bytes) => {
-                tracing::warn!("the picture of '{}' is not kept: it has {} bytes", machine.recovery.name, bytes.len());
+                tracing::warn!(
+                    "the picture of '{}' is not kept: it has {} bytes",
+                    machine.recovery.name,
+                    bytes.len()
+                );
                 None
             }
             Err(error) => {

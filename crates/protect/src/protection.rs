@@ -5,12 +5,12 @@
 //! left to end.
 
 use crate::Listener;
-use parking_lot::Mutex as Memory;
 use crate::{Hypervisors, MigrationRate};
+use parking_lot::Mutex as Memory;
 use std::collections::{HashMap, HashSet};
 use std::future::Future;
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use stonefold_env::{Env, WallNanos};
 use stonefold_store::Store;
 use stonefold_types::{Name, Result};

@@ -166,7 +166,9 @@ impl Protection {
         }
         let copied = point.hardware.as_ref();
         let copied = copied
-            .map(|hardware| self.copy_of_hardware(hardware, &asked.name, &disks, (&asked.reach, asked.network.clone())))
+            .map(|hardware| {
+                self.copy_of_hardware(hardware, &asked.name, &disks, (&asked.reach, asked.network.clone()))
+            })
             .transpose()?;
         let (hardware, notes) = copied.map_or((None, Vec::new()), |(made, notes)| (Some(made), notes));
         let recovery = Recovery {

@@ -119,7 +119,8 @@ impl Protection {
         match started.host.start(&self.env, &start, self.hypervisors.accelerator).await {
             Ok(running) => {
                 let first = self.first_block(&recovery, before, asked_at).await;
-                let recovery = self.say_started(&asked.name, |started| started.first_block_us = first).await?;
+                let recovery =
+                    self.say_started(&asked.name, |started| started.first_block_us = first).await?;
                 let crate::hypervisor::Started { qmp, notes } = running;
                 Ok(Begun { recovery, qmp, notes, asked: asked_at, forwarded })
             }
@@ -148,8 +149,13 @@ impl Protection {
             let host = Host::draw(&asked.to, &self.env, of, &self.hypervisors)?;
             let say = |recovery: &mut Recovery| {
                 let host = host.clone();
-                recovery.started =
-                    Some(StartedMachine { host, asked: trusted, first_block_us: None, alive_us: None, home: Vec::new() });
+                recovery.started = Some(StartedMachine {
+                    host,
+                    asked: trusted,
+                    first_block_us: None,
+                    alive_us: None,
+                    home: Vec::new(),
+                });
                 Ok(())
             };
             catalog::change::<Recovery>(&self.store, asked.name.as_str(), say).await
@@ -178,14 +184,16 @@ impl Protection {
     pub(crate) fn check_not_started(&self, recovery: &Recovery) -> Result<()> {
         let Some(started) = &recovery.started else { return Ok(()) };
         let what = format!("recovery '{}' has been started ({})", recovery.name, started.host);
-        Err(Error::new(Kind::Busy, what).remedy(format!("end it first: stonefold recover stop {}", recovery.name)))
+        Err(Error::new(Kind::Busy, what)
+            .remedy(format!("end it first: stonefold recover stop {}", recovery.name)))
     }
 
     /// Waits for a sign of life of a machine.
     pub(crate) async fn watch(&self, begun: &Begun, sign: &Sign, patience: Duration) -> Result<String> {
         let Some(Host::Qemu { folder }) = begun.recovery.started.as_ref().map(|started| &started.host) else {
             let what = "signs of life are looked for in machines that QEMU itself runs";
-            return Err(Error::new(Kind::Unsupported, what).remedy("ask libvirt: virsh console, virsh qemu-agent-command"));
+            return Err(Error::new(Kind::Unsupported, what)
+                .remedy("ask libvirt: virsh console, virsh qemu-agent-command"));
         };
         let folder = Folder(folder.clone());
         Watched { env: &self.env, folder: &folder, forwarded: begun.forwarded }.wait_for(sign, patience).await

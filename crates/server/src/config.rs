@@ -8,8 +8,8 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use stonefold_protect::{Accelerator, Hypervisors};
 use stonefold_nbd::{Address as NbdAddress, TlsMode};
+use stonefold_protect::{Accelerator, Hypervisors};
 use stonefold_tls::Files;
 use stonefold_types::{Durability, Error, Kind, Result, Size};
 
@@ -210,7 +210,8 @@ impl Settings {
         bounds::check_cache(cache_bytes).map_err(|e| e.context("--cache"))?;
         let journal_bytes_max = self.journal.unwrap_or(JOURNAL_DEFAULT).0;
         bounds::check_journal(journal_bytes_max).map_err(|e| e.context("--journal"))?;
-        if let Some(path) = self.notify_command.as_ref().filter(|path| !path.is_absolute() || !path.is_file()) {
+        if let Some(path) = self.notify_command.as_ref().filter(|path| !path.is_absolute() || !path.is_file())
+        {
             let what = format!("--notify-command: '{}' is not the whole path of a program", path.display());
             return Err(Error::new(Kind::Invalid, what)
                 .remedy("name a program or script by its path from the root on, without arguments"));

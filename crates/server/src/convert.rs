@@ -2,9 +2,9 @@
 
 use crate::doors::{Door, export_uri};
 use stonefold_api::{
-    Cache, Checked, Connection, Damage, DamagedReads, Directory, DirectoryState, Disk, DiskIo, DiskUsage, DomainState,
-    ErrorBody, LastCheck, Latencies, Latency, Pool, PoolTime, Reclaimed, Salvage, Salvaged, SalvagedFrom, SalvagedRange,
-    Scrub, Snapshot, Time, Work,
+    Cache, Checked, Connection, Damage, DamagedReads, Directory, DirectoryState, Disk, DiskIo, DiskUsage,
+    DomainState, ErrorBody, LastCheck, Latencies, Latency, Pool, PoolTime, Reclaimed, Salvage, Salvaged,
+    SalvagedFrom, SalvagedRange, Scrub, Snapshot, Time, Work,
 };
 use stonefold_store::{Client, DamagedDisk, DiskInfo, PoolStatus, SnapshotInfo, Usage};
 use stonefold_types::{BLOCK_BYTES, DiskSettings, ExportName};

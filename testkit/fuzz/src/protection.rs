@@ -73,7 +73,13 @@ fn read_arguments(bytes: &[u8]) {
 }
 
 fn signs() -> Vec<Vec<u8>> {
-    texts(&["agent", "port:22", "console:login: *$", "cmd:systemctl is-system-running", "console:[a-z]{2,3}(x|y)+"])
+    texts(&[
+        "agent",
+        "port:22",
+        "console:login: *$",
+        "cmd:systemctl is-system-running",
+        "console:[a-z]{2,3}(x|y)+",
+    ])
 }
 
 fn read_sign(bytes: &[u8]) {

@@ -2,7 +2,10 @@
 
 use super::Client;
 use crate::{
-    Machine, MachineClone, MachineCloned, MachineCreate, MachineSet, MachineSnapshot, MachineSnapshotTaken, MachineStats, MachineSync, MachineSynced, Migration, MigrationCreate, Point, PointDiff, Policy, PolicyApply, PolicyCreate, PolicyPlan, PolicySet, Proof, Recovered, Recovery, RecoveryCreate, RecoveryStart, RecoveryStarted, Run, RunStart, SnapshotLock, Source, SourceCreate, VerifyCreate, paths,
+    Machine, MachineClone, MachineCloned, MachineCreate, MachineSet, MachineSnapshot, MachineSnapshotTaken,
+    MachineStats, MachineSync, MachineSynced, Migration, MigrationCreate, Point, PointDiff, Policy,
+    PolicyApply, PolicyCreate, PolicyPlan, PolicySet, Proof, Recovered, Recovery, RecoveryCreate,
+    RecoveryStart, RecoveryStarted, Run, RunStart, SnapshotLock, Source, SourceCreate, VerifyCreate, paths,
 };
 use stonefold_types::{Kind, Name, PointName, Result};
 
@@ -228,7 +231,7 @@ impl Client {
     /// Ends a recovery and its machine, by pulling its plug where that is said; its disks stay, unless they are to be discarded.
     pub fn stop_recovery(&self, name: &Name, discard: bool, power_off: bool) -> Result<()> {
         let path = paths::of_recovery(paths::RECOVERY, name);
-        self.delete(&if discard { format!("{path}?discard=true") } else { path })
+        self.delete(&format!("{path}?discard={discard}&power_off={power_off}"))
     }
 }
 

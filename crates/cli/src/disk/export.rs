@@ -97,9 +97,10 @@ impl Export {
             return error;
         }
         let export = self.export.to_string();
-        let met = client.pool().ok().and_then(|pool| {
-            pool.damaged_reads.into_iter().find(|reads| reads.export == export)
-        });
+        let met = client
+            .pool()
+            .ok()
+            .and_then(|pool| pool.damaged_reads.into_iter().find(|reads| reads.export == export));
         met.map_or(error.clone(), |reads| {
             let remedy = error.remedy_text().unwrap_or_default().to_owned();
             Error::new(Kind::Corrupt, reads.what).remedy(remedy)

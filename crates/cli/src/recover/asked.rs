@@ -22,7 +22,8 @@ impl Asked {
         match (&self.to, &self.wait) {
             (To::Export, Some(_)) => {
                 let what = format!("there is no machine '{}' to wait for", self.name);
-                Err(Error::new(Kind::Invalid, what).remedy("say qemu for where it runs, or leave the sign of life out"))
+                Err(Error::new(Kind::Invalid, what)
+                    .remedy("say qemu for where it runs, or leave the sign of life out"))
             }
             _ => Ok(()),
         }
@@ -37,11 +38,8 @@ impl Asked {
     pub(super) fn carry_out(&self, client: &Client) -> Result<Recovered> {
         let mut made = client.recover(&self.created(false))?;
         let To::On(on) = &self.to else { return Ok(made) };
-        let start = RecoveryStart {
-            on: on.clone(),
-            wait: self.wait.clone(),
-            timeout_seconds: self.timeout_seconds,
-        };
+        let start =
+            RecoveryStart { on: on.clone(), wait: self.wait.clone(), timeout_seconds: self.timeout_seconds };
         let started = client.start_recovery(&self.name, &start).map_err(|error| self.clear(client, error))?;
         made.recovery = started.recovery;
         made.notes.extend(started.notes);

@@ -56,11 +56,17 @@ struct Machine {
 }
 
 /// Carries a plan out, or looks whether it can be.
-pub(super) fn run(context: &Context, client: &Client, file: &Path, dry_run: bool) -> std::result::Result<(), Failure> {
+pub(super) fn run(
+    context: &Context,
+    client: &Client,
+    file: &Path,
+    dry_run: bool,
+) -> std::result::Result<(), Failure> {
     let plan = read(file).map_err(Failure::Misuse)?;
     let mut wanted = Vec::new();
     for machine in &plan.machine {
-        let asked = plan.asked(client, machine).map_err(|e| e.context(format!("plan '{}'", file.display())))?;
+        let asked =
+            plan.asked(client, machine).map_err(|e| e.context(format!("plan '{}'", file.display())))?;
         wanted.push((machine.priority, asked));
     }
     wanted.sort_by_key(|(priority, _)| *priority);
@@ -80,7 +86,8 @@ pub(super) fn run(context: &Context, client: &Client, file: &Path, dry_run: bool
                 Ok(done) => made.push(done),
                 Err(error) => {
                     eprintln!("error: {error}");
-                    failed = failed.or(Some((priority, error.context(format!("recovering '{}'", asked.name)))));
+                    failed =
+                        failed.or(Some((priority, error.context(format!("recovering '{}'", asked.name)))));
                 }
             }
         }
@@ -105,8 +112,9 @@ fn read(file: &Path) -> Result<Plan> {
 fn parse(text: &str) -> Result<Plan> {
     let plan: Plan = toml::from_str(text).map_err(|e| {
         let line = 1 + e.span().map_or(0, |span| text[..span.start.min(text.len())].matches('\n').count());
-        Error::new(Kind::Invalid, format!("line {line}: {}", e.message().trim()))
-            .remedy("a plan has a [[machine]] for each, with source = or point =; docs/use/protect.md has one")
+        Error::new(Kind::Invalid, format!("line {line}: {}", e.message().trim())).remedy(
+            "a plan has a [[machine]] for each, with source = or point =; docs/use/protect.md has one",
+        )
     })?;
     for machine in &plan.machine {
         if machine.source.is_some() == machine.point.is_some() {
@@ -161,7 +169,10 @@ mod tests {
     fn plans_are_read_and_mistakes_told_with_their_line() {
         let text = "suffix = '-dr'\n[all]\nto = 'qemu'\n[[machine]]\nsource = 'db'\nas = 'db'\npriority = 1\n[[machine]]\npoint = 'web@20261123T184005Z'\n";
         let plan = parse(text).unwrap();
-        assert_eq!((plan.machine.len(), plan.machine[0].priority, plan.all.to.as_deref()), (2, 1, Some("qemu")));
+        assert_eq!(
+            (plan.machine.len(), plan.machine[0].priority, plan.all.to.as_deref()),
+            (2, 1, Some("qemu"))
+        );
         for (wrong, says) in [
             ("[[machine]]\nsource = 'a'\nprio = 1", "prio"),
             ("[[machine]]\nas = 'a'", "a source or a point"),

@@ -34,9 +34,11 @@ impl Machine {
         let document = parse(xml)?;
         let root = document.root_element();
         let text = |name: &str| child(root, name).and_then(|node| node.text()).map(str::trim);
-        let memory_mib = child(root, "memory").and_then(mebibytes).ok_or_else(|| no_domain("it has no memory"))?;
+        let memory_mib =
+            child(root, "memory").and_then(mebibytes).ok_or_else(|| no_domain("it has no memory"))?;
         let os = child(root, "os");
-        let kind = os.and_then(|os| child(os, "type")).and_then(|kind| kind.attribute("machine")).unwrap_or("");
+        let kind =
+            os.and_then(|os| child(os, "type")).and_then(|kind| kind.attribute("machine")).unwrap_or("");
         let is_efi = |os: Node<'_, '_>| {
             os.attribute("firmware") == Some("efi")
                 || child(os, "loader").is_some_and(|loader| loader.attribute("type") == Some("pflash"))
@@ -87,7 +89,10 @@ mod tests {
         let xml = "<domain><name>w</name><memory unit='GiB'>2</memory><os firmware='efi'><type machine='pc-i440fx-7.2'>hvm\
             </type></os><devices><disk><target dev='sda' bus='scsi'/></disk></devices></domain>";
         let machine = Machine::parse(xml).unwrap();
-        assert_eq!((machine.memory_mib, machine.processors, machine.chipset, machine.efi), (2048, 1, "pc", true));
+        assert_eq!(
+            (machine.memory_mib, machine.processors, machine.chipset, machine.efi),
+            (2048, 1, "pc", true)
+        );
         assert_eq!(machine.buses, [("sda".to_owned(), "scsi".to_owned())]);
         assert!(machine.uuid.is_none() && machine.macs.is_empty());
         for wrong in ["<domain/>", "<domain><memory unit='x'>1</memory></domain>", "<x/>"] {

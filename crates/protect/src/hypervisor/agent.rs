@@ -41,7 +41,8 @@ impl Agent {
             Error::new(Kind::NotFound, "no guest agent answers")
                 .remedy("install qemu-guest-agent in the guest, and see that it runs there")
         };
-        let stream = UnixStream::connect(socket).await.map_err(|e| Error::io("reaching the guest agent", e))?;
+        let stream =
+            UnixStream::connect(socket).await.map_err(|e| Error::io("reaching the guest agent", e))?;
         let mut agent = Agent { env: env.clone(), stream: BufReader::new(stream) };
         let number = u64::from(u32::from_le_bytes(env.random()));
         // The byte ends what an earlier conversation may have left half said.
@@ -60,7 +61,12 @@ impl Agent {
     }
 
     /// Has the agent do something, and returns what it answers.
-    pub(crate) async fn execute(&mut self, command: &str, arguments: Value, patience: Duration) -> Result<Value> {
+    pub(crate) async fn execute(
+        &mut self,
+        command: &str,
+        arguments: Value,
+        patience: Duration,
+    ) -> Result<Value> {
         let env = self.env.clone();
         let asked = async {
             self.say(b"", &json!({ "execute": command, "arguments": arguments })).await?;
@@ -90,7 +96,8 @@ impl Agent {
             let state = self.execute("guest-exec-status", json!({ "pid": pid }), patience).await?;
             if state["exited"] == true {
                 let text = |name: &str| {
-                    let bytes = state[name].as_str().and_then(|data| BASE64.decode(data).ok()).unwrap_or_default();
+                    let bytes =
+                        state[name].as_str().and_then(|data| BASE64.decode(data).ok()).unwrap_or_default();
                     String::from_utf8_lossy(&bytes).into_owned()
                 };
                 // Ended by a signal, it has no status.
@@ -115,12 +122,16 @@ impl Agent {
     async fn line(&mut self) -> Result<Value> {
         let mut text = Vec::new();
         let mut bounded = (&mut self.stream).take(ANSWER_BYTES_MAX);
-        let bytes = bounded.read_until(b'\n', &mut text).await.map_err(|e| Error::io("hearing the guest agent", e))?;
+        let bytes = bounded
+            .read_until(b'\n', &mut text)
+            .await
+            .map_err(|e| Error::io("hearing the guest agent", e))?;
         if bytes == 0 || text.last() != Some(&b'\n') {
             return Err(Error::new(Kind::Closed, "the guest agent's channel has ended"));
         }
         // A guest says what it likes.
-        Ok(serde_json::from_slice(text.trim_ascii_start().strip_prefix(b"\xff").unwrap_or(&text)).unwrap_or_default())
+        Ok(serde_json::from_slice(text.trim_ascii_start().strip_prefix(b"\xff").unwrap_or(&text))
+            .unwrap_or_default())
     }
 }
 

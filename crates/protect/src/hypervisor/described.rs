@@ -6,8 +6,27 @@ use stonefold_types::Result;
 
 /// What the host of a machine sees to by itself: none of it can be kept from the original's.
 const OF_THE_HOST: &[&str] = &[
-    "accel", "chroot", "D", "daemonize", "display", "enable-kvm", "incoming", "loadvm", "mon", "monitor",
-    "nographic", "pidfile", "qmp", "qmp-pretty", "runas", "run-with", "S", "sandbox", "serial", "spice", "vnc",
+    "accel",
+    "chroot",
+    "D",
+    "daemonize",
+    "display",
+    "enable-kvm",
+    "incoming",
+    "loadvm",
+    "mon",
+    "monitor",
+    "nographic",
+    "pidfile",
+    "qmp",
+    "qmp-pretty",
+    "runas",
+    "run-with",
+    "S",
+    "sandbox",
+    "serial",
+    "spice",
+    "vnc",
 ];
 /// Of those what somebody would miss.
 const MISSED: &[&str] = &["spice", "vnc", "serial"];
@@ -94,7 +113,9 @@ pub(super) fn of_domain(xml: &str) -> Result<(Words, Vec<String>)> {
     if machine.efi {
         match FIRMWARE.iter().find(|path| std::path::Path::new(path).exists()) {
             Some(path) => words.push("drive", format!("if=pflash,format=raw,unit=0,readonly=on,file={path}")),
-            None => notes.push("it boots by UEFI, and this host has no firmware for it: install ovmf".to_owned()),
+            None => {
+                notes.push("it boots by UEFI, and this host has no firmware for it: install ovmf".to_owned())
+            }
         }
     }
     for mac in &machine.macs {
@@ -102,7 +123,8 @@ pub(super) fn of_domain(xml: &str) -> Result<(Words, Vec<String>)> {
     }
     match machine.macs.is_empty() {
         true => words.push("nic", "none"),
-        false => notes.push("its network is QEMU's own, behind this host: libvirt's networks are libvirt's".to_owned()),
+        false => notes
+            .push("its network is QEMU's own, behind this host: libvirt's networks are libvirt's".to_owned()),
     }
     Ok((words, notes))
 }
@@ -155,7 +177,9 @@ mod tests {
         for gone in ["web", "kvm", "vnc", "00:00:00:01", "/run/ga", "guest_agent", "daemonize"] {
             assert!(!text.contains(gone), "{gone} in {text}");
         }
-        for kept in ["-m 1G", "-M q35", "virtio-net-pci,netdev=n,mac=52:54:00:", "-name again", "-uuid 07070707-"] {
+        for kept in
+            ["-m 1G", "-M q35", "virtio-net-pci,netdev=n,mac=52:54:00:", "-name again", "-uuid 07070707-"]
+        {
             assert!(text.contains(kept), "no {kept} in {text}");
         }
         assert_eq!(notes, ["left out: -vnc :1"]);

@@ -126,9 +126,15 @@ pub(super) fn command_line(
     words.push("qmp", format!("unix:{},server=on,wait=off", path(folder.qmp())));
     words.push("chardev", format!("file,id=stonefold-console,path={}", path(folder.console())));
     words.push("serial", "chardev:stonefold-console");
-    words.push("chardev", format!("socket,id=stonefold-agent,server=on,wait=off,path={}", path(folder.agent())));
+    words.push(
+        "chardev",
+        format!("socket,id=stonefold-agent,server=on,wait=off,path={}", path(folder.agent())),
+    );
     words.push("device", "virtio-serial-pci,id=stonefold-serial");
-    words.push("device", format!("virtserialport,bus=stonefold-serial.0,chardev=stonefold-agent,name={AGENT}"));
+    words.push(
+        "device",
+        format!("virtserialport,bus=stonefold-serial.0,chardev=stonefold-agent,name={AGENT}"),
+    );
     words.push("display", "none");
     words.push("pidfile", folder.pid().to_string_lossy());
     words.push("daemonize", "");
@@ -158,10 +164,13 @@ fn accelerate(words: &mut Words, accelerator: Accelerator) {
 fn blockdev(number: usize, disk: &Attached, reach: &Reach) -> Result<Value> {
     let server = match reach {
         Reach::Socket(path) => json!({ "type": "unix", "path": path }),
-        Reach::Tcp { host, port, secret: false } => json!({ "type": "inet", "host": host, "port": port.to_string() }),
+        Reach::Tcp { host, port, secret: false } => {
+            json!({ "type": "inet", "host": host, "port": port.to_string() })
+        }
         Reach::Tcp { secret: true, .. } => {
             let what = "the only door to the disks is TLS, for which a machine that the server starts has no certificate";
-            return Err(Error::new(Kind::Invalid, what).remedy("serve a Unix socket, too: --nbd unix:///run/stonefold/nbd.sock"));
+            return Err(Error::new(Kind::Invalid, what)
+                .remedy("serve a Unix socket, too: --nbd unix:///run/stonefold/nbd.sock"));
         }
     };
     Ok(json!({
@@ -213,20 +222,32 @@ pub(super) async fn start(env: &Env, folder: &Folder, arguments: &[String]) -> R
 /// QEMU goes into the background once it has everything; until then it says here what it lacks.
 async fn run(env: &Env, arguments: &[String]) -> Result<()> {
     let mut command = Command::new(PROGRAM);
-    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
+    command
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true);
     let output = within(env, START_MAX, command.output()).await.ok_or_else(|| {
         let what = format!("QEMU was not ready within {} s", START_MAX.as_secs());
         Error::new(Kind::Io, what).remedy("look whether the host has memory and time for it")
     })?;
     let output = output.map_err(|e| match e.kind() {
-        std::io::ErrorKind::NotFound => Error::new(Kind::NotFound, format!("{PROGRAM} is not installed where the server runs"))
-            .remedy("install it: apt install qemu-system-x86 (Debian, Ubuntu) or dnf install qemu-kvm (Fedora, RHEL)"),
+        std::io::ErrorKind::NotFound => Error::new(
+            Kind::NotFound,
+            format!("{PROGRAM} is not installed where the server runs"),
+        )
+        .remedy(
+            "install it: apt install qemu-system-x86 (Debian, Ubuntu) or dnf install qemu-kvm (Fedora, RHEL)",
+        ),
         _ => Error::io("starting QEMU", e),
     })?;
     match output.status.success() {
         true => Ok(()),
-        false => Err(Error::new(Kind::Io, format!("QEMU refuses the machine: {}", last_words(&output.stderr)))
-            .remedy("correct the machine's description; 'stonefold machine show NAME --json' has it")),
+        false => {
+            Err(Error::new(Kind::Io, format!("QEMU refuses the machine: {}", last_words(&output.stderr)))
+                .remedy("correct the machine's description; 'stonefold machine show NAME --json' has it"))
+        }
     }
 }
 

@@ -45,10 +45,13 @@ impl FromStr for Sign {
     type Err = String;
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
-        let wrong = || format!("'{text}' is no sign of life: write agent, port:N, console:REGEX or cmd:COMMAND");
+        let wrong =
+            || format!("'{text}' is no sign of life: write agent, port:N, console:REGEX or cmd:COMMAND");
         match text.split_once(':') {
             None if text == "agent" => Ok(Sign::Agent),
-            Some(("port", port)) => port.parse().ok().filter(|port| *port > 0).map(Sign::Port).ok_or_else(wrong),
+            Some(("port", port)) => {
+                port.parse().ok().filter(|port| *port > 0).map(Sign::Port).ok_or_else(wrong)
+            }
             Some(("console", pattern)) if !pattern.is_empty() => match Regex::new(pattern) {
                 Ok(_) => Ok(Sign::Console(pattern.to_owned())),
                 Err(error) => Err(format!("'{pattern}' is no regular expression: {error}")),
@@ -105,9 +108,14 @@ impl Watched<'_> {
             match found {
                 Ok(said) => return Ok(shortened(&said)),
                 Err(error) if left.is_zero() || ended => {
-                    let why = if ended { "the machine ended before".to_owned() } else { format!("not within {} s", patience.as_secs()) };
+                    let why = if ended {
+                        "the machine ended before".to_owned()
+                    } else {
+                        format!("not within {} s", patience.as_secs())
+                    };
                     let what = format!("no sign of life ({sign}): {why}: {error}{}", self.last_lines());
-                    return Err(Error::new(Kind::Io, what).remedy("look at its screen and console; give it more time with --timeout"));
+                    return Err(Error::new(Kind::Io, what)
+                        .remedy("look at its screen and console; give it more time with --timeout"));
                 }
                 Err(_) => self.env.sleep(LOOK_EVERY).await,
             }
@@ -123,7 +131,9 @@ impl Watched<'_> {
             Sign::Console(pattern) => {
                 let text = self.console();
                 let regex = Regex::new(pattern).map_err(|e| Error::new(Kind::Invalid, e.to_string()))?;
-                let found = regex.find(&text).ok_or_else(|| Error::new(Kind::NotFound, "the console does not say it"))?;
+                let found = regex
+                    .find(&text)
+                    .ok_or_else(|| Error::new(Kind::NotFound, "the console does not say it"))?;
                 Ok(String::from_utf8_lossy(found.as_bytes()).into_owned())
             }
             Sign::Port(port) => self.answer_of(*port, look_max).await,
@@ -132,7 +142,10 @@ impl Watched<'_> {
                 let ran = agent.run(command, left.max(LOOK_MAX)).await?;
                 match ran.status {
                     0 => Ok(ran.output.trim().to_owned()),
-                    status => Err(Error::new(Kind::Io, format!("it ended with {status}: {}", shortened(&ran.output)))),
+                    status => Err(Error::new(
+                        Kind::Io,
+                        format!("it ended with {status}: {}", shortened(&ran.output)),
+                    )),
                 }
             }
         }
@@ -183,7 +196,10 @@ impl Watched<'_> {
         let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
         match lines.is_empty() {
             true => "; its console is silent".to_owned(),
-            false => format!("; its console says last: {}", shortened(&lines[lines.len().saturating_sub(LAST_LINES)..].join(" / "))),
+            false => format!(
+                "; its console says last: {}",
+                shortened(&lines[lines.len().saturating_sub(LAST_LINES)..].join(" / "))
+            ),
         }
     }
 }

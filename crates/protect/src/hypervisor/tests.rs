@@ -2,7 +2,12 @@
 
 use super::*;
 
-fn start<'a>(name: &'a Name, disks: &'a [MachineDisk], hardware: Option<&'a Hardware>, reach: &'a Reach) -> Start<'a> {
+fn start<'a>(
+    name: &'a Name,
+    disks: &'a [MachineDisk],
+    hardware: Option<&'a Hardware>,
+    reach: &'a Reach,
+) -> Start<'a> {
     Start { name, disks, hardware, reach, forward: None }
 }
 
@@ -33,7 +38,8 @@ fn every_disk_hangs_where_the_guest_looks_for_it() {
 
 #[test]
 fn where_only_a_port_of_the_guest_is_wanted_it_reaches_nothing_else() {
-    let (name, reach) = (Name::new("again").unwrap(), Reach::Tcp { host: "h".into(), port: 1, secret: false });
+    let (name, reach) =
+        (Name::new("again").unwrap(), Reach::Tcp { host: "h".into(), port: 1, secret: false });
     let hardware = Hardware::QemuArgs("-m 1G -nic user,hostfwd=tcp::22-:22".into());
     let disks = [disk("vda")];
     let start = Start { forward: Some((5000, 22)), ..start(&name, &disks, Some(&hardware), &reach) };
@@ -46,7 +52,8 @@ fn where_only_a_port_of_the_guest_is_wanted_it_reaches_nothing_else() {
 fn a_machine_without_a_certificate_is_not_sent_to_a_door_that_wants_one() {
     let (name, reach) = (Name::new("again").unwrap(), Reach::Tcp { host: "h".into(), port: 1, secret: true });
     let disks = [disk("vda")];
-    let refused = start(&name, &disks, None, &reach).arguments(&Folder("/f".into()), Accelerator::Tcg).unwrap_err();
+    let refused =
+        start(&name, &disks, None, &reach).arguments(&Folder("/f".into()), Accelerator::Tcg).unwrap_err();
     assert!(refused.remedy_text().unwrap().contains("unix://"), "{refused}");
 }
 

@@ -16,7 +16,6 @@ use tokio::process::Command;
 const COMMAND_MAX: Duration = Duration::from_secs(60);
 
 /// A libvirt.
-#[derive(Clone, Debug)]
 pub(super) struct Virsh<'a> {
     pub(super) env: &'a Env,
     pub(super) uri: &'a str,
@@ -85,10 +84,12 @@ impl Virsh<'_> {
         // Its words are told to people and looked at here: in one language.
         command.env("LC_ALL", "C").args(["--quiet", "--connect", self.uri]).args(words);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
-        let failed = |e: std::io::Error| match e.kind() {
+        let failed = |e: std::io::Error| {
+            match e.kind() {
             std::io::ErrorKind::NotFound => Error::new(Kind::NotFound, "virsh is not installed where the server runs")
                 .remedy("install it: apt install libvirt-clients (Debian, Ubuntu) or dnf install libvirt-client (Fedora, RHEL)"),
             _ => Error::io("running virsh", e),
+        }
         };
         let mut child = command.spawn().map_err(failed)?;
         if let Some(mut stdin) = child.stdin.take() {
@@ -104,8 +105,15 @@ impl Virsh<'_> {
         match output.status.success() {
             true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
             false => {
-                let what = format!("libvirt at '{}' refuses '{}': {}", self.uri, words[0], last_words(&output.stderr));
-                Err(Error::new(Kind::Io, what).remedy("see that libvirtd runs, and that the server's user may speak to it (group libvirt)"))
+                let what = format!(
+                    "libvirt at '{}' refuses '{}': {}",
+                    self.uri,
+                    words[0],
+                    last_words(&output.stderr)
+                );
+                Err(Error::new(Kind::Io, what).remedy(
+                    "see that libvirtd runs, and that the server's user may speak to it (group libvirt)",
+                ))
             }
         }
     }

@@ -49,13 +49,16 @@ impl Words {
         if text.contains('\0') {
             return Err(wrong("they have a zero byte".to_owned()));
         }
-        let words = shlex::split(text).ok_or_else(|| wrong("a quote has no end".to_owned()))?;
+        // Of a line that goes on shlex makes an empty word.
+        let words =
+            shlex::split(&text.replace("\\\n", " ")).ok_or_else(|| wrong("a quote has no end".to_owned()))?;
         let mut words = words.into_iter().peekable();
         // The program itself may stand in front.
         words.next_if(|first| first.rsplit('/').next().is_some_and(|name| name.starts_with("qemu-system-")));
         let mut list = Vec::new();
         while let Some(word) = words.next() {
-            let option = word.strip_prefix("--").or(word.strip_prefix('-')).filter(|option| !option.is_empty());
+            let option =
+                word.strip_prefix("--").or(word.strip_prefix('-')).filter(|option| !option.is_empty());
             let option = option.ok_or_else(|| wrong(format!("'{word}' is no option")))?.to_owned();
             let value = match ALONE.contains(&option.as_str()) {
                 true => String::new(),
@@ -90,10 +93,6 @@ impl Words {
         self.0.iter().any(|word| options.contains(&word.option.as_str()))
     }
 
-    pub(super) fn any(&self, is_it: impl Fn(&Word) -> bool) -> bool {
-        self.0.iter().any(is_it)
-    }
-
     /// Takes out what `is_it` finds.
     pub(super) fn take(&mut self, is_it: impl Fn(&Word) -> bool) -> Vec<Word> {
         let (taken, left) = std::mem::take(&mut self.0).into_iter().partition(|word| is_it(word));
@@ -121,9 +120,8 @@ impl Word {
     pub(super) fn replace_property(&mut self, name: &str, value: &str) {
         let is_it = |part: &str| part.strip_prefix(name).is_some_and(|rest| rest.starts_with('='));
         let parts = self.value.split(',');
-        let parts: Vec<String> = parts
-            .map(|part| if is_it(part) { format!("{name}={value}") } else { part.to_owned() })
-            .collect();
+        let parts: Vec<String> =
+            parts.map(|part| if is_it(part) { format!("{name}={value}") } else { part.to_owned() }).collect();
         self.value = parts.join(",");
     }
 
@@ -144,21 +142,20 @@ mod tests {
         let words = Words::parse(text).unwrap();
         assert_eq!(
             words.arguments(),
-            [
-                "-m",
-                "2G",
-                "-nographic",
-                "-device",
-                "virtio-net-pci,mac=52:54:00:00:00:01,netdev=a b",
-                "-S"
-            ]
+            ["-m", "2G", "-nographic", "-device", "virtio-net-pci,mac=52:54:00:00:00:01,netdev=a b", "-S"]
         );
         assert_eq!(Words::parse(&words.text()).unwrap(), words);
     }
 
     #[test]
     fn what_is_no_list_of_options_is_refused() {
-        for (text, says) in [("-m 'x", "quote"), ("disk.img", "disk.img"), ("-smp 2 -m", "'-m' has no value"), ("--", "'--'"), ("-S \0", "zero")] {
+        for (text, says) in [
+            ("-m 'x", "quote"),
+            ("disk.img", "disk.img"),
+            ("-smp 2 -m", "'-m' has no value"),
+            ("--", "'--'"),
+            ("-S \0", "zero"),
+        ] {
             let error = Words::parse(text).unwrap_err();
             assert!(error.kind() == Kind::Invalid && error.to_string().contains(says), "{error}");
         }

@@ -39,10 +39,16 @@ impl FromStr for Home {
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
         match text.split_once(':') {
-            Some(("file", path)) if path.starts_with('/') => Ok(Home::File(path.strip_prefix("//").unwrap_or(path).into())),
-            Some(("nbd", rest)) if rest.starts_with("nbd") && rest.contains("://") => Ok(Home::Nbd(rest.to_owned())),
+            Some(("file", path)) if path.starts_with('/') => {
+                Ok(Home::File(path.strip_prefix("//").unwrap_or(path).into()))
+            }
+            Some(("nbd", rest)) if rest.starts_with("nbd") && rest.contains("://") => {
+                Ok(Home::Nbd(rest.to_owned()))
+            }
             Some(("nbd" | "nbd+unix", rest)) if rest.starts_with("//") => Ok(Home::Nbd(text.to_owned())),
-            _ => Err(format!("'{text}' is no place for disks: write file:/PATH, nbd://HOST/EXPORT or nbd+unix:///EXPORT?socket=PATH")),
+            _ => Err(format!(
+                "'{text}' is no place for disks: write file:/PATH, nbd://HOST/EXPORT or nbd+unix:///EXPORT?socket=PATH"
+            )),
         }
     }
 }
@@ -79,12 +85,20 @@ impl FromStr for HomeFormat {
 }
 
 /// Where one of a machine's disks goes: into the folder, where there is one or there are several disks.
-pub(super) fn of_disk(to: &Home, format: HomeFormat, all: &[MachineDisk], disk: &MachineDisk) -> Result<Home> {
+pub(super) fn of_disk(
+    to: &Home,
+    format: HomeFormat,
+    all: &[MachineDisk],
+    disk: &MachineDisk,
+) -> Result<Home> {
     match to {
-        Home::File(path) if path.is_dir() => Ok(Home::File(path.join(format!("{}.{}", disk.disk, format.name())))),
+        Home::File(path) if path.is_dir() => {
+            Ok(Home::File(path.join(format!("{}.{}", disk.disk, format.name()))))
+        }
         Home::File(path) if all.len() > 1 => {
             let what = format!("the machine has {} disks, and '{}' is no folder", all.len(), path.display());
-            Err(Error::new(Kind::Invalid, what).remedy("name a folder that is there: each disk gets a file in it"))
+            Err(Error::new(Kind::Invalid, what)
+                .remedy("name a folder that is there: each disk gets a file in it"))
         }
         Home::Nbd(_) if all.len() > 1 => {
             let what = format!("the machine has {} disks, and there is one export", all.len());
@@ -107,15 +121,25 @@ pub(super) fn check_room(disks: &[MovedDisk], held_bytes: u64) -> Result<()> {
     for path in files {
         if path.symlink_metadata().is_ok() {
             let what = format!("'{}' exists already", path.display());
-            return Err(Error::new(Kind::AlreadyExists, what).remedy("name another file; none is written over"));
+            return Err(
+                Error::new(Kind::AlreadyExists, what).remedy("name another file; none is written over")
+            );
         }
         let folder = path.parent().filter(|folder| folder.is_dir()).ok_or_else(|| {
-            Error::new(Kind::NotFound, format!("there is no folder for '{}' on the server's host", path.display()))
-                .remedy("make it there, or name another")
+            Error::new(
+                Kind::NotFound,
+                format!("there is no folder for '{}' on the server's host", path.display()),
+            )
+            .remedy("make it there, or name another")
         })?;
         let free = free_bytes(folder)?;
         if free < held_bytes {
-            let what = format!("'{}' has {} free, and the disks hold {}", folder.display(), Size(free), Size(held_bytes));
+            let what = format!(
+                "'{}' has {} free, and the disks hold {}",
+                folder.display(),
+                Size(free),
+                Size(held_bytes)
+            );
             return Err(Error::new(Kind::NoSpace, what).remedy("make room there, or name another place"));
         }
     }
@@ -124,7 +148,8 @@ pub(super) fn check_room(disks: &[MovedDisk], held_bytes: u64) -> Result<()> {
 
 fn free_bytes(folder: &Path) -> Result<u64> {
     let found = rustix::fs::statvfs(folder);
-    let found = found.map_err(|e| Error::io(format!("looking for room in '{}'", folder.display()), e.into()))?;
+    let found =
+        found.map_err(|e| Error::io(format!("looking for room in '{}'", folder.display()), e.into()))?;
     Ok(found.f_bavail * found.f_frsize)
 }
 
@@ -138,7 +163,11 @@ pub(super) async fn make(env: &Env, path: &Path, format: HomeFormat, size_bytes:
         Err(e) => return Err(failed(e).remedy("name another file; none is written over")),
     }
     let mut command = Command::new("qemu-img");
-    command.args(["create", "-q", "-f", format.name()]).arg(path).arg(size_bytes.to_string()).kill_on_drop(true);
+    command
+        .args(["create", "-q", "-f", format.name()])
+        .arg(path)
+        .arg(size_bytes.to_string())
+        .kill_on_drop(true);
     let output = within(env, ANSWER_MAX, command.output()).await;
     let output = output.ok_or_else(|| Error::new(Kind::Io, "qemu-img does not end"))?;
     let missing = |e| Error::io("running qemu-img", e).remedy("install qemu-utils where the server runs");
@@ -183,7 +212,13 @@ mod tests {
         let file = Home::File(folder.path().join("x"));
         assert!(of_disk(&file, HomeFormat::Raw, &disks, &disks[0]).is_err());
         assert_eq!(of_disk(&file, HomeFormat::Raw, &disks[..1], &disks[0]).unwrap(), file);
-        let moved = |home| MovedDisk { target: disks[0].target.clone(), disk: disks[0].disk.clone(), home, total_bytes: 1, done_bytes: 0 };
+        let moved = |home| MovedDisk {
+            target: disks[0].target.clone(),
+            disk: disks[0].disk.clone(),
+            home,
+            total_bytes: 1,
+            done_bytes: 0,
+        };
         check_room(&[moved(file.clone())], 1).unwrap();
         assert_eq!(check_room(&[moved(file)], u64::MAX).unwrap_err().kind(), Kind::NoSpace);
         assert_eq!(check_room(&[moved(to)], 1).unwrap_err().kind(), Kind::AlreadyExists);

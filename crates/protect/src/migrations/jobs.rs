@@ -71,7 +71,12 @@ fn old_node(number: usize) -> String {
 }
 
 impl Jobs {
-    pub(super) async fn find(env: &Env, folder: &Folder, migration: &Migration, patience: Duration) -> Result<Jobs> {
+    pub(super) async fn find(
+        env: &Env,
+        folder: &Folder,
+        migration: &Migration,
+        patience: Duration,
+    ) -> Result<Jobs> {
         let qmp = Qmp::connect(env, &folder.qmp(), patience).await?;
         let mut jobs = Jobs { env: env.clone(), qmp, disks: migration.disks.len(), again: false };
         for number in 0..jobs.disks {
@@ -100,7 +105,9 @@ impl Jobs {
                 "copy-mode": "write-blocking",
                 "auto-dismiss": false,
             });
-            self.ask("blockdev-mirror", mirror).await.map_err(|e| e.context(format!("moving disk '{}'", disk.target)))?;
+            self.ask("blockdev-mirror", mirror)
+                .await
+                .map_err(|e| e.context(format!("moving disk '{}'", disk.target)))?;
         }
         Ok(())
     }
@@ -108,9 +115,11 @@ impl Jobs {
     async fn make(&self, disk: &MovedDisk, format: HomeFormat) -> Result<()> {
         let Home::File(path) = &disk.home else { return Ok(()) };
         // A server that was killed may have made it; one that holds anything is not that.
-        let is_new = |path: &Path| path.metadata().is_ok_and(|found| found.blocks() * 512 < NEW_IMAGE_BYTES_MAX);
+        let is_new =
+            |path: &Path| path.metadata().is_ok_and(|found| found.blocks() * 512 < NEW_IMAGE_BYTES_MAX);
         if self.again && is_new(path) {
-            std::fs::remove_file(path).map_err(|e| Error::io(format!("making '{}' anew", path.display()), e))?;
+            std::fs::remove_file(path)
+                .map_err(|e| Error::io(format!("making '{}' anew", path.display()), e))?;
         }
         home::make(&self.env, path, format, disk.total_bytes).await
     }
@@ -120,7 +129,8 @@ impl Jobs {
         for number in 0..self.disks {
             match self.job(number).await? {
                 Some(Job { error: Some(why), .. }) => {
-                    return Err(Error::new(Kind::Io, format!("QEMU cannot copy: {why}")).remedy("look at the new place: is it full, or gone?"));
+                    return Err(Error::new(Kind::Io, format!("QEMU cannot copy: {why}"))
+                        .remedy("look at the new place: is it full, or gone?"));
                 }
                 Some(job) => {
                     progress.bytes.push((job.done, job.total));
@@ -128,7 +138,8 @@ impl Jobs {
                 }
                 None if self.is_pivoted(number).await? => progress.bytes.push((1, 1)),
                 None => {
-                    return Err(Error::new(Kind::Io, "QEMU's copying was ended by somebody else").remedy("begin it again"));
+                    return Err(Error::new(Kind::Io, "QEMU's copying was ended by somebody else")
+                        .remedy("begin it again"));
                 }
             }
         }
@@ -198,7 +209,9 @@ impl Jobs {
                 if !job.concluded {
                     self.ask("job-complete", json!({ "id": job_id(number) })).await?;
                 }
-                self.concluded(env, number).await.map_err(|e| e.context(format!("going over to the new disk '{}'", disk.target)))?;
+                self.concluded(env, number)
+                    .await
+                    .map_err(|e| e.context(format!("going over to the new disk '{}'", disk.target)))?;
                 self.ask("job-dismiss", json!({ "id": job_id(number) })).await?;
             }
             // The pool's disk is let go.
@@ -216,7 +229,10 @@ impl Jobs {
                 Some(Job { concluded: true, error: None, .. }) | None => return Ok(()),
                 Some(Job { error: Some(why), .. }) => return Err(Error::new(Kind::Io, why)),
                 Some(_) if env.monotonic() > until => {
-                    return Err(Error::new(Kind::Io, format!("QEMU did not do it within {} s", PIVOT_MAX.as_secs())));
+                    return Err(Error::new(
+                        Kind::Io,
+                        format!("QEMU did not do it within {} s", PIVOT_MAX.as_secs()),
+                    ));
                 }
                 Some(_) => env.sleep(LOOK_EVERY).await,
             }
@@ -234,17 +250,23 @@ impl Jobs {
                 Home::Nbd(uri) => uri.clone(),
             };
             let mut command = Command::new("qemu-img");
-            command.args(["compare", "-q", "-U", "-f", "raw", "-F", migration.format.name(), &old, &new]).kill_on_drop(true);
+            command
+                .args(["compare", "-q", "-U", "-f", "raw", "-F", migration.format.name(), &old, &new])
+                .kill_on_drop(true);
             let output = command.output().await.map_err(|e| Error::io("running qemu-img", e))?;
             match output.status.code() {
                 Some(0) => {}
                 Some(1) => {
                     let what = format!("the new disk '{}' is not like the old one", disk.target);
-                    return Err(Error::new(Kind::Corrupt, what).remedy("the machine goes on with the old one: look at the new place"));
+                    return Err(Error::new(Kind::Corrupt, what)
+                        .remedy("the machine goes on with the old one: look at the new place"));
                 }
                 _ => {
                     let says = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-                    return Err(Error::new(Kind::Io, format!("disk '{}' could not be compared: {says}", disk.target)));
+                    return Err(Error::new(
+                        Kind::Io,
+                        format!("disk '{}' could not be compared: {says}", disk.target),
+                    ));
                 }
             }
         }
@@ -267,7 +289,8 @@ impl Jobs {
             }
             self.ask("blockdev-del", json!({ "node-name": home_node(number) })).await?;
             if let Home::File(path) = &disk.home {
-                std::fs::remove_file(path).map_err(|e| Error::io(format!("removing '{}'", path.display()), e))?;
+                std::fs::remove_file(path)
+                    .map_err(|e| Error::io(format!("removing '{}'", path.display()), e))?;
             }
         }
         Ok(())
@@ -279,7 +302,13 @@ impl Jobs {
         let found = jobs.as_array().into_iter().flatten().find(|job| job["id"] == id.as_str()).cloned();
         let Some(job) = found else { return Ok(None) };
         let block = self.ask("query-block-jobs", json!({})).await?;
-        let block = block.as_array().into_iter().flatten().find(|job| job["device"] == id.as_str()).cloned().unwrap_or_default();
+        let block = block
+            .as_array()
+            .into_iter()
+            .flatten()
+            .find(|job| job["device"] == id.as_str())
+            .cloned()
+            .unwrap_or_default();
         Ok(Some(Job {
             done: job["current-progress"].as_u64().unwrap_or(0),
             total: job["total-progress"].as_u64().unwrap_or(0),
@@ -297,7 +326,13 @@ impl Jobs {
     /// A node by its name; nothing where there is none.
     async fn node(&self, name: &str) -> Result<Value> {
         let nodes = self.ask("query-named-block-nodes", json!({ "flat": true })).await?;
-        Ok(nodes.as_array().into_iter().flatten().find(|node| node["node-name"] == name).cloned().unwrap_or_default())
+        Ok(nodes
+            .as_array()
+            .into_iter()
+            .flatten()
+            .find(|node| node["node-name"] == name)
+            .cloned()
+            .unwrap_or_default())
     }
 
     /// Whether a device of the machine has the new disk.
@@ -316,7 +351,9 @@ impl Jobs {
 fn node_of(home: &Home, format: HomeFormat, name: &str) -> Result<Value> {
     let below = match home {
         Home::File(path) => json!({ "driver": "file", "filename": path }),
-        Home::Nbd(uri) => json!({ "driver": "nbd", "server": server_of(uri)?.0, "export": server_of(uri)?.1 }),
+        Home::Nbd(uri) => {
+            json!({ "driver": "nbd", "server": server_of(uri)?.0, "export": server_of(uri)?.1 })
+        }
     };
     Ok(json!({ "driver": format.name(), "node-name": name, "discard": "unmap", "file": below }))
 }
@@ -353,7 +390,9 @@ mod tests {
 
     #[test]
     fn exports_are_found_by_their_uris() {
-        let of = |uri: &str| server_of(uri).map(|(server, export)| format!("{server} {export}")).unwrap_or_default();
+        let of = |uri: &str| {
+            server_of(uri).map(|(server, export)| format!("{server} {export}")).unwrap_or_default()
+        };
         assert_eq!(of("nbd://h/x"), r#"{"host":"h","port":"10809","type":"inet"} x"#);
         assert_eq!(of("nbd://[::1]:7/x"), r#"{"host":"::1","port":"7","type":"inet"} x"#);
         assert_eq!(of("nbd+unix:///x?socket=/s"), r#"{"path":"/s","type":"unix"} x"#);

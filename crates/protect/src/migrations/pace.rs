@@ -45,7 +45,13 @@ impl Pace {
         let alone = alone?;
         let now = env.monotonic();
         let before = (now, jobs.counted().await?);
-        Ok(Pace { floor: f64::from(floor_percent) / 100.0, alone, measured: now, before, speed: SPEED_BEGINNING })
+        Ok(Pace {
+            floor: f64::from(floor_percent) / 100.0,
+            alone,
+            measured: now,
+            before,
+            speed: SPEED_BEGINNING,
+        })
     }
 
     /// Sets the speed by what the guest did since the last time.
@@ -69,7 +75,10 @@ impl Pace {
     }
 
     fn rate(&self, kept: Option<f64>) -> MigrationRate {
-        MigrationRate { speed_bytes: self.speed, guest_percent: kept.map(|kept| (kept * 100.0).min(100.0) as u64) }
+        MigrationRate {
+            speed_bytes: self.speed,
+            guest_percent: kept.map(|kept| (kept * 100.0).min(100.0) as u64),
+        }
     }
 }
 

@@ -60,14 +60,21 @@ impl Protection {
     async fn newest_unproven(&self, policy: &Policy, source: &Name) -> Result<Option<PointName>> {
         let points = self.points(Some(source)).await?;
         let of_policy = |status: &&crate::PointStatus| status.point.policy.as_ref() == Some(&policy.name);
-        let Some(newest) = points.iter().rev().find(of_policy).filter(|status| status.check_whole().is_ok()) else {
+        let Some(newest) = points.iter().rev().find(of_policy).filter(|status| status.check_whole().is_ok())
+        else {
             return Ok(None);
         };
         let name = newest.point.name.clone();
         Ok(self.proof(&name).await?.is_none().then_some(name))
     }
 
-    async fn prove(&self, policy: &Policy, point: &PointName, verify: &Verification, reach: &Reach) -> Result<()> {
+    async fn prove(
+        &self,
+        policy: &Policy,
+        point: &PointName,
+        verify: &Verification,
+        reach: &Reach,
+    ) -> Result<()> {
         let asked = VerifyRequest {
             point: point.clone(),
             reach: reach.clone(),

@@ -77,7 +77,9 @@ pub(super) fn is_signed(public: &str, message: &[u8], signature: &str) -> bool {
 fn bytes(hex: &str) -> Option<Vec<u8>> {
     let digits = hex.as_bytes().chunks(2);
     hex.is_ascii().then(|| {
-        let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok().filter(|_| pair.len() == 2);
+        let byte = |pair: &[u8]| {
+            u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok().filter(|_| pair.len() == 2)
+        };
         digits.map(byte).collect::<Option<Vec<u8>>>()
     })?
 }

@@ -22,7 +22,14 @@ async fn point(life: &Life) -> PointName {
 
 fn request(point: &PointName, text: &str) -> RecoverRequest {
     let reach = Reach::Socket("/run/nbd.sock".into());
-    RecoverRequest { point: point.clone(), name: name(text), qos: None, reach, network: Network::Same, dry_run: false }
+    RecoverRequest {
+        point: point.clone(),
+        name: name(text),
+        qos: None,
+        reach,
+        network: Network::Same,
+        dry_run: false,
+    }
 }
 
 fn refused(error: Error, kind: Kind, words: &str) {
@@ -109,7 +116,11 @@ fn what_cannot_be_done_is_refused() {
         refused(needed, Kind::Busy, "machine 'kept'");
         protection.remove_machine(&name("kept")).await.unwrap();
         life.store.snapshot(&[name("b.vda")], Some(name("mine"))).await.unwrap();
-        refused(protection.stop_recovery(&name("b"), DISCARD).await.unwrap_err(), Kind::Busy, "has snapshots");
+        refused(
+            protection.stop_recovery(&name("b"), DISCARD).await.unwrap_err(),
+            Kind::Busy,
+            "has snapshots",
+        );
         assert_eq!(life.disks(), before);
         life.store.remove_snapshot(&"b.vda@mine".parse().unwrap()).await.unwrap();
 

@@ -61,7 +61,7 @@ pub(super) async fn resume(app: Shared, RecoveryPath(name): RecoveryPath) -> Ans
 }
 
 pub(super) async fn cancel(app: Shared, RecoveryPath(name): RecoveryPath) -> Answer<Json<Migration>> {
-    set(app, name, protect::MigrationState::Cancelled).await
+    set(app, name, protect::MigrationState::Cancelling).await
 }
 
 async fn set(app: Shared, name: Name, to: protect::MigrationState) -> Answer<Json<Migration>> {
@@ -93,6 +93,7 @@ fn shown(migration: protect::Migration, rate: protect::MigrationRate) -> Migrati
         state: match migration.state {
             protect::MigrationState::Copying => MigrationState::Copying,
             protect::MigrationState::Paused => MigrationState::Paused,
+            protect::MigrationState::Cancelling => MigrationState::Cancelling,
             protect::MigrationState::Done => MigrationState::Done,
             protect::MigrationState::Failed => MigrationState::Failed,
             protect::MigrationState::Cancelled => MigrationState::Cancelled,

@@ -31,13 +31,15 @@ pub(super) async fn list(app: Shared) -> Answer<Json<Vec<Recovery>>> {
         let mut all = Vec::new();
         for recovery in protection.recoveries().await? {
             // A libvirt that does not answer would keep the list from those who ask.
-            let of_qemu = recovery.started.as_ref().is_some_and(|started| matches!(started.host, Host::Qemu { .. }));
+            let of_qemu =
+                recovery.started.as_ref().is_some_and(|started| matches!(started.host, Host::Qemu { .. }));
             let running = if of_qemu { protection.is_recovery_running(&recovery).await } else { None };
             all.push((running, recovery));
         }
         Ok(all)
     });
-    let without_hardware = |(running, recovery)| Recovery { hardware: None, ..with_running(shown(recovery, &app), running) };
+    let without_hardware =
+        |(running, recovery)| Recovery { hardware: None, ..with_running(shown(recovery, &app), running) };
     Ok(Json(all.await?.into_iter().map(without_hardware).collect()))
 }
 
