@@ -40,8 +40,8 @@ pub use event::{PolicyEvent, PolicyEventKind};
 pub use latency::{Latencies, Latency};
 pub use machine::{
     Hardware, HardwareKind, Machine, MachineClone, MachineCloned, MachineCreate, MachineDisk,
-    MachineDiskStats, MachineSet, MachineSnapshot, MachineSnapshotTaken, MachineStats,
-    MachineSync, MachineSynced,
+    MachineDiskStats, MachineSet, MachineSnapshot, MachineSnapshotTaken, MachineStats, MachineSync,
+    MachineSynced,
 };
 pub use openapi::document;
 pub use policy::{

@@ -93,7 +93,9 @@ pub(crate) enum Machine {
         keep: Vec<Name>,
     },
     /// Make a template of a machine: it cannot be removed, and clones begin as its newest snapshot
-    #[command(after_help = "Examples:\n  stonefold machine template golden\n  stonefold machine template golden --off")]
+    #[command(
+        after_help = "Examples:\n  stonefold machine template golden\n  stonefold machine template golden --off"
+    )]
     Template {
         /// The machine
         name: Name,

@@ -139,7 +139,8 @@ impl Policy {
             }
             Policy::Pause { name } => {
                 let paused = client.set_policy(&name, &PolicySet { paused: Some(true) })?;
-                let text = || format!("policy '{name}' is paused; 'stonefold policy resume {name}' ends that\n");
+                let text =
+                    || format!("policy '{name}' is paused; 'stonefold policy resume {name}' ends that\n");
                 context.answer(&paused, text)
             }
             Policy::Resume { name } => {
@@ -229,7 +230,10 @@ fn policy_text(policy: &Shown) -> String {
         ("a guest finds", guest.to_owned()),
         ("tells", policy.on_failure_webhook.clone().unwrap_or_default()),
         ("made", format!("{} UTC", policy.created.to_seconds_text())),
-        ("paused", policy.paused.map_or_else(String::new, |at| format!("since {} UTC", at.to_seconds_text()))),
+        (
+            "paused",
+            policy.paused.map_or_else(String::new, |at| format!("since {} UTC", at.to_seconds_text())),
+        ),
         ("sources", policy.sources.iter().map(source).collect::<Vec<_>>().join("\n")),
     ])
 }

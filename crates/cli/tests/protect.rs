@@ -4,8 +4,8 @@ mod over_a_folder;
 
 use over_a_folder::{error, json, run, serve, serve_with, text};
 use serde_json::Value;
-use std::path::Path;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use stonefold_server::{Running, Settings};
 
 const XML: &str = "<domain type='kvm'><name>web</name><uuid>11111111-1111-4111-8111-111111111111</uuid><devices>\
@@ -70,7 +70,10 @@ fn a_machine_is_looked_after_as_a_whole() {
     let running = serve(folder.path());
     web(&running, folder.path());
     text(&running, "machine snapshot web --name monday");
-    assert_eq!(text(&running, "machine set web --qos critical"), "machine 'web': 2 disks in class 'critical'\n");
+    assert_eq!(
+        text(&running, "machine set web --qos critical"),
+        "machine 'web': 2 disks in class 'critical'\n"
+    );
     assert_eq!(json(&running, "disk show data")["qos"], "critical");
     assert!(error(&running, "machine set web --qos gold").contains("'gold'"));
     assert!(error(&running, "machine set web --qos fold").contains("qos ls"));
@@ -106,7 +109,7 @@ fn machines_follow_their_master() {
     assert!(text(&running, "machine clone web desk --count 2").contains("machine 'desk-2' made from web@v1"));
     assert_eq!(json(&running, "snapshot ls").as_array().unwrap().len(), 2, "nothing new is taken");
     assert!(text(&running, "machine ls").contains("yes"));
-    assert!(text(&running, "machine show web").contains("template    yes"));
+    assert!(text(&running, "machine show web").contains("template     yes"));
     assert!(error(&running, "machine rm web").contains("machine template web --off"));
 
     text(&running, "machine set desk-1 --qos test");
@@ -215,7 +218,10 @@ fn a_policy_lives_from_create_to_rm() {
     assert!(text(&running, "policy show nightly").contains("paused         since 20"));
     assert!(text(&running, "policy ls").contains("web      paused"));
     let plan = text(&running, "policy plan nightly");
-    assert!(plan.contains("until 'stonefold policy resume nightly'") && !plan.contains("run of web"), "{plan}");
+    assert!(
+        plan.contains("until 'stonefold policy resume nightly'") && !plan.contains("run of web"),
+        "{plan}"
+    );
     assert_eq!(text(&running, "policy resume nightly"), "policy 'nightly' is at work\n");
     assert!(text(&running, "policy plan nightly").contains("run of web"));
     assert!(error(&running, "policy pause nihgtly").contains("policy ls"));
@@ -246,9 +252,11 @@ fn a_server_runs_its_policies() {
     running.stop().unwrap();
 
     let (command, told) = (folder.path().join("tell"), folder.path().join("told"));
-    std::fs::write(&command, format!("#!/bin/sh\ncat > '{0}.part'; mv '{0}.part' '{0}'\n", told.display())).unwrap();
+    std::fs::write(&command, format!("#!/bin/sh\ncat > '{0}.part'; mv '{0}.part' '{0}'\n", told.display()))
+        .unwrap();
     std::fs::set_permissions(&command, std::fs::Permissions::from_mode(0o700)).unwrap();
-    let running = serve_with(folder.path(), Settings { notify_command: Some(command), ..Settings::default() });
+    let running =
+        serve_with(folder.path(), Settings { notify_command: Some(command), ..Settings::default() });
     let is_done = |run: &Value| run["policy"] == "often" && run["state"] == "done";
     while !json(&running, "backup ls").as_array().unwrap().iter().any(is_done) {
         std::thread::sleep(std::time::Duration::from_millis(200));

@@ -1,8 +1,8 @@
 //! Machines that others are made from: templates, and which of their snapshots others begin as.
 
+use crate::Protection;
 use crate::catalog;
 use crate::machines::Machine;
-use crate::Protection;
 use stonefold_types::{Error, Kind, Name, Result, SnapshotName};
 
 impl Machine {

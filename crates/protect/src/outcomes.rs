@@ -39,14 +39,7 @@ impl Protection {
     fn tell(&self, policy: &Policy, source: &Name, run: Option<PointName>, failure: Option<String>) {
         let Some(listener) = self.listener.get() else { return };
         let (at, webhook) = (self.store.time().trusted, policy.webhook.clone());
-        listener(Outcome {
-            policy: policy.name.clone(),
-            source: source.clone(),
-            run,
-            failure,
-            at,
-            webhook,
-        });
+        listener(Outcome { policy: policy.name.clone(), source: source.clone(), run, failure, at, webhook });
     }
 
     pub(crate) async fn tell_failed(&self, policy: &Policy, source: &Name, why: &str) {
@@ -62,9 +55,8 @@ impl Protection {
         };
         // Without its name it is told all the same.
         let newest: Option<Run> = newest.await.unwrap_or_default();
-        let is_it = |run: &Run| {
-            run.slot.as_ref().is_some_and(|of| of.policy == policy.name && Some(of.at) == slot)
-        };
+        let is_it =
+            |run: &Run| run.slot.as_ref().is_some_and(|of| of.policy == policy.name && Some(of.at) == slot);
         self.tell(policy, source, newest.filter(is_it).map(|run| run.name), Some(why.to_owned()));
     }
 
@@ -91,7 +83,12 @@ impl Protection {
             RunState::Failed => {
                 let source = &run.name.source;
                 self.failing.lock().insert((policy.name.clone(), source.clone()), true);
-                self.tell(&policy, source, Some(run.name.clone()), Some(run.note.clone().unwrap_or_default()));
+                self.tell(
+                    &policy,
+                    source,
+                    Some(run.name.clone()),
+                    Some(run.note.clone().unwrap_or_default()),
+                );
             }
             RunState::Done => self.tell_done(&policy, run).await,
             RunState::Running => {}

@@ -110,7 +110,12 @@ impl Protection {
     }
 
     /// The same for a slot of a policy; nothing, where that is not to make runs of the source any more.
-    pub(crate) async fn back_up_for(&self, source: &Name, policy: &Policy, slot: Slot) -> Result<Option<Run>> {
+    pub(crate) async fn back_up_for(
+        &self,
+        source: &Name,
+        policy: &Policy,
+        slot: Slot,
+    ) -> Result<Option<Run>> {
         self.change(async {
             match self.still_wants(policy, source).await? {
                 true => self.back_up_now(source, Some((policy, slot))).await.map(Some),

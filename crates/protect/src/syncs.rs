@@ -228,7 +228,8 @@ impl Protection {
     }
 
     async fn go_on_syncing(&self, note: &Syncing) -> Result<()> {
-        let named = |e: Error| e.context(format!("bringing machine '{}' up to {}", note.machine, note.origin));
+        let named =
+            |e: Error| e.context(format!("bringing machine '{}' up to {}", note.machine, note.origin));
         let held = match self.hold(note) {
             // Somebody was faster than this start. What is gone cannot be made.
             Err(error) if error.kind() == Kind::NotFound => {
@@ -281,7 +282,10 @@ impl Protection {
         let made = match self.store.disk(&new.disk) {
             Ok(found) if new.number.is_of(&found) => found,
             Ok(_) => {
-                tracing::warn!("disk '{}' has been made by somebody meanwhile, and is left as it is", new.disk);
+                tracing::warn!(
+                    "disk '{}' has been made by somebody meanwhile, and is left as it is",
+                    new.disk
+                );
                 return Ok(());
             }
             Err(error) if error.kind() == Kind::NotFound => {

@@ -200,7 +200,8 @@ impl Settings {
         bounds::check_cache(cache_bytes).map_err(|e| e.context("--cache"))?;
         let journal_bytes_max = self.journal.unwrap_or(JOURNAL_DEFAULT).0;
         bounds::check_journal(journal_bytes_max).map_err(|e| e.context("--journal"))?;
-        if let Some(path) = self.notify_command.as_ref().filter(|path| !path.is_absolute() || !path.is_file()) {
+        if let Some(path) = self.notify_command.as_ref().filter(|path| !path.is_absolute() || !path.is_file())
+        {
             let what = format!("--notify-command: '{}' is not the whole path of a program", path.display());
             return Err(Error::new(Kind::Invalid, what)
                 .remedy("name a program or script by its path from the root on, without arguments"));

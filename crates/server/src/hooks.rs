@@ -101,7 +101,8 @@ async fn in_a_thread(way: Way) -> Result<()> {
     let work = move || drop(tell.send(way()));
     let thread = std::thread::Builder::new().name("notify".to_owned()).spawn(work);
     thread.map_err(|e| Error::io("starting a thread to tell of a run", e))?;
-    told.await.unwrap_or_else(|_| Err(Error::new(Kind::Io, "telling of a run ended by a defect of Stonefold")))
+    told.await
+        .unwrap_or_else(|_| Err(Error::new(Kind::Io, "telling of a run ended by a defect of Stonefold")))
 }
 
 /// Runs the command with the event on its stdin, and what is in it in variables.

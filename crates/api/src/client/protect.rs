@@ -3,8 +3,9 @@
 use super::Client;
 use crate::{
     Machine, MachineClone, MachineCloned, MachineCreate, MachineSet, MachineSnapshot, MachineSnapshotTaken,
-    MachineStats, MachineSync, MachineSynced, Point, PointDiff, Policy, PolicyApply, PolicyCreate, PolicyPlan, PolicySet, Recovered, Recovery, RecoveryCreate, Run,
-    RunStart, SnapshotLock, Source, SourceCreate, paths,
+    MachineStats, MachineSync, MachineSynced, Point, PointDiff, Policy, PolicyApply, PolicyCreate,
+    PolicyPlan, PolicySet, Recovered, Recovery, RecoveryCreate, Run, RunStart, SnapshotLock, Source,
+    SourceCreate, paths,
 };
 use stonefold_types::{Name, PointName, Result};
 

@@ -92,7 +92,9 @@ mod tests {
         let read = |url: &str| Webhook::new(url).map(|hook| hook.place().to_owned());
         assert_eq!(read("https://hooks.example/T0/B1?token=x").unwrap(), "https://hooks.example/…");
         assert_eq!(read("http://127.0.0.1:8080").unwrap(), "http://127.0.0.1:8080/…");
-        for wrong in ["hooks.example/x", "ftp://x/y", "http://", "https://user:secret@host/", "", "http://a b"] {
+        for wrong in
+            ["hooks.example/x", "ftp://x/y", "http://", "https://user:secret@host/", "", "http://a b"]
+        {
             let error = read(wrong).unwrap_err();
             assert!(error.kind() == Kind::Invalid && !error.to_string().contains("secret"), "{error}");
         }

@@ -4,10 +4,10 @@ use super::operation;
 use crate::{
     Consistency, ErrorBody, Hardware, HardwareKind, Machine, MachineClone, MachineCloned, MachineCreate,
     MachineDisk, MachineDiskStats, MachineSet, MachineSnapshot, MachineSnapshotTaken, MachineStats,
-    MachineSync, MachineSynced, PlanVerdict, PlannedPoint, PlannedRun, Point,
-    PointDiff, PointDisk, PointDiskDiff, PointState, Policy, PolicyApply, PolicyCreate, PolicyEvent, PolicyEventKind, PolicyPlan,
-    PolicySet, PolicySource, Recovered, Recovery, RecoveryCreate, Run, RunStart, RunState, SnapshotLock, Source,
-    SourceCreate,
+    MachineSync, MachineSynced, PlanVerdict, PlannedPoint, PlannedRun, Point, PointDiff, PointDisk,
+    PointDiskDiff, PointState, Policy, PolicyApply, PolicyCreate, PolicyEvent, PolicyEventKind, PolicyPlan,
+    PolicySet, PolicySource, Recovered, Recovery, RecoveryCreate, Run, RunStart, RunState, SnapshotLock,
+    Source, SourceCreate,
 };
 use utoipa::OpenApi;
 

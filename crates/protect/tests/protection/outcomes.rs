@@ -58,7 +58,8 @@ fn what_fails_is_told_and_what_works_again() {
             let runs = life.protection.runs(Some(&name("a"))).await.unwrap();
             let path = format!("runs/a/{}", runs.last().unwrap().name.stamp);
             life.protection.remove_point(&runs.last().unwrap().name).await.unwrap();
-            let cut = |text: Option<&str>| Ok(text.unwrap().replace(r#""state":"done""#, r#""state":"running""#));
+            let cut =
+                |text: Option<&str>| Ok(text.unwrap().replace(r#""state":"done""#, r#""state":"running""#));
             life.store.change_catalog_entry(&path, cut).await.unwrap();
             let next = Protection::new(life.env.clone(), life.store.clone());
             let told = heard(&next);
@@ -71,6 +72,10 @@ fn what_fails_is_told_and_what_works_again() {
     });
     let long = NewPolicy { webhook: Some("x".repeat(3000)), ..asked("1h", None) };
     pool.life(|life| async move {
-        refused(life.protection.create_policy(name("x"), long).await.unwrap_err(), Kind::Invalid, "3000 bytes");
+        refused(
+            life.protection.create_policy(name("x"), long).await.unwrap_err(),
+            Kind::Invalid,
+            "3000 bytes",
+        );
     });
 }

@@ -12,8 +12,7 @@ use stonefold_types::{DiskSettings, Error, Kind, Result};
 async fn begin(life: &Life) {
     web(life, None).await;
     let reach = Reach::Socket("/run/nbd.sock".into());
-    let of_web =
-        CloneRequest { machine: name("web"), snapshot: None, new: name("desk"), count: None, reach };
+    let of_web = CloneRequest { machine: name("web"), snapshot: None, new: name("desk"), count: None, reach };
     life.protection.clone_machine(of_web).await.unwrap();
     life.protection.remove_machine(&name("desk")).await.unwrap();
     life.create("own").await;
@@ -28,6 +27,8 @@ async fn begin(life: &Life) {
         life.write(disk, byte).await;
     }
     life.protection.snapshot_machine(&name("web"), Some(name("v2"))).await.unwrap();
+    // What is cut off is to be the sync; folds are cut off where machines are cloned.
+    life.store.fold_everything().await.unwrap();
     life.write("root", 9).await;
 }
 
@@ -153,7 +154,10 @@ fn a_client_that_comes_in_the_midst_is_waited_for() {
             sync(&life, None, &[]).await.unwrap_err(),
         ];
         for error in waits {
-            assert!(error.kind() == Kind::Busy && error.to_string().contains("brought up to web@v2"), "{error}");
+            assert!(
+                error.kind() == Kind::Busy && error.to_string().contains("brought up to web@v2"),
+                "{error}"
+            );
         }
         assert_eq!(life.disks(), ["data", "desk.vdb", "own", "root"]);
         drop(client);
@@ -177,9 +181,13 @@ fn a_sync_cut_off(end: End) {
             life.cut_after(steps, sync(&life, None, &[])).await
         });
         pool.ends(end);
-        let is_new = pool.life(|life| async move { is_all_or_none(&life, &format!("{end:?}, {steps} steps")).await });
+        let is_new =
+            pool.life(|life| async move { is_all_or_none(&life, &format!("{end:?}, {steps} steps")).await });
         if matches!(ended, Ended::Whole(_)) {
-            assert!(is_new && steps > 8, "a note, two removals, two disks, their class and a machine take as many steps");
+            assert!(
+                is_new && steps > 8,
+                "a note, two removals, two disks, their class and a machine take as many steps"
+            );
             return;
         }
     }

@@ -55,7 +55,10 @@ fn an_event_says_in_a_line_what_has_happened() {
 fn a_command_is_told() {
     let folder = tempfile::tempdir().unwrap();
     let told = folder.path().join("told");
-    let text = format!("echo \"$STONEFOLD_EVENT $STONEFOLD_POLICY $STONEFOLD_RUN\" > '{0}'; cat >> '{0}'", told.display());
+    let text = format!(
+        "echo \"$STONEFOLD_EVENT $STONEFOLD_POLICY $STONEFOLD_RUN\" > '{0}'; cat >> '{0}'",
+        told.display()
+    );
     run(&script(folder.path(), &text), &event(Some("x"))).unwrap();
     let told = std::fs::read_to_string(told).unwrap();
     let (variables, json) = told.split_once('\n').unwrap();
@@ -77,7 +80,10 @@ fn a_webhook_is_told_until_it_takes_it() {
     let server = std::thread::Builder::new().spawn(move || answers.map(|answer| answered(&listener, answer)));
     let server = server.unwrap();
     let failed = hook.post(&event(None)).unwrap_err();
-    assert!(failed.to_string().contains("it answered 500") && !failed.to_string().contains("secret"), "{failed}");
+    assert!(
+        failed.to_string().contains("it answered 500") && !failed.to_string().contains("secret"),
+        "{failed}"
+    );
     hook.post(&event(None)).unwrap_err();
     hook.post(&event(Some("x"))).unwrap();
     let asked = server.join().unwrap();

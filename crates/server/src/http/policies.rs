@@ -100,7 +100,8 @@ pub(super) async fn plan(app: Shared, PolicyPath(name): PolicyPath) -> Answer<Js
 fn shown(policy: protect::Policy) -> Policy {
     let protect::Policy { name, schedule, keep, lock_seconds, consistency, sources, created, .. } = policy;
     // One that this version does not read is shown as that.
-    let place = |url: String| Webhook::new(&url).map_or_else(|_| "…".to_owned(), |hook| hook.place().to_owned());
+    let place =
+        |url: String| Webhook::new(&url).map_or_else(|_| "…".to_owned(), |hook| hook.place().to_owned());
     let source = |applied: protect::Applied| PolicySource {
         source: applied.source,
         since: Time::from_nanos(applied.since),
