@@ -278,8 +278,11 @@ fn reset(place: &Place, name: &str) -> Result<()> {
     for command in ["qmp_capabilities", "system_reset"] {
         writeln!(socket.get_mut(), "{{\"execute\": \"{command}\"}}")?;
         line.clear();
-        socket.read_line(&mut line)?;
-        ensure!(line.contains("return"), "{command}: {line}");
+        // Events come as they happen.
+        while !line.contains("return") {
+            line.clear();
+            ensure!(socket.read_line(&mut line)? > 0 && !line.contains("error"), "{command}: {line}");
+        }
     }
     Ok(())
 }

@@ -109,7 +109,7 @@ fn machines_follow_their_master() {
     assert!(text(&running, "machine clone web desk --count 2").contains("machine 'desk-2' made from web@v1"));
     assert_eq!(json(&running, "snapshot ls").as_array().unwrap().len(), 2, "nothing new is taken");
     assert!(text(&running, "machine ls").contains("yes"));
-    assert!(text(&running, "machine show web").contains("template    yes"));
+    assert!(text(&running, "machine show web").contains("template     yes"));
     assert!(error(&running, "machine rm web").contains("machine template web --off"));
 
     text(&running, "machine set desk-1 --qos test");

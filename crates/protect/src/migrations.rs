@@ -29,8 +29,6 @@ use stonefold_types::{Error, Kind, Name, Result};
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How often the document is.
 const SAVE_EVERY: Duration = Duration::from_secs(5);
-/// How long a QEMU that a server finds again may be busy with the server's own return.
-const FIND_MAX: Duration = Duration::from_secs(30);
 
 /// The document of a migration, `migrations/NAME`: the newest of a recovery.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -200,7 +198,7 @@ impl Protection {
             catalog::put_new(&self.store, &migration).await
         })
         .await?;
-        self.carry(asked.name, folder);
+        self.carry(asked.name, folder, false);
         Ok(migration)
     }
 
@@ -244,7 +242,7 @@ impl Protection {
         let left = catalog::all::<Migration>(&self.store, None).await.unwrap_or_default();
         for migration in left.into_iter().filter(Migration::is_under_way) {
             match self.recovery(&migration.name).await.and_then(|recovery| running_by_qemu(&recovery)) {
-                Ok(folder) => self.carry(migration.name, folder),
+                Ok(folder) => self.carry(migration.name, folder, true),
                 Err(error) => {
                     let _ = self
                         .end_migration(&migration.name, MigrationState::Failed, Some(error.to_string()))
@@ -255,10 +253,10 @@ impl Protection {
     }
 
     /// Has a migration looked after, beside everything else.
-    fn carry(self: &Arc<Self>, name: Name, folder: PathBuf) {
+    fn carry(self: &Arc<Self>, name: Name, folder: PathBuf, again: bool) {
         let own = self.clone();
         let carried = async move {
-            let ended = own.look_after(&name, &Folder(folder)).await;
+            let ended = own.look_after(&name, &Folder(folder), again).await;
             own.moving.lock().remove(&name);
             let (state, note) = match ended {
                 Ok(ended) => ended,
@@ -275,9 +273,14 @@ impl Protection {
         self.env.spawn("migration", carried);
     }
 
-    async fn look_after(&self, name: &Name, folder: &Folder) -> Result<(MigrationState, Option<String>)> {
+    async fn look_after(
+        &self,
+        name: &Name,
+        folder: &Folder,
+        again: bool,
+    ) -> Result<(MigrationState, Option<String>)> {
         let migration: Migration = catalog::get(&self.store, name.as_str()).await?;
-        let jobs = Jobs::find(&self.env, folder, &migration, FIND_MAX).await?;
+        let jobs = Jobs::find(&self.env, folder, &migration, again).await?;
         let moved = async {
             let mut pace = Pace::begin(&self.env, &jobs, migration.floor_percent).await?;
             jobs.begin(&migration).await?;

@@ -18,6 +18,8 @@ use tokio::process::Command;
 
 /// How long the last bytes may take, and a job its end.
 const PIVOT_MAX: Duration = Duration::from_secs(60);
+/// How long a QEMU that a server finds again may be busy with the server's own return.
+const FIND_MAX: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// A new image holds no more than its own tables, in bytes.
 const NEW_IMAGE_BYTES_MAX: u64 = 16 << 20;
@@ -71,19 +73,10 @@ fn old_node(number: usize) -> String {
 }
 
 impl Jobs {
-    pub(super) async fn find(
-        env: &Env,
-        folder: &Folder,
-        migration: &Migration,
-        patience: Duration,
-    ) -> Result<Jobs> {
-        let qmp = Qmp::connect(env, &folder.qmp(), patience).await?;
-        let mut jobs = Jobs { env: env.clone(), qmp, disks: migration.disks.len(), again: false };
-        for number in 0..jobs.disks {
-            jobs.again |= jobs.job(number).await?.is_some() || jobs.has_node(&home_node(number)).await?;
-        }
-        jobs.again |= migration.disks.iter().any(|disk| disk.done_bytes > 0);
-        Ok(jobs)
+    /// Those of a machine; `again` where an earlier server may have begun.
+    pub(super) async fn find(env: &Env, folder: &Folder, migration: &Migration, again: bool) -> Result<Jobs> {
+        let qmp = Qmp::connect(env, &folder.qmp(), FIND_MAX).await?;
+        Ok(Jobs { env: env.clone(), qmp, disks: migration.disks.len(), again })
     }
 
     /// Begins what has not been begun.

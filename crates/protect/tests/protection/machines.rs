@@ -242,9 +242,8 @@ fn what_is_half_made_is_nobodys_machine() {
 fn a_class_is_given_to_all_disks() {
     Pool::new().life(|life| async move {
         web(&life, None).await;
-        let classes = |life: &Life| {
-            ["root", "data"].map(|disk| life.store.disk(&name(disk)).unwrap().settings.qos.to_string())
-        };
+        let classes =
+            || ["root", "data"].map(|disk| life.store.disk(&name(disk)).unwrap().settings.qos.to_string());
         let set = |class: &str| {
             let (protection, class) = (life.protection.clone(), name(class));
             async move { protection.set_machine_class(&name("web"), &class).await }
@@ -256,7 +255,7 @@ fn a_class_is_given_to_all_disks() {
         let failed = set("test").await.unwrap_err();
         assert!(failed.to_string().contains("1 of 2 disks have the class"), "{failed}");
         set("test").await.unwrap();
-        assert_eq!(classes(&life), ["test", "test"]);
+        assert_eq!(classes(), ["test", "test"]);
         life.store.remove_disk(&name("data")).await.unwrap();
         let refused = set("critical").await.unwrap_err();
         assert!(refused.to_string().contains("machine 'web': disk 'data'"), "{refused}");

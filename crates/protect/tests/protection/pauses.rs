@@ -55,8 +55,9 @@ fn a_pause_counts_within_a_round() {
         async move {
             begin(&life, asked("1h", None)).await;
             pool.clock.passes(HOUR);
+            let hourly = name(HOURLY);
             let (at_work, paused) =
-                futures::join!(life.protection.round(), life.protection.pause_policy(&name(HOURLY), true));
+                futures::join!(life.protection.round(), life.protection.pause_policy(&hourly, true));
             paused.unwrap();
             let made = at_work.unwrap().done.len();
             assert_eq!(hours_pass(pool, &life, 1).await, []);

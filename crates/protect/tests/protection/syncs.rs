@@ -27,6 +27,8 @@ async fn begin(life: &Life) {
         life.write(disk, byte).await;
     }
     life.protection.snapshot_machine(&name("web"), Some(name("v2"))).await.unwrap();
+    // What is cut off is to be the sync; folds are cut off where machines are cloned.
+    life.store.fold_everything().await.unwrap();
     life.write("root", 9).await;
 }
 

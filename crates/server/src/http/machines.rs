@@ -93,7 +93,9 @@ pub(super) async fn usage(app: Shared, MachinePath(name): MachinePath) -> Answer
             match store.usage(&disk.disk).await {
                 // It is told as missing.
                 Err(error) if error.kind() == Kind::NotFound => {}
-                used => drop(used?),
+                used => {
+                    used?;
+                }
             }
         }
         Ok(machine)
