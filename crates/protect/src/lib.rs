@@ -4,14 +4,21 @@
 //! runs, points and recoveries is one truth with what the store holds, after a crash at any moment. *Never*: knows an engine, a door or the API.
 //! *Owns*: what the documents of the pool's catalog say; the store keeps them. *May be called by*: the server.
 //!
+//! What lies on other people's storage is read by an [NBD client](nbd) into disks of ours ([`copying`], [`copy`]), image files by way of
+//! [qemu-nbd](image); its points are like all others.
+//!
 //! [`Protection`] is all of it that changes something: one change at a time, each in steps that a start finds and ends ([`clones`],
 //! [`runs`], [`points`], [`recoveries`]). [`policies`] say when and what for; [`rounds`] do it, as [`plan`] tells beforehand.
 
 mod catalog;
 mod clones;
+mod copy;
+mod copying;
 pub mod domain;
 mod hardware;
+mod image;
 mod machines;
+mod nbd;
 mod number;
 mod plan;
 mod points;
@@ -34,6 +41,6 @@ pub use points::{Consistency, DiskDiff, Point, PointDiff, PointDisk, PointStatus
 pub use policies::{Applied, LOCK_SECONDS_MAX, NewPolicy, Policy};
 pub use protection::Protection;
 pub use recoveries::{RecoverRequest, Recovered, Recovery};
-pub use runs::{RUNS_MAX, Run, RunState, Slot};
-pub use sources::{Source, SourceOf};
+pub use runs::{Copied, RUNS_MAX, Run, RunState, Slot};
+pub use sources::{ImageFile, Source, SourceOf};
 pub use zone::Zone;

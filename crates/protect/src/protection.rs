@@ -4,11 +4,12 @@
 //! it wrote tells how to end it: [`Protection::settle`] does, at a start, after an error, and before the next change while something is
 //! left to end.
 
+use crate::copying::Copies;
 use parking_lot::Mutex as Memory;
 use std::collections::HashMap;
 use std::future::Future;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use stonefold_env::{Env, WallNanos};
 use stonefold_store::Store;
 use stonefold_types::{Name, Result};
@@ -16,6 +17,8 @@ use tokio::sync::{Mutex, MutexGuard, Notify, OnceCell};
 
 /// See the module. One for a store.
 pub struct Protection {
+    /// Itself, for what goes on in the background.
+    pub(crate) me: Weak<Protection>,
     pub(crate) env: Env,
     pub(crate) store: Arc<Store>,
     /// Held over a change; whether there is nothing left to end of those before.
@@ -28,6 +31,8 @@ pub struct Protection {
     pub(crate) in_doubt: AtomicBool,
     /// By policy and source: the slot of the last run, as far as that was looked up or made.
     pub(crate) slots: Memory<HashMap<(Name, Name), WallNanos>>,
+    /// Runs that copy, now.
+    pub(crate) copies: Arc<Copies>,
     /// Told when something may be due sooner.
     pub(crate) policies_changed: Arc<Notify>,
 }
@@ -35,7 +40,8 @@ pub struct Protection {
 impl Protection {
     /// Of an open store, which may have been closed in the midst of something: see [`settle`](Self::settle).
     pub fn new(env: Env, store: Arc<Store>) -> Arc<Self> {
-        Arc::new(Protection {
+        Arc::new_cyclic(|me| Protection {
+            me: me.clone(),
             env,
             store,
             settled: Mutex::new(false),
@@ -43,6 +49,7 @@ impl Protection {
             stepped: AtomicBool::new(false),
             in_doubt: AtomicBool::new(false),
             slots: Memory::default(),
+            copies: Arc::default(),
             policies_changed: Arc::default(),
         })
     }
@@ -56,7 +63,8 @@ impl Protection {
     /// Waits for other changes, and ends what they left.
     async fn alone(&self) -> MutexGuard<'_, bool> {
         let mut settled = self.settled.lock().await;
-        if !*settled {
+        // A run that copied and whose caller has gone is ended as after a crash.
+        if self.copies.was_left() || !*settled {
             *settled = self.end_all().await;
         }
         settled

@@ -2,7 +2,8 @@
 //!
 //! *Promises*: a run is made for the newest slot that is over, so what was missed is caught up once; which slot that was stands in the run's own
 //! document, which comes first, so no start makes it again. After each run the points that its policy no longer keeps go, oldest first, one
-//! change each: a crash in between leaves fewer to go. What fails for one source is told, and keeps no other from its run.
+//! change each: a crash in between leaves fewer to go. What fails for one source is told, and keeps no other from its run; nor does one that is
+//! copied, for hours perhaps: it has a task of its own, and where it has not ended when its next slot comes, that is passed over.
 //! *Never*: removes anything while the machine's clock is doubted; nothing goes because time has passed, only because a newer point
 //! has come ([`retention`](crate::retention)). Time is the store's trusted time.
 
@@ -10,7 +11,7 @@ use crate::catalog::{self, Entry};
 use crate::plan::Verdict;
 use crate::points::Point;
 use crate::runs::{Run, Slot};
-use crate::{Policy, Protection};
+use crate::{Policy, Protection, Source};
 use std::collections::HashSet;
 use std::sync::Weak;
 use std::time::Duration;
@@ -25,11 +26,23 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// No slot: before all.
 const NONE: WallNanos = 0;
 
+/// What became of a source whose turn it was.
+enum Made {
+    /// Nothing is due.
+    Nothing,
+    /// Its point.
+    Point(PointName),
+    /// It is being copied.
+    Begun,
+}
+
 /// What a round did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Round {
     /// Runs that made a point.
     pub done: Vec<PointName>,
+    /// Sources that are copied now, by policy: nobody waits for these.
+    pub begun: Vec<(Name, Name)>,
     /// Sources whose runs failed, by policy.
     pub failed: Vec<(Name, Name)>,
     /// Points that were removed.
@@ -70,8 +83,12 @@ impl Protection {
             for applied in &policy.sources {
                 let source = &applied.source;
                 match self.run_if_due(&policy, source).await {
-                    Ok(None) => continue,
-                    Ok(Some(run)) => round.done.push(run.name),
+                    Ok(Made::Nothing) => continue,
+                    Ok(Made::Begun) => {
+                        round.begun.push((policy.name.clone(), source.clone()));
+                        continue;
+                    }
+                    Ok(Made::Point(made)) => round.done.push(made),
                     Err(error) if error.kind() == Kind::Closed => return Err(error),
                     Err(error) => {
                         tracing::warn!("policy '{}', source '{source}': no point: {error}", policy.name);
@@ -88,15 +105,41 @@ impl Protection {
         Ok(round)
     }
 
-    async fn run_if_due(&self, policy: &Policy, source: &Name) -> Result<Option<Run>> {
+    async fn run_if_due(&self, policy: &Policy, source: &Name) -> Result<Made> {
         let since = self.last_slot(policy, source).await?;
         let now = self.store.time().trusted;
-        let Some(at) = policy.schedule.due(since, now) else { return Ok(None) };
+        let Some(at) = policy.schedule.due(since, now) else { return Ok(Made::Nothing) };
         let slot = Slot { policy: policy.name.clone(), at };
-        let run = self.back_up_for(source, Some((policy, slot))).await;
+        let found = catalog::find::<Source>(&self.store, source.as_str()).await;
+        let is_copied = matches!(&found, Ok(Some(found)) if found.of.machine().is_none());
+        if let Some(me) = self.me.upgrade().filter(|_| is_copied) {
+            self.slots.lock().insert((policy.name.clone(), source.clone()), at);
+            let (policy, source) = (policy.clone(), source.clone());
+            // Hours may pass, and other sources have their turn.
+            self.env.spawn("copy for a policy", async move { me.copy_for(&policy, &source, slot).await });
+            return Ok(Made::Begun);
+        }
+        let run = self.back_up_for(source, false, Some((policy, slot))).await;
         // Whatever became of it: the next is for a later slot.
         self.slots.lock().insert((policy.name.clone(), source.clone()), at);
-        run.map(Some)
+        run.map(|run| Made::Point(run.name))
+    }
+
+    /// Copies a source for a slot of a policy, and removes what that no longer keeps.
+    async fn copy_for(&self, policy: &Policy, source: &Name, slot: Slot) {
+        let name = &policy.name;
+        let is_told = |error: &Error| error.kind() != Kind::Closed;
+        if let Err(error) = self.back_up_for(source, false, Some((policy, slot))).await {
+            if is_told(&error) {
+                tracing::warn!("policy '{name}', source '{source}': no point: {error}");
+            }
+            return;
+        }
+        if let Err(error) = self.prune(policy, source, &mut Vec::new()).await {
+            if is_told(&error) {
+                tracing::warn!("policy '{name}', source '{source}': points stay for now: {error}");
+            }
+        }
     }
 
     /// The slot of the last run of a source for a policy, or since when there is to be one. What lies ahead, because the clock was set back,

@@ -11,7 +11,7 @@ use stonefold_types::{Error, Kind, PointName};
 async fn point(life: &Life) -> PointName {
     web(life, Some(Hardware::Libvirt(XML.into()))).await;
     life.protection.add_source(name("nightly"), SourceOf::Machine(name("web"))).await.unwrap();
-    let point = life.protection.back_up(&name("nightly")).await.unwrap().name;
+    let point = life.protection.back_up(&name("nightly"), false).await.unwrap().name;
     for disk in ["root", "data"] {
         life.write(disk, 9).await;
     }
