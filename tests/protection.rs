@@ -18,6 +18,10 @@ const ROUNDS: u8 = 30;
 /// On a machine at rest twice what a command takes on files, its own start with it; on a busy one about as long.
 const MOMENT_MAX_US: u64 = 32_000;
 const BLOCK: usize = 4096;
+const COPY_ROUNDS: u8 = 15;
+/// What a copy of the image takes on a machine at rest, with a program that serves it and starts first.
+const COPY_MOMENT_MAX_US: u64 = 250_000;
+const IMAGE_BYTES: usize = 8 << 20;
 const DISCARD: &str = "recover stop again --discard";
 
 #[test]
@@ -64,12 +68,67 @@ fn a_server_that_is_killed_leaves_whole_points_and_nothing_besides() {
     });
 }
 
+/// *Promise*: the same of a backup that copies: each point is one generation of its image, whole, and a run that was cut off has failed and
+/// says so; nothing goes on reading the image.
+#[test]
+fn a_server_that_is_killed_while_it_copies_leaves_whole_points() {
+    in_a_place(|place| {
+        let mut dice = Dice::new(20_261_125);
+        let mut server = place.start(&[])?;
+        let image = place.path("image");
+        let generation = |round: u8| std::fs::write(&image, vec![round; IMAGE_BYTES]);
+        generation(1)?;
+        place.ok(&format!("source add golden --image {} --format raw", image.display()))?;
+        let mut told = 0;
+        for round in 1..=COPY_ROUNDS {
+            generation(round)?;
+            let (done, again) =
+                cut_within(COPY_MOMENT_MAX_US, place, server, "backup run golden", &mut dice)?;
+            server = again;
+            told += usize::from(done);
+            let points = list(place, "point ls")?;
+            ensure!(points.len() >= told, "{told} points were told of, and {} are there", points.len());
+            let mut runs = list(place, "backup ls")?.into_iter();
+            ensure!(runs.all(|run| run["state"] == "done" || run["state"] == "failed"), "a run is under way");
+            ensure!(list(place, "snapshot ls")?.len() == points.len(), "leftovers");
+            for point in points {
+                ensure!(point["state"] == "whole", "{point}");
+                let export = point["disks"][0]["snapshot"].as_str().context("a snapshot")?;
+                let held = place.connect(export)?.read(0, IMAGE_BYTES)?;
+                ensure!(
+                    held[0] > 0 && held.iter().all(|byte| *byte == held[0]),
+                    "{point} has two generations"
+                );
+            }
+        }
+        generation(COPY_ROUNDS + 1)?;
+        place.ok("backup run golden")?;
+        let points = list(place, "point ls")?;
+        let newest = points.last().and_then(|point| point["disks"][0]["snapshot"].as_str()).context("one")?;
+        ensure!(place.connect(newest)?.read(0, 1)? == [COPY_ROUNDS + 1], "the newest is another generation");
+        println!("{} points after {COPY_ROUNDS} kills, of which {told} were told of", points.len());
+        let checked = place.json("pool check")?;
+        ensure!(checked["problems"] == serde_json::json!([]), "{checked}");
+        server.stop()
+    });
+}
+
 /// Runs a command, kills the server while it runs, and starts another. Whether the command told of its end before.
 fn cut(place: &Place, server: Gateway, line: &str, dice: &mut Dice) -> Result<(bool, Gateway)> {
+    cut_within(MOMENT_MAX_US, place, server, line, dice)
+}
+
+fn cut_within(
+    moment_max_us: u64,
+    place: &Place,
+    server: Gateway,
+    line: &str,
+    dice: &mut Dice,
+) -> Result<(bool, Gateway)> {
     let mut command = Command::new(stonefold()?);
     command.args(line.split_whitespace()).env("STONEFOLD_API", place.api());
     let mut command = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-    sleep(Duration::from_micros(dice.number() % MOMENT_MAX_US));
+    sleep(Duration::from_micros(dice.number() % moment_max_us));
     server.kill();
     let done = command.wait()?.success();
     Ok((done, place.start(&[])?))

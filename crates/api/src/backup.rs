@@ -11,23 +11,53 @@ pub struct Source {
     /// Its name.
     #[schema(value_type = String, examples("web-nightly"))]
     pub name: Name,
-    /// The machine, whose disks are ours.
-    #[schema(value_type = String, examples("web"))]
-    pub machine: Name,
+    /// The machine, whose disks are ours; absent where it is none of these.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, examples("web"))]
+    pub machine: Option<Name>,
+    /// The URI of an export of an NBD server that is copied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(examples("nbd://storage/web"))]
+    pub nbd: Option<String>,
+    /// The path of an image file that is copied, on the server's machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(examples("/srv/images/web.qcow2"))]
+    pub image: Option<String>,
+    /// The image's format, as QEMU calls it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(examples("qcow2"))]
+    pub format: Option<String>,
+    /// The disk that it is copied to, from the first run on; absent where nothing is copied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, examples("web-nightly.vda"))]
+    pub disk: Option<Name>,
     /// When it was added.
     pub added: Time,
 }
 
-/// A source to be added.
+/// A source to be added: exactly one of `machine`, `nbd` and `image`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SourceCreate {
     /// Its name: 1 to 128 letters, digits, `.`, `_` or `-`.
     #[schema(value_type = String, pattern = "^[A-Za-z0-9._-]{1,128}$", examples("web-nightly"))]
     pub name: Name,
-    /// The machine.
-    #[schema(value_type = String, examples("web"))]
-    pub machine: Name,
+    /// A machine, whose disks are ours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, examples("web"))]
+    pub machine: Option<Name>,
+    /// `nbd://HOST[:PORT]/EXPORT` or `nbd+unix:///EXPORT?socket=PATH`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(examples("nbd://storage/web"))]
+    pub nbd: Option<String>,
+    /// The path of an image file on the server's machine, from the root on. Takes an admin: the server reads it by its own rights.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(examples("/srv/images/web.qcow2"))]
+    pub image: Option<String>,
+    /// The image's format; told by the image where it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(examples("qcow2"))]
+    pub format: Option<String>,
 }
 
 /// A run: one backup of a source, which makes one point.
@@ -36,11 +66,14 @@ pub struct Run {
     /// Its name, which is that of its point.
     #[schema(value_type = String, examples("web-nightly@20261123T184005Z"))]
     pub name: PointName,
-    /// The machine that was backed up.
+    /// The machine that was backed up; the source's name where it is none of ours.
     #[schema(value_type = String, examples("web"))]
     pub machine: Name,
     /// How far it is.
     pub state: RunState,
+    /// What it has copied; absent where nothing is copied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copied: Option<RunCopied>,
     /// When it began.
     pub begun: Time,
     /// When it ended; absent while it is under way.
@@ -55,6 +88,27 @@ pub struct Run {
     pub policy: Option<Name>,
 }
 
+/// What a run has copied; while it is under way, so far.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RunCopied {
+    /// The disk that it was copied to.
+    #[schema(value_type = String, examples("web-nightly.vda"))]
+    pub disk: Name,
+    /// Whether everything was to be read, also what the source says reads as zeros.
+    pub full: bool,
+    /// Bytes of the source that were read.
+    pub read_bytes: u64,
+    /// Of these, what came over the wire: the rest was told to be holes.
+    pub sent_bytes: u64,
+    /// Bytes written to the disk, because they differed.
+    pub written_bytes: u64,
+    /// How long it took, in milliseconds; 0 while it is under way.
+    pub took_ms: u64,
+    /// What there is to know of it, in words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
 /// How far a run is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -65,6 +119,8 @@ pub enum RunState {
     Done,
     /// It made no point.
     Failed,
+    /// Neither did it, because somebody ended it.
+    Cancelled,
 }
 
 /// A run to be begun.
@@ -74,6 +130,9 @@ pub struct RunStart {
     /// The source.
     #[schema(value_type = String, examples("web-nightly"))]
     pub source: Name,
+    /// Read everything that is to be copied, also what the source says reads as zeros.
+    #[serde(default)]
+    pub full: bool,
 }
 
 /// A point: all disks of a machine at one instant, and what else it was made of. None leans on another.

@@ -497,6 +497,7 @@ mod tests {
             paths::SOURCE,
             paths::RUNS,
             paths::RUN,
+            paths::RUN_CANCEL,
             paths::POINTS,
             paths::POINT,
             paths::POINT_LOCK,

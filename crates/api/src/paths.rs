@@ -112,6 +112,8 @@ pub const SOURCE: &str = "/v1/sources/{source}";
 pub const RUNS: &str = "/v1/runs";
 /// One run.
 pub const RUN: &str = "/v1/runs/{source}/{stamp}";
+/// Ends a run that copies.
+pub const RUN_CANCEL: &str = "/v1/runs/{source}/{stamp}/cancel";
 /// All points.
 pub const POINTS: &str = "/v1/points";
 /// One point.

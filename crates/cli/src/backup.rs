@@ -2,24 +2,28 @@
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::table::{Table, facts};
+use crate::table::{Table, facts, micros};
 use crate::waiting::wait_for;
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 use serde_json::json;
-use stonefold_api::{Run, RunStart, RunState, Source as Shown, SourceCreate, Time};
-use stonefold_types::{Name, PointName};
+use std::path::{Path, PathBuf};
+use stonefold_api::{Run, RunCopied, RunStart, RunState, Source as Shown, SourceCreate, Time};
+use stonefold_types::{Error, Kind, Name, PointName, Result, Size};
 
 /// Say what is protected
 #[derive(Subcommand)]
 pub(crate) enum Source {
-    /// Protect a machine
-    #[command(after_help = "Example:\n  stonefold source add web-nightly --machine web")]
+    /// Protect a machine, or what lies on other storage
+    #[command(after_help = "Examples:\n  stonefold source add web-nightly --machine web\n  \
+        stonefold source add db --nbd nbd://storage/db\n  stonefold source add golden --image /srv/images/golden.qcow2")]
     Add {
         /// The source's name: 1 to 128 letters, digits, '.', '_' or '-'
         name: Name,
-        /// A machine whose disks are Stonefold's: a point of it is free of copying
-        #[arg(long, value_name = "M")]
-        machine: Name,
+        #[command(flatten)]
+        of: Of,
+        /// The image's format, where its content does not tell it
+        #[arg(long, value_name = "FORMAT", requires = "image", conflicts_with_all = ["machine", "nbd"])]
+        format: Option<String>,
     },
     /// List all sources
     Ls,
@@ -35,6 +39,21 @@ pub(crate) enum Source {
     },
 }
 
+/// What is protected
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct Of {
+    /// A machine whose disks are Stonefold's: a point of it is free of copying
+    #[arg(long, value_name = "M")]
+    machine: Option<Name>,
+    /// An export of an NBD server: nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH
+    #[arg(long, value_name = "URI")]
+    nbd: Option<String>,
+    /// An image file of any format that qemu-img reads, on the server's machine; takes an admin
+    #[arg(long, value_name = "FILE")]
+    image: Option<PathBuf>,
+}
+
 /// Make points of sources
 #[derive(Subcommand)]
 pub(crate) enum Backup {
@@ -42,7 +61,7 @@ pub(crate) enum Backup {
     Run {
         /// The source
         source: Name,
-        /// Copy everything; of a machine whose disks are Stonefold's nothing is copied, and every point is full
+        /// Read everything, also what the source says is empty; of a machine whose disks are Stonefold's nothing is copied, and every point is full
         #[arg(long)]
         full: bool,
     },
@@ -54,15 +73,23 @@ pub(crate) enum Backup {
         #[arg(value_name = "RUN")]
         run: PointName,
     },
+    /// End a run that copies; it makes no point, and the next one copies only what is lacking
+    Cancel {
+        /// The run
+        #[arg(value_name = "RUN")]
+        run: PointName,
+    },
 }
 
 impl Source {
-    pub(crate) fn run(self, context: &Context) -> Result<(), Failure> {
+    pub(crate) fn run(self, context: &Context) -> std::result::Result<(), Failure> {
         let client = context.client()?;
         match self {
-            Source::Add { name, machine } => {
-                let added = client.create_source(&SourceCreate { name, machine })?;
-                let text = || format!("source '{}' of machine '{}' added\n", added.name, added.machine);
+            Source::Add { name, of, format } => {
+                let image = of.image.map(|path| in_full(&path)).transpose()?;
+                let (machine, nbd) = (of.machine, of.nbd);
+                let added = client.create_source(&SourceCreate { name, machine, nbd, image, format })?;
+                let text = || format!("source '{}' of {} added\n", added.name, of_text(&added));
                 context.answer(&added, text)
             }
             Source::Ls => {
@@ -75,7 +102,11 @@ impl Source {
                 context.answer(&source, || {
                     facts([
                         ("source", source.name.to_string()),
-                        ("machine", source.machine.to_string()),
+                        ("machine", source.machine.as_ref().map(Name::to_string).unwrap_or_default()),
+                        ("nbd", source.nbd.clone().unwrap_or_default()),
+                        ("image", source.image.clone().unwrap_or_default()),
+                        ("format", source.format.clone().unwrap_or_default()),
+                        ("disk", source.disk.as_ref().map(Name::to_string).unwrap_or_default()),
                         ("added", format!("{} UTC", source.added.to_seconds_text())),
                         ("points", of_it.to_string()),
                     ])
@@ -91,11 +122,11 @@ impl Source {
 }
 
 impl Backup {
-    pub(crate) fn run(self, context: &Context) -> Result<(), Failure> {
+    pub(crate) fn run(self, context: &Context) -> std::result::Result<(), Failure> {
         let client = context.client()?;
         match self {
-            Backup::Run { source, full: _ } => {
-                let start = RunStart { source };
+            Backup::Run { source, full } => {
+                let start = RunStart { source, full };
                 let done = wait_for(&client, "backup", move |client| client.start_run(&start))?;
                 context.answer(&done, || format!("{}\n", done.name))
             }
@@ -107,16 +138,39 @@ impl Backup {
                 let run = client.run(&run)?;
                 context.answer(&run, || run_text(&run))
             }
+            Backup::Cancel { run } => {
+                let ended = client.cancel_run(&run)?;
+                context.answer(&ended, || format!("run '{run}' was cancelled, and made no point\n"))
+            }
         }
     }
 }
 
 fn table(sources: &[Shown]) -> String {
-    let mut table = Table::new(&["SOURCE", "MACHINE", "ADDED (UTC)"]);
+    let mut table = Table::new(&["SOURCE", "OF", "ADDED (UTC)"]);
     for source in sources {
-        table.row([source.name.to_string(), source.machine.to_string(), source.added.to_seconds_text()]);
+        table.row([source.name.to_string(), of_text(source), source.added.to_seconds_text()]);
     }
     table.or("no sources; 'stonefold source add NAME --machine M' adds one")
+}
+
+fn of_text(source: &Shown) -> String {
+    match (&source.machine, &source.image, &source.nbd) {
+        (Some(machine), _, _) => format!("machine '{machine}'"),
+        (_, Some(image), _) => format!("image '{image}'"),
+        (_, _, Some(uri)) => format!("export '{uri}'"),
+        _ => "what this version does not know".to_owned(),
+    }
+}
+
+/// A path from the root on: the server stands in another folder.
+fn in_full(path: &Path) -> Result<String> {
+    let full = std::path::absolute(path)
+        .map_err(|e| Error::io(format!("the folder that '{}' is in", path.display()), e))?;
+    full.into_os_string().into_string().map_err(|path| {
+        let what = format!("'{}' is not UTF-8", path.to_string_lossy());
+        Error::new(Kind::Invalid, what).remedy("rename it")
+    })
 }
 
 fn state_text(state: RunState) -> &'static str {
@@ -124,6 +178,7 @@ fn state_text(state: RunState) -> &'static str {
         RunState::Running => "under way",
         RunState::Done => "done",
         RunState::Failed => "failed",
+        RunState::Cancelled => "cancelled",
     }
 }
 
@@ -131,8 +186,30 @@ fn ended_text(run: &Run) -> String {
     run.ended.map_or_else(|| "-".to_owned(), Time::to_seconds_text)
 }
 
+/// A figure of what was copied.
+fn copied_text(run: &Run, of: impl Fn(&RunCopied) -> u64) -> String {
+    run.copied.as_ref().map_or_else(|| "-".to_owned(), |copied| Size(of(copied)).to_string())
+}
+
+/// All that there is to know of a run, in words.
+fn notes(run: &Run, between: &str) -> Option<String> {
+    let of_copy = run.copied.iter().flat_map(|copied| &copied.notes);
+    let all: Vec<&str> = run.note.iter().chain(of_copy).map(String::as_str).collect();
+    if all.is_empty() { None } else { Some(all.join(between)) }
+}
+
 fn runs_table(runs: &[Run]) -> String {
-    let mut table = Table::new(&["RUN", "STATE", "POLICY", "BEGUN (UTC)", "ENDED (UTC)", "NOTE"]);
+    let mut table = Table::new(&[
+        "RUN",
+        "STATE",
+        "POLICY",
+        "BEGUN (UTC)",
+        "ENDED (UTC)",
+        "READ>",
+        "SENT>",
+        "WRITTEN>",
+        "NOTE",
+    ]);
     for run in runs {
         table.row([
             run.name.to_string(),
@@ -140,13 +217,19 @@ fn runs_table(runs: &[Run]) -> String {
             run.policy.as_ref().map_or_else(|| "-".to_owned(), Name::to_string),
             run.begun.to_seconds_text(),
             ended_text(run),
-            run.note.clone().unwrap_or_else(|| "-".to_owned()),
+            copied_text(run, |copied| copied.read_bytes),
+            copied_text(run, |copied| copied.sent_bytes),
+            copied_text(run, |copied| copied.written_bytes),
+            notes(run, "; ").unwrap_or_else(|| "-".to_owned()),
         ]);
     }
     table.or("no runs; 'stonefold backup run SOURCE' makes one")
 }
 
 fn run_text(run: &Run) -> String {
+    let copied =
+        |of: fn(&RunCopied) -> u64| run.copied.as_ref().map(|_| copied_text(run, of)).unwrap_or_default();
+    let took = run.copied.as_ref().filter(|copied| copied.took_ms > 0);
     facts([
         ("run", run.name.to_string()),
         ("machine", run.machine.to_string()),
@@ -154,6 +237,11 @@ fn run_text(run: &Run) -> String {
         ("state", state_text(run.state).to_owned()),
         ("begun", format!("{} UTC", run.begun.to_seconds_text())),
         ("ended", run.ended.map(|at| format!("{} UTC", at.to_seconds_text())).unwrap_or_default()),
-        ("note", run.note.clone().unwrap_or_default()),
+        ("copied to", run.copied.as_ref().map(|copied| copied.disk.to_string()).unwrap_or_default()),
+        ("read", copied(|copied| copied.read_bytes)),
+        ("sent", copied(|copied| copied.sent_bytes)),
+        ("written", copied(|copied| copied.written_bytes)),
+        ("copying took", took.map(|copied| micros(copied.took_ms * 1000)).unwrap_or_default()),
+        ("note", notes(run, "\n").unwrap_or_default()),
     ])
 }

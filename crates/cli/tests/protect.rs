@@ -180,6 +180,87 @@ fn points_outlive_their_server_and_come_back() {
     running.stop().unwrap();
 }
 
+/// Goal: an image file and an export are backed up by what differs, also over a restart, and come back to the byte; what cannot be is refused and
+/// told.
+#[test]
+fn images_and_exports_are_copied() {
+    let folder = tempfile::tempdir().unwrap();
+    let (raw, image) = (folder.path().join("raw"), folder.path().join("golden.qcow2"));
+    let pattern: Vec<u8> = (0..1u32 << 20).map(|at| (at >> 12) as u8 | 1).collect();
+    std::fs::write(&raw, &pattern).unwrap();
+    tool(&format!("qemu-img convert -f raw -O qcow2 {} {}", raw.display(), image.display()));
+    tool(&format!("qemu-img resize -q {} 8M", image.display()));
+    let running = serve(folder.path());
+    let added = text(&running, &format!("source add golden --image {}", image.display()));
+    assert_eq!(added, format!("source 'golden' of image '{}' added\n", image.display()));
+    let first = text(&running, "backup run golden").trim().to_owned();
+    let shown = json(&running, &format!("backup show {first}"));
+    assert_eq!((&shown["copied"]["written_bytes"], &shown["state"]), (&(1 << 20).into(), &"done".into()));
+    running.stop().unwrap();
+
+    tool(&format!("qemu-io -f qcow2 -c {} {}", "write\u{a0}-P\u{a0}9\u{a0}4M\u{a0}8k", image.display()));
+    let running = serve(folder.path());
+    let second = text(&running, "backup run golden").trim().to_owned();
+    assert_eq!(json(&running, &format!("backup show {second}"))["copied"]["written_bytes"], 8192);
+    let diff = json(&running, &format!("point diff {first} {second}"));
+    assert_eq!(diff["changed_bytes"], 8192);
+    let full = text(&running, "backup run golden --full").trim().to_owned();
+    let told = text(&running, &format!("backup show {full}"));
+    assert!(told.contains("copied to     golden.vda") && told.contains("read          8M"), "{told}");
+    let table = text(&running, "backup ls");
+    assert!(table.contains("WRITTEN") && table.contains(" 8K"), "{table}");
+    assert!(text(&running, "source show golden").contains("format   qcow2"));
+
+    // What came back is what the image held, read by a stranger.
+    for (point, name) in [(&first, "one"), (&second, "two")] {
+        text(&running, &format!("recover {point} --as {name}"));
+        let out = folder.path().join(name);
+        text(&running, &format!("disk export {name}.vda {} --format raw", out.display()));
+    }
+    let mut wanted = pattern;
+    wanted.resize(8 << 20, 0);
+    assert!(std::fs::read(folder.path().join("one")).unwrap() == wanted);
+    wanted[4 << 20..][..8192].fill(9);
+    assert!(std::fs::read(folder.path().join("two")).unwrap() == wanted);
+
+    // An export: one of our own, as good as another's.
+    let uri = format!("nbd+unix:///one.vda?socket={}", folder.path().join("nbd").display());
+    text(&running, &format!("source add db --nbd {uri}"));
+    let point = text(&running, "backup run db").trim().to_owned();
+    assert!(text(&running, "source ls").contains(&format!("export '{uri}'")));
+    text(
+        &running,
+        &format!(
+            "disk export db.vda@{} {} --format raw",
+            point.split_once('@').unwrap().1,
+            folder.path().join("db").display()
+        ),
+    );
+    assert_eq!(json(&running, "backup ls").as_array().unwrap().len(), 4);
+
+    assert!(error(&running, "source add x --nbd one.vda").contains("nbd://HOST"));
+    assert!(error(&running, "source add x --image /nowhere").contains("'/nowhere' cannot be read"));
+    run(&running, "source add x --image /nowhere --nbd nbd://h/x", 2);
+    run(&running, "source add x --machine web --format raw", 2);
+    assert!(error(&running, &format!("backup cancel {first}")).contains("has ended already"));
+    std::fs::remove_file(&image).unwrap();
+    assert!(error(&running, "backup run golden").contains("No such file"));
+    let table = text(&running, "backup ls");
+    assert!(
+        table.contains("failed") && json(&running, "point ls golden").as_array().unwrap().len() == 3,
+        "{table}"
+    );
+    running.stop().unwrap();
+}
+
+/// Runs another's program; words that a no-break space holds together are one.
+fn tool(line: &str) {
+    let words: Vec<String> = line.split(' ').map(|word| word.replace('\u{a0}', " ")).collect();
+    let done = std::process::Command::new(&words[0]).args(&words[1..]).output();
+    let done = done.unwrap_or_else(|e| panic!("{}, of the package qemu-utils, is needed: {e}", words[0]));
+    assert!(done.status.success(), "{line}: {}", String::from_utf8_lossy(&done.stderr));
+}
+
 /// Goal: a policy is made, applied, planned and removed, and what is wrong with any of it is said; what cannot be had yet is refused.
 #[test]
 fn a_policy_lives_from_create_to_rm() {

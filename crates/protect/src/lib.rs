@@ -4,6 +4,9 @@
 //! runs, points and recoveries is one truth with what the store holds, after a crash at any moment. *Never*: knows an engine, a door or the API.
 //! *Owns*: what the documents of the pool's catalog say; the store keeps them. *May be called by*: the server.
 //!
+//! What lies on other people's storage is read by an [NBD client](nbd) into disks of ours ([`copying`], [`copy`]), image files by way of
+//! [qemu-nbd](image); its points are like all others.
+//!
 //! [`Protection`] is all of it that changes something: one change at a time, each in steps that a start finds and ends ([`clones`],
 //! [`syncs`], [`runs`], [`points`], [`recoveries`]). [`starts`] starts machines with them ([`hypervisor`]), [`migrations`] brings those home,
 //! [`proofs`] show that they boot. [`policies`] say when and what for; [`rounds`] do it, as [`plan`] tells beforehand.
@@ -11,12 +14,16 @@
 mod catalog;
 mod classes;
 mod clones;
+mod copy;
+mod copying;
 pub mod domain;
 mod hardware;
 mod hypervisor;
+mod image;
 mod machines;
 mod masters;
 mod migrations;
+mod nbd;
 mod number;
 mod outcomes;
 mod plan;
@@ -47,8 +54,8 @@ pub use policies::{Applied, LOCK_SECONDS_MAX, NewPolicy, Policy, Verification, W
 pub use proofs::{Proof, ProofRecord, Stage, VerifyRequest};
 pub use protection::Protection;
 pub use recoveries::{RecoverRequest, Recovered, Recovery};
-pub use runs::{RUNS_MAX, Run, RunState, Slot};
-pub use sources::{Source, SourceOf};
+pub use runs::{Copied, RUNS_MAX, Run, RunState, Slot};
+pub use sources::{ImageFile, Source, SourceOf};
 pub use starts::{StartRequest, StartedMachine, StopRequest};
 pub use syncs::{SyncRequest, Synced};
 pub use zone::Zone;

@@ -97,7 +97,7 @@ impl Protection {
                 );
             }
             RunState::Done => self.tell_done(&policy, run).await,
-            RunState::Running => {}
+            RunState::Running | RunState::Cancelled => {}
         }
     }
 

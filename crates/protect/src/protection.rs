@@ -4,13 +4,14 @@
 //! it wrote tells how to end it: [`Protection::settle`] does, at a start, after an error, and before the next change while something is
 //! left to end.
 
+use crate::copying::Copies;
 use crate::Listener;
 use crate::{Hypervisors, MigrationRate};
 use parking_lot::Mutex as Memory;
 use std::collections::{HashMap, HashSet};
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use stonefold_env::{Env, WallNanos};
 use stonefold_store::Store;
 use stonefold_types::{Name, Result};
@@ -18,6 +19,8 @@ use tokio::sync::{Mutex, MutexGuard, Notify, OnceCell};
 
 /// See the module. One for a store.
 pub struct Protection {
+    /// Itself, for what goes on in the background.
+    pub(crate) me: Weak<Protection>,
     pub(crate) env: Env,
     pub(crate) store: Arc<Store>,
     /// What machines are started with.
@@ -44,6 +47,8 @@ pub struct Protection {
     pub(crate) failing: Memory<HashMap<(Name, Name), bool>>,
     /// Who is told what policies' runs came to.
     pub(crate) listener: OnceLock<Listener>,
+    /// Runs that copy, now.
+    pub(crate) copies: Arc<Copies>,
     /// Told when something may be due sooner.
     pub(crate) policies_changed: Arc<Notify>,
 }
@@ -56,7 +61,8 @@ impl Protection {
 
     /// The same, with what machines are started with.
     pub fn with_hypervisors(env: Env, store: Arc<Store>, hypervisors: Hypervisors) -> Arc<Self> {
-        Arc::new(Protection {
+        Arc::new_cyclic(|me| Protection {
+            me: me.clone(),
             env,
             store,
             hypervisors,
@@ -71,6 +77,7 @@ impl Protection {
             slots: Memory::default(),
             failing: Memory::default(),
             listener: OnceLock::new(),
+            copies: Arc::default(),
             policies_changed: Arc::default(),
         })
     }
@@ -89,7 +96,8 @@ impl Protection {
     /// Waits for other changes, and ends what they left.
     async fn alone(&self) -> MutexGuard<'_, bool> {
         let mut settled = self.settled.lock().await;
-        if !*settled {
+        // A run that copied and whose caller has gone is ended as after a crash.
+        if self.copies.was_left() || !*settled {
             *settled = self.end_all().await;
         }
         settled

@@ -7,6 +7,7 @@
 
 use crate::catalog::{self, Entry, Unknown};
 use crate::clones::{Copy, Order, remove_own};
+use crate::copying::CLASS;
 use crate::domain::{Network, Reach};
 use crate::machines::{Machine, MachineDisk, copied_disks};
 use crate::number::DiskNumber;
@@ -15,7 +16,7 @@ use crate::starts::StartedMachine;
 use crate::{Hardware, Protection};
 use serde::{Deserialize, Serialize};
 use stonefold_env::WallNanos;
-use stonefold_types::{Error, Kind, Name, PointName, Result, SnapshotName};
+use stonefold_types::{DiskSettings, Error, Kind, Name, PointName, Result, SnapshotName};
 
 /// The document of a recovery, `recoveries/NAME`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -135,7 +136,7 @@ impl Protection {
             let order = Order {
                 snapshot: None,
                 disks: recovered.recovery.origins().zip(&recovered.recovery.numbers).map(copy).collect(),
-                qos: asked.qos.clone(),
+                qos: asked.qos.clone().or_else(|| self.class_of(&status.point)),
                 machines: Vec::new(),
                 recovery: Some((recovered.recovery.clone(), asked_at)),
             };
@@ -144,6 +145,14 @@ impl Protection {
             Ok(recovered)
         })
         .await
+    }
+
+    /// The class of the clones, where it is not to be that of the originals: a disk that is only copied to stands behind all others, and what
+    /// comes back is to work.
+    fn class_of(&self, point: &Point) -> Option<Name> {
+        let is_copied_to =
+            |name: &Name| self.store.disk(name).is_ok_and(|disk| disk.settings.qos.as_str() == CLASS);
+        point.disks.iter().any(|disk| is_copied_to(&disk.disk)).then(|| DiskSettings::default().qos)
     }
 
     /// What is to be made, looked at as far as that changes nothing.

@@ -1,8 +1,10 @@
 //! Rounds: runs that are due are made, and what their policies no longer keep is removed.
 //!
 //! *Promises*: a run is made for the newest slot that is over, so what was missed is caught up once; which slot that was stands in the run's own
-//! document, which comes first, so no start makes it again. Of a policy that is paused nothing is made and nothing goes; resumed, it catches up in the same way. After each run the points that its policy no longer keeps go, oldest first, one
-//! change each: a crash in between leaves fewer to go. What fails for one source is told, and keeps no other from its run.
+//! document, which comes first, so no start makes it again. Of a policy that is paused nothing is made and nothing goes; resumed, it catches up
+//! in the same way. After each run the points that its policy no longer keeps go, oldest first, one change each: a crash in between leaves fewer
+//! to go. What fails for one source is told, and keeps no other from its run; nor does one that is copied, for hours perhaps: it has a task
+//! of its own, and where it has not ended when its next slot comes, that is passed over.
 //! *Never*: removes anything while the machine's clock is doubted; nothing goes because time has passed, only because a newer point
 //! has come ([`retention`](crate::retention)). Time is the store's trusted time.
 
@@ -10,7 +12,7 @@ use crate::catalog::{self, Entry};
 use crate::plan::Verdict;
 use crate::points::Point;
 use crate::runs::{Run, Slot};
-use crate::{Policy, Protection};
+use crate::{Policy, Protection, Source};
 use std::collections::HashSet;
 use std::sync::Weak;
 use std::time::Duration;
@@ -25,11 +27,23 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// No slot: before all.
 const NONE: WallNanos = 0;
 
+/// What became of a source whose turn it was.
+enum Made {
+    /// Nothing is due.
+    Nothing,
+    /// A run, and its point.
+    Point(Run),
+    /// It is being copied.
+    Begun,
+}
+
 /// What a round did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Round {
     /// Runs that made a point.
     pub done: Vec<PointName>,
+    /// Sources that are copied now, by policy: nobody waits for these.
+    pub begun: Vec<(Name, Name)>,
     /// Sources whose runs failed, by policy.
     pub failed: Vec<(Name, Name)>,
     /// Points that were removed.
@@ -70,8 +84,12 @@ impl Protection {
             for applied in &policy.sources {
                 let source = &applied.source;
                 match self.run_if_due(&policy, source).await {
-                    Ok(None) => continue,
-                    Ok(Some(run)) => {
+                    Ok(Made::Nothing) => continue,
+                    Ok(Made::Begun) => {
+                        round.begun.push((policy.name.clone(), source.clone()));
+                        continue;
+                    }
+                    Ok(Made::Point(run)) => {
                         self.tell_done(&policy, &run).await;
                         round.done.push(run.name);
                     }
@@ -99,17 +117,48 @@ impl Protection {
         Ok(policies)
     }
 
-    async fn run_if_due(&self, policy: &Policy, source: &Name) -> Result<Option<Run>> {
+    async fn run_if_due(&self, policy: &Policy, source: &Name) -> Result<Made> {
         let since = self.last_slot(policy, source).await?;
         let now = self.store.time().trusted;
-        let Some(at) = policy.schedule.due(since, now) else { return Ok(None) };
+        let Some(at) = policy.schedule.due(since, now) else { return Ok(Made::Nothing) };
         let slot = Slot { policy: policy.name.clone(), at };
+        let found = catalog::find::<Source>(&self.store, source.as_str()).await;
+        let is_copied = matches!(&found, Ok(Some(found)) if found.of.machine().is_none());
+        if let Some(me) = self.me.upgrade().filter(|_| is_copied) {
+            self.slots.lock().insert((policy.name.clone(), source.clone()), at);
+            let (policy, source) = (policy.clone(), source.clone());
+            // Hours may pass, and other sources have their turn.
+            self.env.spawn("copy for a policy", async move { me.copy_for(&policy, &source, slot).await });
+            return Ok(Made::Begun);
+        }
         let run = self.back_up_for(source, policy, slot).await;
         if !matches!(run, Ok(None)) {
             // Whatever became of it: the next is for a later slot.
             self.slots.lock().insert((policy.name.clone(), source.clone()), at);
         }
-        run
+        run.map(|run| run.map_or(Made::Nothing, Made::Point))
+    }
+
+    /// Copies a source for a slot of a policy, and removes what that no longer keeps.
+    async fn copy_for(&self, policy: &Policy, source: &Name, slot: Slot) {
+        let name = &policy.name;
+        let is_told = |error: &Error| error.kind() != Kind::Closed;
+        match self.back_up_for(source, policy, slot).await {
+            Ok(None) => return,
+            Ok(Some(run)) => self.tell_done(policy, &run).await,
+            Err(error) => {
+                if is_told(&error) {
+                    tracing::warn!("policy '{name}', source '{source}': no point: {error}");
+                    self.tell_failed(policy, source, &error.to_string()).await;
+                }
+                return;
+            }
+        }
+        if let Err(error) = self.prune(policy, source, &mut Vec::new()).await {
+            if is_told(&error) {
+                tracing::warn!("policy '{name}', source '{source}': points stay for now: {error}");
+            }
+        }
     }
 
     /// The slot of the last run of a source for a policy, or since when there is to be one. What lies ahead, because the clock was set back,

@@ -1,11 +1,13 @@
 //! Runs: each makes one point of a source.
 //!
-//! *Order*: the run's document, which names the snapshots that are to be taken; one mark that takes them all; the point's document; its lock, where a
+//! *Order*: the run's document, which names the snapshots that are to be taken; what is to be copied is ([`copying`](crate::copying)), and the
+//! document says so; one mark that takes them all; the point's document; its lock, where a
 //! policy wants one; then the run's says that it is done. A run that is found under way tells which: its snapshots are there, then the point is put; they are not, then it
-//! has failed. *Never*: leaves snapshots that no point has; puts a point before its snapshots are durable.
+//! has failed, as has one that had not said that all was copied. *Never*: leaves snapshots that no point has; puts a point before its snapshots are durable.
 
 use crate::catalog::{self, Entry, Unknown};
-use crate::machines::{Machine, MachineDisk};
+use crate::copying::Copying;
+use crate::machines::MachineDisk;
 use crate::points::{Consistency, Point, PointDisk};
 use crate::{Hardware, Policy, Protection, stamp};
 use serde::{Deserialize, Serialize};
@@ -17,18 +19,31 @@ use stonefold_types::{Error, Kind, Name, PointName, Result, SnapshotName};
 /// last of each policy.
 pub const RUNS_MAX: usize = 1000;
 
+/// What is said of a run that copied when its server stopped.
+const CUT_OFF: &str = "the server stopped in its midst; run it again: only what differs is copied";
+
+/// How a run has begun.
+enum Begun {
+    /// There was nothing to copy, and its point is there.
+    Done(Run),
+    Copying(Copying),
+}
+
 /// The document of a run, `runs/SOURCE/TIME`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
     /// Its name, which is that of its point.
     pub name: PointName,
-    /// The machine that is backed up.
+    /// The machine that is backed up; the source's name where it is none of ours.
     pub machine: Name,
     /// Its disks.
     pub disks: Vec<MachineDisk>,
     /// What goes into the point; absent once that is put.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hardware: Option<Hardware>,
+    /// What it has copied; nothing where it is of a machine of ours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copied: Option<Copied>,
     /// How far it is.
     pub state: RunState,
     /// Trusted time, nanoseconds since 1970.
@@ -45,6 +60,30 @@ pub struct Run {
     /// Until when its point is to be locked, by trusted time, nanoseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lock_until: Option<WallNanos>,
+    #[serde(flatten)]
+    pub(crate) unknown: Unknown,
+}
+
+/// What a run has copied.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Copied {
+    /// Whether it was told to read everything.
+    #[serde(default)]
+    pub full: bool,
+    /// Whether all was copied, and durable: only then is there anything to make a point of.
+    #[serde(default)]
+    pub complete: bool,
+    /// Bytes of the source that were read.
+    pub read_bytes: u64,
+    /// Of these, what came over the wire: the rest was told to be holes.
+    pub sent_bytes: u64,
+    /// Bytes written to the disk, because they differed.
+    pub written_bytes: u64,
+    /// How long it took, in milliseconds.
+    pub took_ms: u64,
+    /// What there is to know of it, in words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     #[serde(flatten)]
     pub(crate) unknown: Unknown,
 }
@@ -68,6 +107,8 @@ pub enum RunState {
     Done,
     /// It made no point.
     Failed,
+    /// Neither did it, because somebody ended it.
+    Cancelled,
 }
 
 impl Entry for Run {
@@ -95,18 +136,20 @@ impl Protection {
     /// All runs that are remembered, or those of one source, by source and time.
     pub async fn runs(&self, source: Option<&Name>) -> Result<Vec<Run>> {
         self.settle().await;
-        catalog::all(&self.store, source.map(Name::as_str)).await
+        let runs = catalog::all(&self.store, source.map(Name::as_str)).await?;
+        Ok(runs.into_iter().map(|run| self.copies.told(run)).collect())
     }
 
     /// One run.
     pub async fn run(&self, name: &PointName) -> Result<Run> {
         self.settle().await;
-        catalog::get(&self.store, &key(name)).await
+        Ok(self.copies.told(catalog::get(&self.store, &key(name)).await?))
     }
 
-    /// Backs a source up, and returns when its point is there, durably.
-    pub async fn back_up(&self, source: &Name) -> Result<Run> {
-        self.change(self.back_up_now(source, None)).await
+    /// Backs a source up, and returns when its point is there, durably. With `full` everything is read that is to be copied.
+    pub async fn back_up(&self, source: &Name, full: bool) -> Result<Run> {
+        let begun = self.change(self.begin(source, full, None)).await?;
+        self.go_on(begun).await
     }
 
     /// The same for a slot of a policy; nothing, where that is not to make runs of the source any more.
@@ -116,22 +159,43 @@ impl Protection {
         policy: &Policy,
         slot: Slot,
     ) -> Result<Option<Run>> {
-        self.change(async {
+        let begun = self.change(async {
             match self.still_wants(policy, source).await? {
-                true => self.back_up_now(source, Some((policy, slot))).await.map(Some),
+                true => self.begin(source, false, Some((policy, slot))).await.map(Some),
                 false => Ok(None),
             }
-        })
-        .await
+        });
+        match begun.await? {
+            Some(begun) => self.go_on(begun).await.map(Some),
+            None => Ok(None),
+        }
     }
 
-    /// The same, within a change.
-    async fn back_up_now(&self, source: &Name, of: Option<(&Policy, Slot)>) -> Result<Run> {
+    /// Begins a run, and makes the point where nothing is to be copied; within a change.
+    async fn begin(&self, source: &Name, full: bool, of: Option<(&Policy, Slot)>) -> Result<Begun> {
         let source = self.source(source).await?;
         self.check_no_run(&source.name).await?;
-        let machine = self.machine(source.of.machine()).await?;
+        let Some(machine) = source.of.machine() else {
+            return self.begin_copying(source, full, of).await.map(Begun::Copying);
+        };
+        let machine = self.machine(machine).await?;
         self.check_no_sync(&machine.name).await?;
-        let run = self.begin(&source.name, machine, of).await?;
+        let run = self.new_run(&source.name, machine.name, machine.disks, machine.hardware, of).await?;
+        self.steps_begin();
+        catalog::put_new(&self.store, &run).await?;
+        self.take(run).await.map(Begun::Done)
+    }
+
+    /// Others change what they want meanwhile: it may take hours.
+    async fn go_on(&self, begun: Begun) -> Result<Run> {
+        match begun {
+            Begun::Done(run) => Ok(run),
+            Begun::Copying(copying) => self.copy(copying).await,
+        }
+    }
+
+    /// Takes a run's snapshots, and puts its point.
+    pub(crate) async fn take(&self, run: Run) -> Result<Run> {
         let disks: Vec<Name> = run.disks.iter().map(|disk| disk.disk.clone()).collect();
         let taken = self.store.snapshot(&disks, Some(run.name.stamp.clone())).await;
         let taken = taken.map_err(|e| e.context(format!("run '{}'", run.name)));
@@ -156,8 +220,15 @@ impl Protection {
         }
     }
 
-    /// Puts the document of a run that is to be.
-    async fn begin(&self, source: &Name, machine: Machine, of: Option<(&Policy, Slot)>) -> Result<Run> {
+    /// A run that is to be.
+    pub(crate) async fn new_run(
+        &self,
+        source: &Name,
+        machine: Name,
+        disks: Vec<MachineDisk>,
+        hardware: Option<Hardware>,
+        of: Option<(&Policy, Slot)>,
+    ) -> Result<Run> {
         let begun = self.store.time().trusted;
         let mut known = catalog::keys::<Run>(&self.store, Some(source.as_str())).await?;
         known.extend(catalog::keys::<Point>(&self.store, Some(source.as_str())).await?);
@@ -165,13 +236,14 @@ impl Protection {
         let last = known.iter().filter_map(|key| Name::new(key.split_once('/')?.1).ok()).max();
         let is_taken = |stamp: &Name| {
             let of = |disk: &MachineDisk| SnapshotName { disk: disk.disk.clone(), snapshot: stamp.clone() };
-            machine.disks.iter().any(|disk| self.store.snapshot_info(&of(disk)).is_ok())
+            disks.iter().any(|disk| self.store.snapshot_info(&of(disk)).is_ok())
         };
-        let run = Run {
+        Ok(Run {
             name: PointName { source: source.clone(), stamp: stamp::free(begun, last.as_ref(), is_taken) },
-            machine: machine.name,
-            disks: machine.disks,
-            hardware: machine.hardware,
+            machine,
+            disks,
+            hardware,
+            copied: None,
             state: RunState::Running,
             begun,
             ended: None,
@@ -179,10 +251,7 @@ impl Protection {
             lock_until: of.as_ref().and_then(|(policy, _)| policy.lock_of(begun)),
             slot: of.map(|(_, slot)| slot),
             unknown: Unknown::new(),
-        };
-        self.steps_begin();
-        catalog::put_new(&self.store, &run).await?;
-        Ok(run)
+        })
     }
 
     /// Puts the point of snapshots that are durable, and says that the run is done.
@@ -237,7 +306,7 @@ impl Protection {
         Ok(None)
     }
 
-    async fn end(&self, run: &PointName, state: RunState, note: Option<&str>) -> Result<Run> {
+    pub(crate) async fn end(&self, run: &PointName, state: RunState, note: Option<&str>) -> Result<Run> {
         let ended = self.store.time().trusted;
         let end = |run: &mut Run| {
             run.state = state;
@@ -252,7 +321,7 @@ impl Protection {
     }
 
     /// Those beyond [`RUNS_MAX`]. What cannot be forgotten now is with the next run.
-    async fn forget_old_runs(&self, source: &Name) {
+    pub(crate) async fn forget_old_runs(&self, source: &Name) {
         let forget = async {
             let keys = catalog::keys::<Run>(&self.store, Some(source.as_str())).await?;
             for key in &keys[..keys.len().saturating_sub(RUNS_MAX)] {
@@ -289,7 +358,8 @@ impl Protection {
             if !is_newest {
                 continue;
             }
-            let Some(run) = self.readable::<Run>(key).await?.filter(Run::is_under_way) else { continue };
+            let is_left = |run: &Run| run.is_under_way() && !self.copies.is_live(&run.name);
+            let Some(run) = self.readable::<Run>(key).await?.filter(is_left) else { continue };
             let named = |e: Error| e.context(format!("run '{}'", run.name));
             ended = ended.and(self.end_run(run.clone()).await.map_err(named));
         }
@@ -297,13 +367,15 @@ impl Protection {
     }
 
     async fn end_run(&self, run: Run) -> Result<()> {
-        let ended = match self.snapshots_of(&run).await? {
+        let is_cut_off = run.copied.as_ref().is_some_and(|copied| !copied.complete);
+        let taken = if is_cut_off { None } else { self.snapshots_of(&run).await? };
+        let ended = match taken {
             Some(taken) => {
                 let note = "it was cut off when its snapshots had been taken, and ended later";
                 self.finish(run, &taken, Some(note)).await?
             }
             None => {
-                let note = "it was cut off before its snapshots were taken";
+                let note = if is_cut_off { CUT_OFF } else { "it was cut off before its snapshots were taken" };
                 self.end(&run.name, RunState::Failed, Some(note)).await?
             }
         };

@@ -1,8 +1,11 @@
 //! Sources: what is protected.
 
 use crate::catalog::{self, Entry, Unknown};
+use crate::clones::check_no_disk;
 use crate::machines::Machine;
-use crate::{Protection, runs::Run};
+use crate::nbd::Address;
+use crate::number::DiskNumber;
+use crate::{Protection, image, runs::Run};
 use serde::{Deserialize, Serialize};
 use stonefold_env::WallNanos;
 use stonefold_types::{Error, Kind, Name, Result};
@@ -14,6 +17,9 @@ pub struct Source {
     pub name: Name,
     /// What it is.
     pub of: SourceOf,
+    /// The number of the disk that it is copied to, from before that is made; nothing of a machine, of which nothing is copied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) number: Option<DiskNumber>,
     /// Trusted time, nanoseconds since 1970.
     pub added: WallNanos,
     #[serde(flatten)]
@@ -26,15 +32,65 @@ pub struct Source {
 pub enum SourceOf {
     /// A machine whose disks are ours.
     Machine(Name),
+    /// What an NBD server exports, by its URI.
+    Nbd(String),
+    /// An image file.
+    Image(ImageFile),
+}
+
+/// An image file of the server's machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImageFile {
+    /// From the root on.
+    pub path: String,
+    /// As QEMU calls it. Once it is known it is never guessed again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub format: Option<String>,
 }
 
 impl SourceOf {
-    /// The machine.
-    pub fn machine(&self) -> &Name {
-        let SourceOf::Machine(machine) = self;
-        machine
+    /// The machine, where it is one of ours.
+    pub fn machine(&self) -> Option<&Name> {
+        match self {
+            SourceOf::Machine(machine) => Some(machine),
+            SourceOf::Nbd(_) | SourceOf::Image(_) => None,
+        }
+    }
+
+    /// Looked at as far as it can be told now what is wrong with it.
+    async fn checked(self) -> Result<SourceOf> {
+        match self {
+            SourceOf::Machine(_) => Ok(self),
+            SourceOf::Nbd(uri) => {
+                uri.parse::<Address>()?;
+                Ok(SourceOf::Nbd(uri))
+            }
+            SourceOf::Image(ImageFile { path, format }) => {
+                let format = Some(image::inspect(&path, format.as_deref()).await?);
+                Ok(SourceOf::Image(ImageFile { path, format }))
+            }
+        }
     }
 }
+
+impl Source {
+    /// The disk that it is copied to, whether that is made yet or not; nothing of a machine.
+    pub fn disk(&self) -> Option<Name> {
+        match self.of {
+            SourceOf::Machine(_) => None,
+            SourceOf::Nbd(_) | SourceOf::Image(_) => copied_to(&self.name).ok(),
+        }
+    }
+}
+
+/// The disk that a source is copied to.
+pub(crate) fn copied_to(source: &Name) -> Result<Name> {
+    let named = Name::new(&format!("{source}.{COPIED_AS}"));
+    named.map_err(|e| e.context(format!("the disk that source '{source}' is copied to")))
+}
+
+/// What a point calls the one disk of a source that is no machine of ours.
+pub(crate) const COPIED_AS: &str = "vda";
 
 impl Entry for Source {
     const FAMILY: &'static str = "sources";
@@ -59,19 +115,26 @@ impl Protection {
         catalog::get(&self.store, name.as_str()).await
     }
 
-    /// Adds a source.
+    /// Adds a source. What is copied from elsewhere is not asked for yet; the name of the disk that it will be copied to must be free.
     pub async fn add_source(&self, name: Name, of: SourceOf) -> Result<Source> {
+        let of = of.checked().await?;
         self.change(async {
-            self.machine(of.machine()).await?;
+            if let Some(machine) = of.machine() {
+                self.machine(machine).await?;
+            }
             let added = self.store.time().trusted;
-            let source = Source { name, of, added, unknown: Unknown::new() };
+            let source = Source { name, of, number: None, added, unknown: Unknown::new() };
+            if source.of.machine().is_none() {
+                let named = |e: Error| e.context(format!("source '{}' is copied to a disk", source.name));
+                check_no_disk(&self.store, &copied_to(&source.name)?).map_err(named)?;
+            }
             catalog::put_new(&self.store, &source).await?;
             Ok(source)
         })
         .await
     }
 
-    /// Removes a source; its points and the history of its runs stay. Returns how many points that are.
+    /// Removes a source; its points, the disk that it was copied to and the history of its runs stay. Returns how many points that are.
     pub async fn remove_source(&self, name: &Name) -> Result<usize> {
         self.change(async {
             self.source(name).await?;
@@ -86,7 +149,7 @@ impl Protection {
     /// Fails while a source is of this machine.
     pub(crate) async fn check_no_source(&self, machine: &Machine) -> Result<()> {
         let sources = catalog::every::<Source>(&self.store).await?;
-        let Some(source) = sources.iter().find(|source| *source.of.machine() == machine.name) else {
+        let Some(source) = sources.iter().find(|source| source.of.machine() == Some(&machine.name)) else {
             return Ok(());
         };
         let what = format!("machine '{}' is protected as source '{}'", machine.name, source.name);
@@ -99,6 +162,11 @@ impl Protection {
         let newest = catalog::keys::<Run>(&self.store, Some(source.as_str())).await?.pop();
         let Some(key) = newest else { return Ok(()) };
         match self.readable::<Run>(&key).await? {
+            Some(run) if self.copies.is_live(&run.name) => {
+                let what = format!("run '{}' is under way", run.name);
+                let remedy = format!("wait until it ends, or end it: stonefold backup cancel {}", run.name);
+                Err(Error::new(Kind::Busy, what).remedy(remedy))
+            }
             Some(run) if run.is_under_way() => {
                 let what = format!("run '{}' could not be ended yet", run.name);
                 Err(Error::new(Kind::Busy, what).remedy("the log says why; try again when that is mended"))

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use stonefold_api::{Access, Client, DiskCreate, SnapshotCreate, TokenCreate};
+use stonefold_api::{Access, Client, DiskCreate, SnapshotCreate, SourceCreate, TokenCreate};
 use stonefold_server::{Config, Running, Settings, start};
 use stonefold_types::{Kind, Name, Role, Size, SnapshotName};
 
@@ -88,6 +88,17 @@ fn from_the_first_token_on_everybody_needs_one_whose_role_allows_it() {
     assert_eq!(denied.kind(), Kind::Denied);
     assert!(denied.to_string().contains("'eye' is of the role viewer, and this takes operator"), "{denied}");
     assert_eq!(viewer.drop_cache().unwrap_err().kind(), Kind::Denied);
+    let image = SourceCreate {
+        name: name("golden"),
+        machine: None,
+        nbd: None,
+        image: Some("/nowhere".to_owned()),
+        format: None,
+    };
+    assert_eq!(operator.create_source(&image).unwrap_err().kind(), Kind::Denied, "it reads any file");
+    assert_eq!(boss.create_source(&image).unwrap_err().kind(), Kind::NotFound);
+    let nbd = SourceCreate { image: None, nbd: Some("nbd://storage/db".to_owned()), ..image };
+    operator.create_source(&nbd).unwrap();
     for client in [&operator, &viewer] {
         assert_eq!(client.tokens().unwrap_err().kind(), Kind::Denied);
         assert_eq!(client.create_token(&too_little).unwrap_err().kind(), Kind::Denied);

@@ -8,7 +8,7 @@ use stonefold_types::{Error, ExportName, Kind};
 const NAMED_MAX: usize = 3;
 
 /// Who attaches in this process, to flush a disk or to warm a cache.
-pub(crate) const OWN: &str = "the server itself";
+pub const OWN: &str = "the server itself";
 
 /// A client that is attached.
 #[derive(Clone, Debug, PartialEq, Eq)]

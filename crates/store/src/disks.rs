@@ -66,6 +66,19 @@ impl Store {
         self.add_disk(name, size_bytes, settings, Beginning::empty(self.env.random(), DEFAULT)).await
     }
 
+    /// The same with a [number](DiskInfo::number) that the caller has drawn, so that he knows the disk for his own whatever becomes of this
+    /// call. A number is drawn for one disk only.
+    pub async fn create_disk_as(
+        &self,
+        name: &Name,
+        size_bytes: u64,
+        settings: DiskSettings,
+        number: u64,
+    ) -> Result<DiskInfo> {
+        check_size(name, size_bytes)?;
+        self.add_disk(name, size_bytes, settings, Beginning::empty(number.to_le_bytes(), DEFAULT)).await
+    }
+
     /// Makes a disk of zeros in a domain, where it stays.
     pub async fn create_disk_in(
         &self,

@@ -72,7 +72,7 @@ pub use attachment::{Attachment, Extent, Flushed, PREFETCH_BYTES};
 pub use capture::{CAPTURE_ROOM_MAX, Capture, CaptureStatus, Taken};
 pub use catalog::CatalogEntry;
 pub use check::Checked;
-pub use clients::Client;
+pub use clients::{Client, OWN};
 pub use domains::{DomainInfo, DomainPolicy, DomainState, Keys, MasterKey};
 pub use findings::{CheckFound, DamagedReads, Known};
 pub use freed::Freed;

@@ -95,6 +95,11 @@ impl Client {
         self.post(paths::RUNS, start)
     }
 
+    /// Ends a run that copies; returns when it has ended.
+    pub fn cancel_run(&self, name: &PointName) -> Result<Run> {
+        self.command(&paths::of_point(paths::RUN_CANCEL, name))
+    }
+
     /// All points, or those of one source, without their hardware descriptions.
     pub fn points(&self, source: Option<&Name>) -> Result<Vec<Point>> {
         self.get(&of_one(paths::POINTS, source))

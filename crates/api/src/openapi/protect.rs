@@ -3,12 +3,7 @@
 use super::operation;
 use crate::{
     Consistency, ErrorBody, Hardware, HardwareKind, Machine, MachineClone, MachineCloned, MachineCreate,
-    MachineDisk, MachineDiskStats, MachineSet, MachineSnapshot, MachineSnapshotTaken, MachineStats,
-    MachineSync, MachineSynced, Migration, MigrationCreate, MigrationDisk, MigrationState, PlanVerdict,
-    PlannedPoint, PlannedRun, Point, PointDiff, PointDisk, PointDiskDiff, PointState, Policy, PolicyApply,
-    PolicyCreate, PolicyEvent, PolicyEventKind, PolicyPlan, PolicySet, PolicySource, Proof, ProofStage,
-    Recovered, Recovery, RecoveryCreate, RecoveryStart, RecoveryStarted, Run, RunStart, RunState,
-    SnapshotLock, Source, SourceCreate, StartedMachine, VerifyCreate,
+    MachineDisk, MachineDiskStats, MachineSet, MachineSnapshot, MachineSnapshotTaken, MachineStats, MachineSync, MachineSynced, Migration, MigrationCreate, MigrationDisk, MigrationState, PlanVerdict, PlannedPoint, PlannedRun, Point, PointDiff, PointDisk, PointDiskDiff, PointState, Policy, PolicyApply, PolicyCreate, PolicyEvent, PolicyEventKind, PolicyPlan, PolicySet, PolicySource, Proof, ProofStage, Recovered, Recovery, RecoveryCreate, RecoveryStart, RecoveryStarted, Run, RunCopied, RunStart, RunState, SnapshotLock, Source, SourceCreate, StartedMachine, VerifyCreate,
 };
 use utoipa::OpenApi;
 
@@ -32,6 +27,7 @@ use utoipa::OpenApi;
         runs,
         run_start,
         run,
+        run_cancel,
         points,
         point,
         point_remove,
@@ -106,6 +102,7 @@ use utoipa::OpenApi;
         ProofStage,
         VerifyCreate,
         Run,
+        RunCopied,
         RunStart,
         RunState,
         Source,
@@ -171,7 +168,7 @@ operation! {
     sources: get, path = "/v1/sources", tag = "backups", responses((status = 200, body = [Source]), (status = "default", body = ErrorBody))
 }
 operation! {
-    /// Add a source: a machine whose disks are ours
+    /// Add a source: a machine whose disks are ours, an export of an NBD server, or an image file of the server's machine, which takes an admin
     source_create: post, path = "/v1/sources", tag = "backups", request_body = SourceCreate,
     responses((status = 201, body = Source), (status = "default", body = ErrorBody))
 }
@@ -181,7 +178,7 @@ operation! {
     responses((status = 200, body = Source), (status = "default", body = ErrorBody))
 }
 operation! {
-    /// Remove a source; its points stay
+    /// Remove a source; its points stay, and the disk that it was copied to. Refused while a run of it is under way, or a policy is applied to it
     source_remove: delete, path = "/v1/sources/{source}", tag = "backups", params(("source" = String, Path)),
     responses((status = 204), (status = "default", body = ErrorBody))
 }
@@ -191,13 +188,18 @@ operation! {
     responses((status = 200, body = [Run]), (status = "default", body = ErrorBody))
 }
 operation! {
-    /// Back a source up; answers when its point is there, durably. Of a machine of ours nothing is copied
+    /// Back a source up; answers when its point is there, durably. Of a machine of ours nothing is copied; of others only what differs from the last point is written
     run_start: post, path = "/v1/runs", tag = "backups", request_body = RunStart,
     responses((status = 201, body = Run), (status = "default", body = ErrorBody))
 }
 operation! {
     /// One run
     run: get, path = "/v1/runs/{source}/{stamp}", tag = "backups", params(("source" = String, Path), ("stamp" = String, Path)),
+    responses((status = 200, body = Run), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// End a run that copies, at its next step; it makes no point, and the next one copies only what is lacking. Answers when it has ended
+    run_cancel: post, path = "/v1/runs/{source}/{stamp}/cancel", tag = "backups", params(("source" = String, Path), ("stamp" = String, Path)),
     responses((status = 200, body = Run), (status = "default", body = ErrorBody))
 }
 operation! {

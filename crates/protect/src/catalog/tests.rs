@@ -34,8 +34,15 @@ fn documents_of_version_1_are_read() {
     let record: ProofRecord = serde_json::from_str(&proof.record).unwrap();
     assert_eq!((record.boots, record.sign.to_string().as_str()), (true, "console:login:"));
     let source: Source = is_kept(include_str!("../../fixtures/1/source.json"));
-    assert_eq!(source.of.machine().as_str(), "web");
+    assert_eq!(source.of.machine().unwrap().as_str(), "web");
+    let image: Source = is_kept(include_str!("../../fixtures/1/source-image.json"));
+    assert_eq!(image.disk().unwrap().as_str(), "golden.vda");
+    let nbd: Source = is_kept(include_str!("../../fixtures/1/source-nbd.json"));
+    assert!(nbd.number.is_none() && nbd.of.machine().is_none());
     let run: Run = is_kept(include_str!("../../fixtures/1/run.json"));
+    assert!(run.copied.is_none());
+    let copy: Run = is_kept(include_str!("../../fixtures/1/run-of-copy.json"));
+    assert_eq!((copy.state, copy.copied.unwrap().written_bytes), (RunState::Cancelled, 4096));
     assert_eq!(run.state, RunState::Failed);
     let of_policy: Run = is_kept(include_str!("../../fixtures/1/run-of-policy.json"));
     assert_eq!(of_policy.slot.unwrap().policy.as_str(), "nightly");

@@ -1,6 +1,8 @@
 //! Protection over a real store in memory, one room a theme; `life` is a server's life, which can end at any step.
 
 mod backups;
+mod copies;
+mod exporter;
 mod life;
 mod machines;
 mod outcomes;

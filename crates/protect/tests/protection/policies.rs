@@ -66,7 +66,7 @@ fn runs_are_made_when_they_are_due() {
         async move {
             begin(&life, asked("1h", Some("last=2"))).await;
             assert_eq!(round(&life).await, Round::default(), "applied at 10:30");
-            let by_hand = life.protection.back_up(&name("web")).await.unwrap();
+            let by_hand = life.protection.back_up(&name("web"), false).await.unwrap();
             assert_eq!((by_hand.slot, by_hand.lock_until), (None, None));
             pool.clock.passes(HOUR / 2);
             let first = round(&life).await;

@@ -13,7 +13,7 @@ const DISCARD: StopRequest = StopRequest { discard: true, power_off: false };
 async fn point(life: &Life) -> PointName {
     web(life, Some(Hardware::Libvirt(XML.into()))).await;
     life.protection.add_source(name("nightly"), SourceOf::Machine(name("web"))).await.unwrap();
-    let point = life.protection.back_up(&name("nightly")).await.unwrap().name;
+    let point = life.protection.back_up(&name("nightly"), false).await.unwrap().name;
     for disk in ["root", "data"] {
         life.write(disk, 9).await;
     }

@@ -2,12 +2,13 @@
 
 use super::Shared;
 use super::answer::{Answer, Asked, Body, PointPath, SourcePath};
+use super::guard;
 use axum::Json;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use serde::Deserialize;
-use stonefold_api::{Run, RunStart, RunState, Source, SourceCreate, Time};
+use stonefold_api::{Run, RunCopied, RunStart, RunState, Source, SourceCreate, Time};
 use stonefold_protect as protect;
-use stonefold_types::Name;
+use stonefold_types::{Error, Kind, Name, Result, Role};
 
 /// Of one source, or of all.
 #[derive(Deserialize)]
@@ -30,10 +31,15 @@ pub(super) async fn show_source(app: Shared, SourcePath(name): SourcePath) -> An
 
 pub(super) async fn create_source(
     app: Shared,
+    headers: HeaderMap,
     Body(asked): Body<SourceCreate>,
 ) -> Answer<(StatusCode, Json<Source>)> {
+    if asked.image.is_some() {
+        // Whoever may have the server read any file could read all that it may.
+        app.access.check_role(Role::Admin, guard::secret(&headers))?;
+    }
     let protection = app.protection.clone();
-    let of = protect::SourceOf::Machine(asked.machine);
+    let of = source_of(asked.machine, asked.nbd, asked.image, asked.format)?;
     let added = app.gate.run(move |_| async move { protection.add_source(asked.name, of).await });
     Ok((StatusCode::CREATED, Json(shown_source(added.await?))))
 }
@@ -58,16 +64,61 @@ pub(super) async fn show(app: Shared, PointPath(name): PointPath) -> Answer<Json
 
 pub(super) async fn start(app: Shared, Body(asked): Body<RunStart>) -> Answer<(StatusCode, Json<Run>)> {
     let protection = app.protection.clone();
-    let done = app.gate.run(move |_| async move { protection.back_up(&asked.source).await });
+    let done = app.gate.run(move |_| async move { protection.back_up(&asked.source, asked.full).await });
     Ok((StatusCode::CREATED, Json(shown(done.await?))))
 }
 
+pub(super) async fn cancel(app: Shared, PointPath(name): PointPath) -> Answer<Json<Run>> {
+    let protection = app.protection.clone();
+    let ended = app.gate.run(move |_| async move { protection.cancel_run(&name).await });
+    Ok(Json(shown(ended.await?)))
+}
+
+fn source_of(
+    machine: Option<Name>,
+    nbd: Option<String>,
+    image: Option<String>,
+    format: Option<String>,
+) -> Result<protect::SourceOf> {
+    match (machine, nbd, image, format) {
+        (Some(machine), None, None, None) => Ok(protect::SourceOf::Machine(machine)),
+        (None, Some(uri), None, None) => Ok(protect::SourceOf::Nbd(uri)),
+        (None, None, Some(path), format) => Ok(protect::SourceOf::Image(protect::ImageFile { path, format })),
+        _ => Err(Error::new(Kind::Invalid, "a source is exactly one of machine, nbd and image")
+            .remedy("name one of them; a format goes with an image only")),
+    }
+}
+
 fn shown_source(source: protect::Source) -> Source {
-    let machine = source.of.machine().clone();
-    Source { name: source.name, machine, added: Time::from_nanos(source.added) }
+    let disk = source.disk();
+    let mut shown = Source {
+        name: source.name,
+        machine: None,
+        nbd: None,
+        image: None,
+        format: None,
+        disk,
+        added: Time::from_nanos(source.added),
+    };
+    match source.of {
+        protect::SourceOf::Machine(machine) => shown.machine = Some(machine),
+        protect::SourceOf::Nbd(uri) => shown.nbd = Some(uri),
+        protect::SourceOf::Image(image) => (shown.image, shown.format) = (Some(image.path), image.format),
+    }
+    shown
 }
 
 fn shown(run: protect::Run) -> Run {
+    let disk = run.disks.first().map(|disk| disk.disk.clone());
+    let copied = |(copied, disk): (protect::Copied, Name)| RunCopied {
+        disk,
+        full: copied.full,
+        read_bytes: copied.read_bytes,
+        sent_bytes: copied.sent_bytes,
+        written_bytes: copied.written_bytes,
+        took_ms: copied.took_ms,
+        notes: copied.notes,
+    };
     Run {
         name: run.name,
         machine: run.machine,
@@ -75,7 +126,9 @@ fn shown(run: protect::Run) -> Run {
             protect::RunState::Running => RunState::Running,
             protect::RunState::Done => RunState::Done,
             protect::RunState::Failed => RunState::Failed,
+            protect::RunState::Cancelled => RunState::Cancelled,
         },
+        copied: run.copied.zip(disk).map(copied),
         begun: Time::from_nanos(run.begun),
         ended: run.ended.map(Time::from_nanos),
         note: run.note,

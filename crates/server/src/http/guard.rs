@@ -23,16 +23,20 @@ const UNREAD_WAIT: Duration = Duration::from_secs(1);
 
 /// Lets in whoever has a token whose role allows what is asked, or anybody while there is none.
 pub(super) async fn known(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
-    let header = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-    // Whatever is not of this form is not a token of ours.
-    let secret = header.map(|value| match value.split_once(' ') {
-        Some((scheme, secret)) if scheme.eq_ignore_ascii_case("bearer") => secret.trim(),
-        _ => "",
-    });
-    match app.access.check(request.method(), request.uri().path(), secret) {
+    match app.access.check(request.method(), request.uri().path(), secret(request.headers())) {
         Ok(()) => next.run(request).await,
         Err(error) => refuse(request, error).await,
     }
+}
+
+/// What a request shows of a token.
+pub(super) fn secret(headers: &HeaderMap) -> Option<&str> {
+    let header = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+    // Whatever is not of this form is not a token of ours.
+    header.map(|value| match value.split_once(' ') {
+        Some((scheme, secret)) if scheme.eq_ignore_ascii_case("bearer") => secret.trim(),
+        _ => "",
+    })
 }
 
 pub(super) async fn same_origin(request: Request, next: Next) -> Response {

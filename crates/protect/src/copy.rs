@@ -1,0 +1,243 @@
+//! From an export into a disk of ours: what of the disk is not what the export holds is written, and nothing else.
+//!
+//! The export tells what reads as zeros, which is given back on the disk; the rest is read and compared with what the disk holds, block by
+//! block. So the disk is the export when this is done, whatever it was before: empty, the last point, half of a run that was cut off, or
+//! changed by somebody else. *Never*: drops a write of its own half done; whoever stops it is heard before the next step.
+
+use crate::copying::Live;
+use crate::nbd::Client;
+use futures::StreamExt;
+use std::future::Future;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use stonefold_env::Env;
+use stonefold_store::Attachment;
+use stonefold_types::{BLOCK_BYTES, Error, Kind, Result};
+
+/// It is asked what reads as zeros for so much at a time, in bytes: a few thousand runs where every second block is one.
+const LOOK_BYTES: u64 = 64 << 20;
+/// The longest read, in bytes: longer ones are no faster, and take as much more memory.
+const PIECE_BYTES: u64 = 1 << 20;
+/// Reads under way at once: enough for a network with some milliseconds of delay. Each takes two pieces of memory.
+const IN_FLIGHT: usize = 8;
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+/// One copy.
+pub(crate) struct Copy<'a> {
+    pub(crate) env: &'a Env,
+    pub(crate) from: &'a Client,
+    pub(crate) to: &'a Attachment,
+    pub(crate) live: &'a Live,
+    /// Reads all of it, also what the export says reads as zeros.
+    pub(crate) full: bool,
+}
+
+/// What a copy has done so far.
+#[derive(Default)]
+pub(crate) struct Figures {
+    /// Bytes of the source that were read.
+    pub(crate) read: AtomicU64,
+    /// Of these, what came over the wire.
+    pub(crate) sent: AtomicU64,
+    /// Bytes written to the disk.
+    pub(crate) written: AtomicU64,
+    /// Bytes of the disk that could not be read, and were written anew.
+    pub(crate) mended: AtomicU64,
+}
+
+impl Copy<'_> {
+    /// Copies all of it; `look` is asked now and then whether to go on. The disk is as long as the export, up to its last block.
+    pub(crate) async fn run(&self, look: impl Fn() -> Result<()>) -> Result<()> {
+        let end = self.from.export().bytes;
+        let mut at = 0;
+        while at < end {
+            self.live.check()?;
+            look()?;
+            let until = end.min(at + LOOK_BYTES);
+            let (zero, data): (Vec<_>, Vec<_>) =
+                self.parts(at..until).await?.into_iter().partition(|(_, zero)| *zero);
+            for (part, _) in zero {
+                self.clear(part).await?;
+            }
+            self.pieces(data.into_iter().map(|(part, _)| part).collect()).await?;
+            at = until;
+        }
+        Ok(())
+    }
+
+    /// A part of the export in runs, each of whole blocks of both ends.
+    async fn parts(&self, all: Range<u64>) -> Result<Vec<(Range<u64>, bool)>> {
+        if self.full || self.from.export().allocation.is_none() {
+            return Ok(vec![(all, false)]);
+        }
+        let (mut at, mut data) = (all.start, Vec::new());
+        while at < all.end {
+            let told = self.unless_stopped(self.from.runs(at, (all.end - at) as u32)).await?;
+            for run in told {
+                if !run.zero {
+                    data.push(at..at + run.bytes);
+                }
+                at += run.bytes;
+            }
+        }
+        Ok(whole(&data, all, self.grain()))
+    }
+
+    fn grain(&self) -> u64 {
+        BLOCK.max(u64::from(self.from.export().block_bytes))
+    }
+
+    /// Gives back what the disk holds of a part that reads as zeros.
+    async fn clear(&self, part: Range<u64>) -> Result<()> {
+        let end = part.end.next_multiple_of(BLOCK);
+        let mut at = part.start;
+        for extent in self.to.extents(at, end - at).await? {
+            if !extent.hole {
+                self.to.trim(at, extent.bytes, false).await?;
+            }
+            at += extent.bytes;
+        }
+        self.env.yield_now().await;
+        Ok(())
+    }
+
+    /// Reads parts, many pieces at once. Those that have begun are ended, also when one has failed.
+    async fn pieces(&self, parts: Vec<Range<u64>>) -> Result<()> {
+        let grain = self.grain();
+        // Of a server that takes little at once, whole blocks of its own.
+        let longest = PIECE_BYTES.min(u64::from(self.from.export().io_bytes_max));
+        let piece = (longest / grain * grain).max(grain);
+        let of = |part: Range<u64>| {
+            let starts = (part.start..part.end).step_by(piece as usize);
+            starts.map(move |at| at..part.end.min(at + piece))
+        };
+        let pieces: Vec<Range<u64>> = parts.into_iter().flat_map(of).collect();
+        let pieces = pieces.into_iter().map(|piece| self.piece(piece));
+        let mut under_way = futures::stream::iter(pieces).buffer_unordered(IN_FLIGHT);
+        let mut done = Ok(());
+        while let Some(piece) = under_way.next().await {
+            if piece.is_err() && done.is_ok() {
+                done = piece;
+                self.live.stop();
+            }
+        }
+        done
+    }
+
+    async fn piece(&self, part: Range<u64>) -> Result<()> {
+        self.live.check()?;
+        let read = self.unless_stopped(self.from.read(part.start, (part.end - part.start) as u32)).await?;
+        let figures = &self.live.figures;
+        figures.read.fetch_add(part.end - part.start, Ordering::Relaxed);
+        figures.sent.fetch_add(read.sent, Ordering::Relaxed);
+        let mut source = read.bytes;
+        // Behind an export that ends in the midst of a block there are zeros.
+        source.resize(source.len().next_multiple_of(BLOCK_BYTES), 0);
+        let mut disk = vec![0; source.len()];
+        let differing = match self.to.read(part.start, &mut disk).await {
+            Ok(()) => differing(&source, &disk),
+            // What is damaged is written anew, and so is sound again.
+            Err(error) if error.kind() == Kind::Corrupt => {
+                figures.mended.fetch_add(source.len() as u64, Ordering::Relaxed);
+                std::iter::once(0..source.len()).collect()
+            }
+            Err(error) => return Err(error),
+        };
+        for run in differing {
+            self.live.check()?;
+            let (at, data) = (part.start + run.start as u64, &source[run]);
+            if data.iter().all(|byte| *byte == 0) {
+                self.to.trim(at, data.len() as u64, false).await?;
+            } else {
+                self.to.write(at, data, false).await?;
+                figures.written.fetch_add(data.len() as u64, Ordering::Relaxed);
+            }
+        }
+        self.env.yield_now().await;
+        Ok(())
+    }
+
+    /// What comes of a question to the server, unless the copy is stopped meanwhile.
+    async fn unless_stopped<T>(&self, what: impl Future<Output = Result<T>>) -> Result<T> {
+        tokio::select! {
+            biased;
+            () = self.live.stopped() => Err(stopped()),
+            done = what => done,
+        }
+    }
+}
+
+/// What a step says that is not begun any more.
+pub(crate) fn stopped() -> Error {
+    Error::new(Kind::Conflict, "the copy was stopped")
+}
+
+/// A part in runs of whole grains, each with whether it reads as zeros: a grain in which any data lies is data. It begins with a whole
+/// grain, and only its end may lie in the midst of one.
+fn whole(data: &[Range<u64>], all: Range<u64>, grain: u64) -> Vec<(Range<u64>, bool)> {
+    let mut runs: Vec<(Range<u64>, bool)> = Vec::new();
+    let mut at = all.start;
+    for run in data {
+        let (start, end) = (run.start / grain * grain, run.end.next_multiple_of(grain).min(all.end));
+        let start = start.max(at);
+        if start >= end {
+            continue;
+        }
+        if start > at {
+            runs.push((at..start, true));
+        }
+        match runs.last_mut() {
+            Some((last, false)) if last.end == start => last.end = end,
+            _ => runs.push((start..end, false)),
+        }
+        at = end;
+    }
+    if at < all.end {
+        runs.push((at..all.end, true));
+    }
+    runs
+}
+
+/// Runs of whole blocks that differ, in bytes. Both are as long, and whole blocks.
+fn differing(one: &[u8], other: &[u8]) -> Vec<Range<usize>> {
+    let mut runs: Vec<Range<usize>> = Vec::new();
+    let blocks = one.chunks_exact(BLOCK_BYTES).zip(other.chunks_exact(BLOCK_BYTES));
+    for (at, _) in blocks.enumerate().filter(|(_, (one, other))| one != other) {
+        let block = at * BLOCK_BYTES..(at + 1) * BLOCK_BYTES;
+        match runs.last_mut() {
+            Some(last) if last.end == block.start => last.end = block.end,
+            _ => runs.push(block),
+        }
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_whole_grains_and_cover_everything() {
+        let of = |data: &[Range<u64>], all: Range<u64>| whole(data, all, 4096);
+        assert_eq!(of(&[], 4096..10_000), [(4096..10_000, true)]);
+        assert_eq!(
+            of(&[0..1, 5000..5001, 8000..8200, 20_480..20_481], 0..20_992),
+            [(0..12_288, false), (12_288..20_480, true), (20_480..20_992, false)]
+        );
+        assert_eq!(of(&[0..4096, 4096..8192], 0..8192), [(0..8192, false)]);
+        assert_eq!(
+            of(&[9000..9001, 9001..9002], 0..16_384),
+            [(0..8192, true), (8192..12_288, false), (12_288..16_384, true)]
+        );
+    }
+
+    #[test]
+    fn blocks_that_differ_make_runs() {
+        let (mut one, other) = (vec![0; 5 * BLOCK_BYTES], vec![0; 5 * BLOCK_BYTES]);
+        assert!(differing(&one, &other).is_empty());
+        for at in [0, 3 * BLOCK_BYTES - 1, 3 * BLOCK_BYTES] {
+            one[at] = 1;
+        }
+        assert_eq!(differing(&one, &other), [0..BLOCK_BYTES, 2 * BLOCK_BYTES..4 * BLOCK_BYTES]);
+    }
+}
