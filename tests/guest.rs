@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::{env, fs};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, ensure};
 use stonefold_e2e::gateway::{Place, in_a_place};
 use stonefold_e2e::tools::attempt;
 

@@ -4,8 +4,8 @@
 //! it wrote tells how to end it: [`Protection::settle`] does, at a start, after an error, and before the next change while something is
 //! left to end.
 
-use crate::copying::Copies;
 use crate::Listener;
+use crate::copying::Copies;
 use crate::{Hypervisors, MigrationRate};
 use parking_lot::Mutex as Memory;
 use std::collections::{HashMap, HashSet};

@@ -32,7 +32,7 @@ enum Made {
     /// Nothing is due.
     Nothing,
     /// A run, and its point.
-    Point(Run),
+    Point(Box<Run>),
     /// It is being copied.
     Begun,
 }
@@ -136,7 +136,7 @@ impl Protection {
             // Whatever became of it: the next is for a later slot.
             self.slots.lock().insert((policy.name.clone(), source.clone()), at);
         }
-        run.map(|run| run.map_or(Made::Nothing, Made::Point))
+        run.map(|run| run.map_or(Made::Nothing, |run| Made::Point(Box::new(run))))
     }
 
     /// Copies a source for a slot of a policy, and removes what that no longer keeps.

@@ -375,7 +375,8 @@ impl Protection {
                 self.finish(run, &taken, Some(note)).await?
             }
             None => {
-                let note = if is_cut_off { CUT_OFF } else { "it was cut off before its snapshots were taken" };
+                let note =
+                    if is_cut_off { CUT_OFF } else { "it was cut off before its snapshots were taken" };
                 self.end(&run.name, RunState::Failed, Some(note)).await?
             }
         };

@@ -3,7 +3,12 @@
 use super::operation;
 use crate::{
     Consistency, ErrorBody, Hardware, HardwareKind, Machine, MachineClone, MachineCloned, MachineCreate,
-    MachineDisk, MachineDiskStats, MachineSet, MachineSnapshot, MachineSnapshotTaken, MachineStats, MachineSync, MachineSynced, Migration, MigrationCreate, MigrationDisk, MigrationState, PlanVerdict, PlannedPoint, PlannedRun, Point, PointDiff, PointDisk, PointDiskDiff, PointState, Policy, PolicyApply, PolicyCreate, PolicyEvent, PolicyEventKind, PolicyPlan, PolicySet, PolicySource, Proof, ProofStage, Recovered, Recovery, RecoveryCreate, RecoveryStart, RecoveryStarted, Run, RunCopied, RunStart, RunState, SnapshotLock, Source, SourceCreate, StartedMachine, VerifyCreate,
+    MachineDisk, MachineDiskStats, MachineSet, MachineSnapshot, MachineSnapshotTaken, MachineStats,
+    MachineSync, MachineSynced, Migration, MigrationCreate, MigrationDisk, MigrationState, PlanVerdict,
+    PlannedPoint, PlannedRun, Point, PointDiff, PointDisk, PointDiskDiff, PointState, Policy, PolicyApply,
+    PolicyCreate, PolicyEvent, PolicyEventKind, PolicyPlan, PolicySet, PolicySource, Proof, ProofStage,
+    Recovered, Recovery, RecoveryCreate, RecoveryStart, RecoveryStarted, Run, RunCopied, RunStart, RunState,
+    SnapshotLock, Source, SourceCreate, StartedMachine, VerifyCreate,
 };
 use utoipa::OpenApi;
 

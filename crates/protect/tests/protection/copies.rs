@@ -5,7 +5,7 @@ use crate::exporter::{Exporter, Then};
 use crate::life::{ENDS, End, Ended, HOUR, Life, Pool, name};
 use std::process::Command;
 use std::time::Duration;
-use stonefold_protect::domain::Reach;
+use stonefold_protect::domain::{Network, Reach};
 use stonefold_protect::rounds::Round;
 use stonefold_protect::{ImageFile, NewPolicy, RecoverRequest, Run, RunState, SourceOf};
 use stonefold_types::{Error, Kind, PointName};
@@ -117,6 +117,7 @@ fn the_first_is_whole_and_the_next_only_what_differs() {
             name: name("again"),
             qos: None,
             reach: Reach::Socket("/run/nbd.sock".into()),
+            network: Network::Same,
             dry_run: false,
         };
         life.protection.recover(asked).await.unwrap();

@@ -33,7 +33,7 @@ fn a_paused_policy_rests_and_then_catches_up_once() {
             assert_eq!(hours_pass(pool, &life, 2).await, []);
             assert_eq!(hours(&life).await, [12], "paused over a loss of power");
             // What somebody asks for himself is made.
-            life.protection.back_up(&name("web")).await.unwrap();
+            life.protection.back_up(&name("web"), false).await.unwrap();
             let resumed = life.protection.pause_policy(&name(HOURLY), false).await.unwrap();
             assert_eq!(resumed.paused, None);
             let caught_up = round(&life).await;
