@@ -138,6 +138,36 @@ pub struct DiskIo {
     pub qos_wait_us: u64,
 }
 
+impl DiskUsage {
+    /// Of two disks, each counted for itself; as of the first instant.
+    #[must_use]
+    pub fn and(self, other: DiskUsage) -> DiskUsage {
+        DiskUsage {
+            logical_bytes: self.logical_bytes + other.logical_bytes,
+            unique_bytes: self.unique_bytes + other.unique_bytes,
+            shared_bytes: self.shared_bytes + other.shared_bytes,
+            reclaimable_bytes: self.reclaimable_bytes + other.reclaimable_bytes,
+            as_of: self.as_of.min(other.as_of),
+        }
+    }
+}
+
+impl DiskIo {
+    /// Of two disks together.
+    #[must_use]
+    pub fn and(self, other: DiskIo) -> DiskIo {
+        DiskIo {
+            reads: self.reads + other.reads,
+            read_bytes: self.read_bytes + other.read_bytes,
+            writes: self.writes + other.writes,
+            written_bytes: self.written_bytes + other.written_bytes,
+            flushes: self.flushes + other.flushes,
+            qos_waits: self.qos_waits + other.qos_waits,
+            qos_wait_us: self.qos_wait_us + other.qos_wait_us,
+        }
+    }
+}
+
 /// A disk to be made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

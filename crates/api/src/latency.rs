@@ -1,6 +1,7 @@
 //! How long requests took.
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use utoipa::ToSchema;
 
 /// How long requests of a kind took, since the server started. Of reads that are answered from memory at once, one in sixteen is
@@ -31,12 +32,35 @@ pub struct Latencies {
     pub qos_waits: Latency,
 }
 
+impl Latencies {
+    /// Of two disks together.
+    #[must_use]
+    pub fn and(&self, other: &Latencies) -> Latencies {
+        Latencies {
+            reads: self.reads.and(&other.reads),
+            writes: self.writes.and(&other.writes),
+            flushes: self.flushes.and(&other.flushes),
+            qos_waits: self.qos_waits.and(&other.qos_waits),
+        }
+    }
+}
+
 impl Latency {
     /// From buckets in ascending order: upper end in nanoseconds, and how many.
     pub fn of(buckets: Vec<(u64, u64)>) -> Self {
         let count = buckets.iter().map(|(_, count)| count).sum();
         let (p50_us, p99_us) = (quantile_us(&buckets, count, 50), quantile_us(&buckets, count, 99));
         Latency { count, p50_us, p99_us, buckets }
+    }
+
+    /// These and others, as if they had been counted together.
+    #[must_use]
+    pub fn and(&self, other: &Latency) -> Latency {
+        let mut held = BTreeMap::new();
+        for (end, count) in self.buckets.iter().chain(&other.buckets) {
+            *held.entry(*end).or_insert(0) += count;
+        }
+        Latency::of(held.into_iter().collect())
     }
 
     /// What came after an earlier reading; everything, if the server was started anew in between.

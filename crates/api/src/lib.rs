@@ -38,7 +38,7 @@ pub use error::{ErrorBody, ErrorKind};
 pub use latency::{Latencies, Latency};
 pub use machine::{
     Hardware, HardwareKind, Machine, MachineClone, MachineCloned, MachineCreate, MachineDisk,
-    MachineSnapshot, MachineSnapshotTaken,
+    MachineDiskStats, MachineSet, MachineSnapshot, MachineSnapshotTaken, MachineStats,
 };
 pub use openapi::document;
 pub use policy::{

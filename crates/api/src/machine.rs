@@ -1,6 +1,6 @@
 //! Machines: disks that belong together, and what else a machine is made of.
 
-use crate::{Snapshot, Time};
+use crate::{Disk, DiskIo, DiskUsage, Latencies, Snapshot, Time};
 use serde::{Deserialize, Serialize};
 use stonefold_types::Name;
 use utoipa::ToSchema;
@@ -128,3 +128,88 @@ pub struct MachineCloned {
     /// What of the original they lack, or have in common with it, in words.
     pub notes: Vec<String>,
 }
+
+/// What to change of a machine; what is left out stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MachineSet {
+    /// The class of service of all its disks, at once for whoever is connected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, examples("test"))]
+    pub qos: Option<Name>,
+}
+
+/// How a machine's disks are, and what clients did with them since the server started.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct MachineStats {
+    /// The machine.
+    #[schema(value_type = String, examples("web"))]
+    pub name: Name,
+    /// The class of service, where all its disks have the same; absent where they have not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, examples("production"))]
+    pub qos: Option<Name>,
+    /// Sizes of its disks together.
+    pub size_bytes: u64,
+    /// Bytes that hold data, those not yet folded counted as if they were all new.
+    pub data_bytes: u64,
+    /// Clients connected to them now that can write.
+    pub clients: u64,
+    /// Snapshots of all of them.
+    pub snapshots: u64,
+    /// What clients did.
+    pub io: DiskIo,
+    /// How long that took, all requests of all its disks taken together.
+    pub latency: Latencies,
+    /// What its disks take of the pool, as last counted since the server started; absent unless all were counted. The sum of what was counted
+    /// disk by disk: what two of them share is not unique, and counted with each. The instant is that of the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<DiskUsage>,
+    /// Disk by disk, in the order in which the machine has them.
+    pub disks: Vec<MachineDiskStats>,
+}
+
+/// How one disk of a machine is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct MachineDiskStats {
+    /// What the machine calls it.
+    #[schema(value_type = String, examples("vda"))]
+    pub target: Name,
+    /// The disk's name.
+    #[schema(value_type = String, examples("web-root"))]
+    pub name: Name,
+    /// The disk; absent where there is no such disk any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<Disk>,
+}
+
+impl MachineStats {
+    /// Adds up what is known of a machine's disks.
+    pub fn of(name: Name, disks: Vec<MachineDiskStats>) -> Self {
+        // Of a damaged one nothing is a fact, but for its name.
+        let known = disks.iter().filter_map(|one| one.disk.as_ref()).filter(|disk| disk.damaged.is_none());
+        let known: Vec<&Disk> = known.collect();
+        let mut classes = known.iter().map(|disk| &disk.qos);
+        let class = classes.next().filter(|class| classes.all(|other| other == *class)).cloned();
+        let sum = |of: fn(&Disk) -> u64| known.iter().map(|disk| of(disk)).sum::<u64>();
+        let took = |disk: &&Disk| disk.latency.clone();
+        let usages: Option<Vec<DiskUsage>> = known.iter().map(|disk| disk.usage).collect();
+        MachineStats {
+            name,
+            qos: class,
+            size_bytes: sum(|disk| disk.size_bytes),
+            data_bytes: sum(Disk::data_bytes),
+            clients: sum(|disk| disk.clients),
+            snapshots: sum(|disk| disk.snapshots),
+            io: known.iter().filter_map(|disk| disk.io).fold(DiskIo::default(), DiskIo::and),
+            latency: known.iter().filter_map(took).fold(Latencies::default(), |all, one| all.and(&one)),
+            usage: usages
+                .filter(|usages| usages.len() == disks.len())
+                .and_then(|usages| usages.into_iter().reduce(DiskUsage::and)),
+            disks,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -97,6 +97,10 @@ pub const MACHINE: &str = "/v1/machines/{machine}";
 pub const MACHINE_SNAPSHOT: &str = "/v1/machines/{machine}/snapshot";
 /// Makes machines from one.
 pub const MACHINE_CLONE: &str = "/v1/machines/{machine}/clone";
+/// How a machine's disks are, and what clients did with them.
+pub const MACHINE_STATS: &str = "/v1/machines/{machine}/stats";
+/// Counts what a machine's disks take of the pool.
+pub const MACHINE_USAGE: &str = "/v1/machines/{machine}/usage";
 
 /// All sources.
 pub const SOURCES: &str = "/v1/sources";

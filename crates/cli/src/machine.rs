@@ -1,5 +1,7 @@
 //! `stonefold machine …`.
 
+mod stats;
+
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::table::{Table, count, facts};
@@ -9,7 +11,8 @@ use serde_json::json;
 use std::path::PathBuf;
 use std::str::FromStr;
 use stonefold_api::{
-    Hardware, HardwareKind, Machine as Shown, MachineClone, MachineCloned, MachineCreate, MachineSnapshot,
+    Hardware, HardwareKind, Machine as Shown, MachineClone, MachineCloned, MachineCreate, MachineSet,
+    MachineSnapshot,
 };
 use stonefold_types::{Error, Kind, Name, Result};
 
@@ -70,6 +73,24 @@ pub(crate) enum Machine {
         /// So many, called NEW-1, NEW-2 and so on
         #[arg(long, value_name = "N")]
         count: Option<u32>,
+    },
+    /// Give all disks of a machine a class of service, at once
+    #[command(after_help = "Example:\n  stonefold machine set web --qos critical")]
+    Set {
+        /// The machine
+        name: Name,
+        /// The class; 'qos ls' shows those there are
+        #[arg(long, value_name = "CLASS")]
+        qos: Name,
+    },
+    /// Show how a machine's disks are, together and one by one, and what clients did with them since the server started
+    #[command(after_help = "Example:\n  stonefold machine stats web --exact")]
+    Stats {
+        /// The machine
+        name: Name,
+        /// Count what its disks take of the pool, alone and with others: exact as of now, and takes time for large disks
+        #[arg(long)]
+        exact: bool,
     },
 }
 
@@ -157,6 +178,12 @@ impl Machine {
                 let made = wait_for(&client, "clone", move |client| client.clone_machine(&of, &asked))?;
                 context.answer(&made, || cloned_text(&machine, &made))
             }
+            Machine::Set { name, qos } => {
+                let set = client.set_machine(&name, &MachineSet { qos: Some(qos.clone()) })?;
+                let disks = count(set.disks.len() as u64, "disk");
+                context.answer(&set, || format!("machine '{name}': {disks} in class '{qos}'\n"))
+            }
+            Machine::Stats { name, exact } => stats::run(context, name, exact),
         }
     }
 }

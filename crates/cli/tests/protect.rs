@@ -62,6 +62,40 @@ fn a_machine_lives_from_add_to_rm() {
     running.stop().unwrap();
 }
 
+/// Goal: what clients did with a machine's disks, and what these take of the pool, is told together and one by one; their class is set together.
+#[test]
+fn a_machine_is_looked_after_as_a_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = serve(folder.path());
+    web(&running, folder.path());
+    text(&running, "machine snapshot web --name monday");
+    assert_eq!(
+        text(&running, "machine set web --qos critical"),
+        "machine 'web': 2 disks in class 'critical'\n"
+    );
+    assert_eq!(json(&running, "disk show data")["qos"], "critical");
+    assert!(error(&running, "machine set web --qos gold").contains("'gold'"));
+    assert!(error(&running, "machine set web --qos fold").contains("qos ls"));
+    assert!(error(&running, "machine set wbe --qos test").contains("machine ls"));
+
+    let stats = json(&running, "machine stats web");
+    assert_eq!((&stats["size_bytes"], &stats["snapshots"]), (&(3u64 << 30).into(), &2.into()));
+    assert_eq!((&stats["qos"], &stats["usage"]), (&"critical".into(), &Value::Null));
+    assert_eq!((&stats["io"]["reads"], &stats["disks"][1]["disk"]["name"]), (&0.into(), &"data".into()));
+    let table = text(&running, "machine stats web");
+    assert!(table.contains("not counted; --exact counts") && table.contains("vdb     data"), "{table}");
+    let exact = json(&running, "machine stats web --exact");
+    assert_eq!(exact["usage"]["logical_bytes"], 0);
+    assert!(exact["disks"][0]["disk"]["usage"]["as_of"].is_string(), "{exact}");
+    text(&running, "disk set root --qos test");
+    text(&running, "disk rm data --snapshots");
+    let table = text(&running, "machine stats web");
+    assert!(table.contains("missing") && table.contains("test"), "{table}");
+    assert!(error(&running, "machine set web --qos production").contains("disk 'data' does not exist"));
+    assert_eq!(json(&running, "disk show root")["qos"], "test", "all or none");
+    running.stop().unwrap();
+}
+
 /// Goal: points outlive the server that made them, come back as other machines, and go when they are told to.
 #[test]
 fn points_outlive_their_server_and_come_back() {

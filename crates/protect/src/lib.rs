@@ -8,6 +8,7 @@
 //! [`runs`], [`points`], [`recoveries`]). [`policies`] say when and what for; [`rounds`] do it, as [`plan`] tells beforehand.
 
 mod catalog;
+mod classes;
 mod clones;
 pub mod domain;
 mod hardware;

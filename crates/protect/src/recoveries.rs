@@ -139,10 +139,7 @@ impl Protection {
             return Err(Error::new(Kind::AlreadyExists, what).remedy("choose another name, or stop that one"));
         }
         if let Some(class) = &asked.qos {
-            if self.store.qos_class(class)?.background {
-                let what = format!("class '{class}' is for the pool's own work, and no disk can have it");
-                return Err(Error::new(Kind::Invalid, what).remedy("'stonefold qos ls' shows the others"));
-            }
+            self.check_class(class)?;
         }
         let had = point
             .disks

@@ -2,9 +2,9 @@
 
 use super::Client;
 use crate::{
-    Machine, MachineClone, MachineCloned, MachineCreate, MachineSnapshot, MachineSnapshotTaken, Point,
-    PointDiff, Policy, PolicyApply, PolicyCreate, PolicyPlan, Recovered, Recovery, RecoveryCreate, Run,
-    RunStart, SnapshotLock, Source, SourceCreate, paths,
+    Machine, MachineClone, MachineCloned, MachineCreate, MachineSet, MachineSnapshot, MachineSnapshotTaken,
+    MachineStats, Point, PointDiff, Policy, PolicyApply, PolicyCreate, PolicyPlan, Recovered, Recovery,
+    RecoveryCreate, Run, RunStart, SnapshotLock, Source, SourceCreate, paths,
 };
 use stonefold_types::{Name, PointName, Result};
 
@@ -32,6 +32,21 @@ impl Client {
     /// Takes a snapshot of all disks of a machine.
     pub fn snapshot_machine(&self, name: &Name, snapshot: &MachineSnapshot) -> Result<MachineSnapshotTaken> {
         self.post(&paths::of_machine(paths::MACHINE_SNAPSHOT, name), snapshot)
+    }
+
+    /// Changes a machine.
+    pub fn set_machine(&self, name: &Name, set: &MachineSet) -> Result<Machine> {
+        self.patch(&paths::of_machine(paths::MACHINE, name), set)
+    }
+
+    /// How a machine's disks are, and what clients did with them since the server started.
+    pub fn machine_stats(&self, name: &Name) -> Result<MachineStats> {
+        self.get(&paths::of_machine(paths::MACHINE_STATS, name))
+    }
+
+    /// The same, after it was counted what its disks take of the pool.
+    pub fn machine_usage(&self, name: &Name) -> Result<MachineStats> {
+        self.command(&paths::of_machine(paths::MACHINE_USAGE, name))
     }
 
     /// Makes machines from one.

@@ -3,10 +3,10 @@
 use super::operation;
 use crate::{
     Consistency, ErrorBody, Hardware, HardwareKind, Machine, MachineClone, MachineCloned, MachineCreate,
-    MachineDisk, MachineSnapshot, MachineSnapshotTaken, PlanVerdict, PlannedPoint, PlannedRun, Point,
-    PointDiff, PointDisk, PointDiskDiff, PointState, Policy, PolicyApply, PolicyCreate, PolicyPlan,
-    PolicySource, Recovered, Recovery, RecoveryCreate, Run, RunStart, RunState, SnapshotLock, Source,
-    SourceCreate,
+    MachineDisk, MachineDiskStats, MachineSet, MachineSnapshot, MachineSnapshotTaken, MachineStats,
+    PlanVerdict, PlannedPoint, PlannedRun, Point, PointDiff, PointDisk, PointDiskDiff, PointState, Policy,
+    PolicyApply, PolicyCreate, PolicyPlan, PolicySource, Recovered, Recovery, RecoveryCreate, Run, RunStart,
+    RunState, SnapshotLock, Source, SourceCreate,
 };
 use utoipa::OpenApi;
 
@@ -16,9 +16,12 @@ use utoipa::OpenApi;
         machines,
         machine_create,
         machine,
+        machine_set,
         machine_remove,
         machine_snapshot,
         machine_clone,
+        machine_stats,
+        machine_usage,
         sources,
         source_create,
         source,
@@ -50,8 +53,11 @@ use utoipa::OpenApi;
         MachineCloned,
         MachineCreate,
         MachineDisk,
+        MachineDiskStats,
+        MachineSet,
         MachineSnapshot,
         MachineSnapshotTaken,
+        MachineStats,
         Consistency,
         Point,
         PointDiff,
@@ -91,6 +97,22 @@ operation! {
     /// One machine
     machine: get, path = "/v1/machines/{machine}", tag = "machines", params(("machine" = String, Path)),
     responses((status = 200, body = Machine), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Change a machine; what is left out stays. The class of service is given to all its disks; every disk and the class are looked at before the first
+    /// is changed
+    machine_set: patch, path = "/v1/machines/{machine}", tag = "machines", params(("machine" = String, Path)), request_body = MachineSet,
+    responses((status = 200, body = Machine), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// How a machine's disks are, and what clients did with them since the server started
+    machine_stats: get, path = "/v1/machines/{machine}/stats", tag = "machines", params(("machine" = String, Path)),
+    responses((status = 200, body = MachineStats), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Count what each disk of a machine takes of the pool, exactly; answers when that is done, with how the machine is
+    machine_usage: post, path = "/v1/machines/{machine}/usage", tag = "machines", params(("machine" = String, Path)),
+    responses((status = 200, body = MachineStats), (status = "default", body = ErrorBody))
 }
 operation! {
     /// Remove a machine; its disks stay. Refused while a source names it

@@ -236,3 +236,29 @@ fn what_is_half_made_is_nobodys_machine() {
         assert!(life.snapshots().is_empty());
     });
 }
+
+/// Goal: a class is given to all disks or, where one of them or the class is not there, to none; cut off anywhere, it can be given again.
+#[test]
+fn a_class_is_given_to_all_disks() {
+    Pool::new().life(|life| async move {
+        web(&life, None).await;
+        let classes =
+            || ["root", "data"].map(|disk| life.store.disk(&name(disk)).unwrap().settings.qos.to_string());
+        let set = |class: &str| {
+            let (protection, class) = (life.protection.clone(), name(class));
+            async move { protection.set_machine_class(&name("web"), &class).await }
+        };
+        for (class, kind) in [("none", Kind::NotFound), ("fold", Kind::Invalid)] {
+            assert_eq!(set(class).await.unwrap_err().kind(), kind);
+        }
+        life.fail_once(Ask::PutIf, "head/data");
+        let failed = set("test").await.unwrap_err();
+        assert!(failed.to_string().contains("1 of 2 disks have the class"), "{failed}");
+        set("test").await.unwrap();
+        assert_eq!(classes(), ["test", "test"]);
+        life.store.remove_disk(&name("data")).await.unwrap();
+        let refused = set("critical").await.unwrap_err();
+        assert!(refused.to_string().contains("machine 'web': disk 'data'"), "{refused}");
+        assert_eq!(life.store.disk(&name("root")).unwrap().settings.qos.as_str(), "test");
+    });
+}

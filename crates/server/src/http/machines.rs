@@ -7,7 +7,7 @@ use axum::Json;
 use axum::http::StatusCode;
 use stonefold_api::{
     Hardware, HardwareKind, Machine, MachineClone, MachineCloned, MachineCreate, MachineDisk,
-    MachineSnapshot, MachineSnapshotTaken, Time,
+    MachineDiskStats, MachineSet, MachineSnapshot, MachineSnapshotTaken, MachineStats, Time,
 };
 use stonefold_protect as protect;
 use stonefold_protect::domain::Reach;
@@ -44,6 +44,57 @@ pub(super) async fn create(
         None => added?,
     };
     Ok((StatusCode::CREATED, Json(shown(added, &app))))
+}
+
+pub(super) async fn set(
+    app: Shared,
+    MachinePath(name): MachinePath,
+    Body(asked): Body<MachineSet>,
+) -> Answer<Json<Machine>> {
+    let MachineSet { qos } = asked;
+    let protection = app.protection.clone();
+    let set = app.gate.run(move |_| async move {
+        match qos {
+            Some(class) => protection.set_machine_class(&name, &class).await,
+            None => protection.machine(&name).await,
+        }
+    });
+    Ok(Json(shown(set.await?, &app)))
+}
+
+pub(super) async fn stats(app: Shared, MachinePath(name): MachinePath) -> Answer<Json<MachineStats>> {
+    let protection = app.protection.clone();
+    let machine = app.gate.run(move |_| async move { protection.machine(&name).await }).await?;
+    Ok(Json(counted(machine, &app)))
+}
+
+pub(super) async fn usage(app: Shared, MachinePath(name): MachinePath) -> Answer<Json<MachineStats>> {
+    let protection = app.protection.clone();
+    let machine = app.gate.run(move |store| async move {
+        let machine = protection.machine(&name).await?;
+        for disk in &machine.disks {
+            match store.usage(&disk.disk).await {
+                // It is told as missing.
+                Err(error) if error.kind() == Kind::NotFound => {}
+                used => {
+                    used?;
+                }
+            }
+        }
+        Ok(machine)
+    });
+    Ok(Json(counted(machine.await?, &app)))
+}
+
+fn counted(machine: protect::Machine, app: &App) -> MachineStats {
+    let store = app.gate.store();
+    let damaged = store.damaged_disks();
+    let one = |disk: protect::MachineDisk| {
+        let found = store.disk(&disk.disk).ok().map(|info| convert::disk(info, &app.doors));
+        let broken = || damaged.iter().find(|one| one.name == disk.disk).cloned().map(convert::damaged_disk);
+        MachineDiskStats { disk: found.or_else(broken), target: disk.target, name: disk.disk }
+    };
+    MachineStats::of(machine.name, machine.disks.into_iter().map(one).collect())
 }
 
 pub(super) async fn remove(app: Shared, MachinePath(name): MachinePath) -> Answer<StatusCode> {
