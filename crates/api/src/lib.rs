@@ -42,7 +42,8 @@ pub use machine::{
 };
 pub use openapi::document;
 pub use policy::{
-    PlanVerdict, PlannedPoint, PlannedRun, Policy, PolicyApply, PolicyCreate, PolicyPlan, PolicySource,
+    PlanVerdict, PlannedPoint, PlannedRun, Policy, PolicyApply, PolicyCreate, PolicyPlan, PolicySet,
+    PolicySource,
 };
 pub use pool::{
     Checked, Directory, DirectoryChange, DirectoryReplace, DirectoryState, Pool, PoolTime, Reclaimed, Scrub,

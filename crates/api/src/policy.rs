@@ -37,6 +37,18 @@ pub struct Policy {
     pub sources: Vec<PolicySource>,
     /// When it was made.
     pub created: Time,
+    /// Since when it makes no runs and removes nothing; absent where it is not paused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused: Option<Time>,
+}
+
+/// What to change of a policy; what is left out stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PolicySet {
+    /// Paused it makes no runs and removes nothing; resumed it catches up by one run of each source what it has missed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused: Option<bool>,
 }
 
 /// A source that a policy is applied to.
@@ -112,8 +124,11 @@ pub struct PolicyPlan {
     pub freed_unknown: Option<String>,
     /// The server's clock is doubted: until that is settled nothing goes.
     pub time_in_doubt: bool,
-    /// When its sources will next be backed up.
+    /// When its sources will next be backed up; none while it is paused.
     pub next: Vec<PlannedRun>,
+    /// Since when it is paused: until it is resumed nothing goes, and what is told is what would go then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused: Option<Time>,
 }
 
 /// What becomes of a point.

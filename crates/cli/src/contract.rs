@@ -96,6 +96,8 @@ const LINES: &[&str] = &[
     "stonefold policy apply nightly web db --remove",
     "stonefold policy plan nightly",
     "stonefold policy plan nightly --dry-run",
+    "stonefold policy pause nightly",
+    "stonefold policy resume nightly",
     "stonefold policy ls",
     "stonefold policy show nightly",
     "stonefold policy rm nightly",

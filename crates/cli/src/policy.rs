@@ -8,7 +8,8 @@ use crate::waiting::wait_for;
 use clap::{Args, Subcommand};
 use serde_json::json;
 use stonefold_api::{
-    Consistency, PlanVerdict, PlannedPoint, Policy as Shown, PolicyApply, PolicyCreate, PolicyPlan, Time,
+    Consistency, PlanVerdict, PlannedPoint, Policy as Shown, PolicyApply, PolicyCreate, PolicyPlan,
+    PolicySet, Time,
 };
 use stonefold_types::{Name, Size};
 
@@ -39,6 +40,16 @@ pub(crate) enum Policy {
         /// Change nothing, as this command never does: the server removes what a policy does not keep after the policy's runs
         #[arg(long)]
         dry_run: bool,
+    },
+    /// Pause a policy: until it is resumed it makes no runs and removes nothing, over restarts of the server, too
+    Pause {
+        /// The policy
+        name: Name,
+    },
+    /// Resume a policy; what it has missed is caught up by one run of each source
+    Resume {
+        /// The policy
+        name: Name,
     },
     /// List all policies
     Ls,
@@ -122,6 +133,16 @@ impl Policy {
                 let plan = wait_for(&client, "plan", move |client| client.plan_policy(&name))?;
                 context.answer(&plan, || plan_text(&plan))
             }
+            Policy::Pause { name } => {
+                let paused = client.set_policy(&name, &PolicySet { paused: Some(true) })?;
+                let text =
+                    || format!("policy '{name}' is paused; 'stonefold policy resume {name}' ends that\n");
+                context.answer(&paused, text)
+            }
+            Policy::Resume { name } => {
+                let resumed = client.set_policy(&name, &PolicySet { paused: Some(false) })?;
+                context.answer(&resumed, || format!("policy '{name}' is at work\n"))
+            }
             Policy::Ls => {
                 let policies = client.policies()?;
                 context.answer(&policies, || table(&policies))
@@ -172,7 +193,7 @@ fn lock_text(policy: &Shown) -> Option<String> {
 }
 
 fn table(policies: &[Shown]) -> String {
-    let mut table = Table::new(&["POLICY", "EVERY", "AT", "KEEP", "LOCK", "SOURCES"]);
+    let mut table = Table::new(&["POLICY", "EVERY", "AT", "KEEP", "LOCK", "SOURCES", "STATE"]);
     for policy in policies {
         table.row([
             policy.name.to_string(),
@@ -181,6 +202,7 @@ fn table(policies: &[Shown]) -> String {
             keep_text(policy),
             lock_text(policy).unwrap_or_else(|| "-".to_owned()),
             sources_text(policy),
+            if policy.paused.is_some() { "paused" } else { "at work" }.to_owned(),
         ]);
     }
     table.or("no policies; 'stonefold policy create NAME --every 1d' makes one")
@@ -202,6 +224,10 @@ fn policy_text(policy: &Shown) -> String {
         ("lock", lock_text(policy).unwrap_or_default()),
         ("a guest finds", guest.to_owned()),
         ("made", format!("{} UTC", policy.created.to_seconds_text())),
+        (
+            "paused",
+            policy.paused.map_or_else(String::new, |at| format!("since {} UTC", at.to_seconds_text())),
+        ),
         ("sources", policy.sources.iter().map(source).collect::<Vec<_>>().join("\n")),
     ])
 }
@@ -228,6 +254,12 @@ fn plan_text(plan: &PolicyPlan) -> String {
     };
     if plan.time_in_doubt {
         text += "the server's clock is doubted: nothing goes until 'stonefold pool confirm-time'\n";
+    }
+    if let Some(since) = plan.paused {
+        let (since, name) = (since.to_seconds_text(), &plan.policy);
+        text += &format!(
+            "paused since {since} UTC: nothing is made and nothing goes until 'stonefold policy resume {name}'\n"
+        );
     }
     for next in &plan.next {
         text += &format!("the next run of {} is due at {} UTC\n", next.source, next.at.to_seconds_text());

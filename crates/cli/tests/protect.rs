@@ -174,6 +174,18 @@ fn a_policy_lives_from_create_to_rm() {
         plan.contains("no points") && plan.contains("0 points go") && plan.contains("run of web"),
         "{plan}"
     );
+    assert!(text(&running, "policy pause nightly").contains("policy resume nightly"));
+    assert!(json(&running, "policy show nightly")["paused"].is_string());
+    assert!(text(&running, "policy show nightly").contains("paused         since 20"));
+    assert!(text(&running, "policy ls").contains("web      paused"));
+    let plan = text(&running, "policy plan nightly");
+    assert!(
+        plan.contains("until 'stonefold policy resume nightly'") && !plan.contains("run of web"),
+        "{plan}"
+    );
+    assert_eq!(text(&running, "policy resume nightly"), "policy 'nightly' is at work\n");
+    assert!(text(&running, "policy plan nightly").contains("run of web"));
+    assert!(error(&running, "policy pause nihgtly").contains("policy ls"));
     assert!(error(&running, "source rm web").contains("stonefold policy apply nightly web --remove"));
     assert!(text(&running, "policy apply nightly web --remove").contains("applied to nothing"));
     text(&running, "source rm web");

@@ -10,14 +10,14 @@ use stonefold_env::WallNanos;
 use stonefold_store::Freed;
 use stonefold_types::{Name, PointName, Result, SnapshotName};
 
-/// What a policy would do now.
+/// What a policy would do now; one that is paused, if it were not.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The policy.
     pub policy: Policy,
     /// What it has made of the sources that it is applied to: by source, oldest first.
     pub points: Vec<Planned>,
-    /// What becomes of each source's next run.
+    /// When each source will be backed up next; of a policy that is paused, none.
     pub next: Vec<(Name, WallNanos)>,
     /// What goes gives back so much, all together. Nothing, where that is not known exactly.
     pub freed: Option<Freed>,
@@ -69,7 +69,9 @@ impl Protection {
                 }
                 points.push(Planned { point: point.name, taken: point.taken, verdict, freed: None });
             }
-            next.push((applied.source.clone(), self.next_run(&policy, &applied.source).await?));
+            if policy.paused.is_none() {
+                next.push((applied.source.clone(), self.next_run(&policy, &applied.source).await?));
+            }
         }
         let in_doubt = self.store.time().in_doubt;
         let mut plan = Plan { policy, points, next, freed: None, unknown: None, in_doubt };

@@ -34,6 +34,8 @@ pub struct Policy {
     pub sources: Vec<Applied>,
     /// Trusted time, nanoseconds since 1970.
     pub created: WallNanos,
+    /// Since when it makes no runs and removes nothing, until somebody resumes it: trusted time, nanoseconds since 1970.
+    pub paused: Option<WallNanos>,
     unknown: Unknown,
 }
 
@@ -81,6 +83,8 @@ struct Written {
     consistency: Consistency,
     sources: Vec<Applied>,
     created: WallNanos,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    paused: Option<WallNanos>,
     #[serde(flatten)]
     unknown: Unknown,
 }
@@ -103,6 +107,7 @@ impl TryFrom<Written> for Policy {
             consistency: written.consistency,
             sources: written.sources,
             created: written.created,
+            paused: written.paused,
             unknown: written.unknown,
         })
     }
@@ -121,6 +126,7 @@ impl From<Policy> for Written {
             consistency: policy.consistency,
             sources: policy.sources,
             created: policy.created,
+            paused: policy.paused,
             unknown: policy.unknown,
         }
     }
@@ -163,6 +169,7 @@ impl NewPolicy {
             consistency: Consistency::Crash,
             sources: Vec::new(),
             created,
+            paused: None,
             unknown: Unknown::new(),
             name,
         })
@@ -237,6 +244,20 @@ impl Protection {
         .await
     }
 
+    /// Pauses a policy, or resumes it. Paused, it makes no runs and removes nothing, from when this returns, over restarts, too. Resumed, it
+    /// catches up by one run of each source what it has missed. Where that is so already nothing changes.
+    pub async fn pause_policy(&self, name: &Name, pause: bool) -> Result<Policy> {
+        let now = self.store.time().trusted;
+        let set = |policy: &mut Policy| {
+            policy.paused = pause.then(|| policy.paused.unwrap_or(now));
+            Ok(())
+        };
+        // Not in the midst of a run, which ends before.
+        let policy = self.change(catalog::change(&self.store, name.as_str(), set)).await?;
+        self.policies_changed.notify_one();
+        Ok(policy)
+    }
+
     /// Removes a policy; the points that it has made stay.
     pub async fn remove_policy(&self, name: &Name) -> Result<()> {
         self.change(async {
@@ -249,14 +270,11 @@ impl Protection {
         .await
     }
 
-    /// Fails where a policy was changed or removed, since it was read, so that it is not applied to a source any more.
-    pub(crate) async fn check_applied(&self, policy: &Policy, source: &Name) -> Result<()> {
+    /// Whether a policy is still to make runs of a source: it may have been removed, changed or paused since it was read.
+    pub(crate) async fn still_wants(&self, policy: &Policy, source: &Name) -> Result<bool> {
         let now = catalog::find::<Policy>(&self.store, policy.name.as_str()).await?;
-        if now.is_some_and(|now| now.created == policy.created && now.since(source).is_some()) {
-            return Ok(());
-        }
-        let what = format!("policy '{}' is not applied to source '{source}' any more", policy.name);
-        Err(Error::new(Kind::Conflict, what))
+        let is_same = |now: &Policy| now.created == policy.created && now.since(source).is_some();
+        Ok(now.is_some_and(|now| is_same(&now) && now.paused.is_none()))
     }
 
     /// Fails while a policy is applied to a source.

@@ -1,7 +1,7 @@
 //! Rounds: runs that are due are made, and what their policies no longer keep is removed.
 //!
 //! *Promises*: a run is made for the newest slot that is over, so what was missed is caught up once; which slot that was stands in the run's own
-//! document, which comes first, so no start makes it again. After each run the points that its policy no longer keeps go, oldest first, one
+//! document, which comes first, so no start makes it again. Of a policy that is paused nothing is made and nothing goes; resumed, it catches up in the same way. After each run the points that its policy no longer keeps go, oldest first, one
 //! change each: a crash in between leaves fewer to go. What fails for one source is told, and keeps no other from its run.
 //! *Never*: removes anything while the machine's clock is doubted; nothing goes because time has passed, only because a newer point
 //! has come ([`retention`](crate::retention)). Time is the store's trusted time.
@@ -66,7 +66,7 @@ impl Protection {
     /// Makes all runs that are due now, and removes what their policies no longer keep. Fails only where nothing can be done at all.
     pub async fn round(&self) -> Result<Round> {
         let mut round = Round::default();
-        for policy in self.policies().await? {
+        for policy in self.policies_at_work().await? {
             for applied in &policy.sources {
                 let source = &applied.source;
                 match self.run_if_due(&policy, source).await {
@@ -88,15 +88,24 @@ impl Protection {
         Ok(round)
     }
 
+    /// Those that are not paused.
+    async fn policies_at_work(&self) -> Result<Vec<Policy>> {
+        let mut policies = self.policies().await?;
+        policies.retain(|policy| policy.paused.is_none());
+        Ok(policies)
+    }
+
     async fn run_if_due(&self, policy: &Policy, source: &Name) -> Result<Option<Run>> {
         let since = self.last_slot(policy, source).await?;
         let now = self.store.time().trusted;
         let Some(at) = policy.schedule.due(since, now) else { return Ok(None) };
         let slot = Slot { policy: policy.name.clone(), at };
-        let run = self.back_up_for(source, Some((policy, slot))).await;
-        // Whatever became of it: the next is for a later slot.
-        self.slots.lock().insert((policy.name.clone(), source.clone()), at);
-        run.map(Some)
+        let run = self.back_up_for(source, policy, slot).await;
+        if !matches!(run, Ok(None)) {
+            // Whatever became of it: the next is for a later slot.
+            self.slots.lock().insert((policy.name.clone(), source.clone()), at);
+        }
+        run
     }
 
     /// The slot of the last run of a source for a policy, or since when there is to be one. What lies ahead, because the clock was set back,
@@ -138,7 +147,7 @@ impl Protection {
     /// How long nothing is due.
     async fn wait(&self) -> Result<Duration> {
         let mut next = WallNanos::MAX;
-        for policy in self.policies().await? {
+        for policy in self.policies_at_work().await? {
             for applied in &policy.sources {
                 next = next.min(self.next_run(&policy, &applied.source).await?);
             }

@@ -106,43 +106,53 @@ impl Protection {
 
     /// Backs a source up, and returns when its point is there, durably.
     pub async fn back_up(&self, source: &Name) -> Result<Run> {
-        self.back_up_for(source, None).await
+        self.change(self.back_up_now(source, None)).await
     }
 
-    /// The same for a slot of a policy.
-    pub(crate) async fn back_up_for(&self, source: &Name, of: Option<(&Policy, Slot)>) -> Result<Run> {
+    /// The same for a slot of a policy; nothing, where that is not to make runs of the source any more.
+    pub(crate) async fn back_up_for(
+        &self,
+        source: &Name,
+        policy: &Policy,
+        slot: Slot,
+    ) -> Result<Option<Run>> {
         self.change(async {
-            let source = self.source(source).await?;
-            self.check_no_run(&source.name).await?;
-            if let Some((policy, _)) = &of {
-                self.check_applied(policy, &source.name).await?;
-            }
-            let machine = self.machine(source.of.machine()).await?;
-            let run = self.begin(&source.name, machine, of).await?;
-            let disks: Vec<Name> = run.disks.iter().map(|disk| disk.disk.clone()).collect();
-            let taken = self.store.snapshot(&disks, Some(run.name.stamp.clone())).await;
-            let taken = taken.map_err(|e| e.context(format!("run '{}'", run.name)));
-            match taken {
-                Ok(taken) => self.finish(run, &taken, None).await,
-                // Somebody gave one of its snapshots' names meanwhile: that one is not this run's.
-                Err(error) if error.kind() == Kind::AlreadyExists => {
-                    self.end(&run.name, RunState::Failed, Some(&error.to_string())).await?;
-                    Err(error)
-                }
-                // Whether it is there all the same is looked at when the run is ended, which tells of this.
-                Err(error) => {
-                    let note = error.to_string();
-                    let said = |run: &mut Run| {
-                        run.note = Some(note.clone());
-                        Ok(())
-                    };
-                    // The first error is the one to tell.
-                    let _ = catalog::change(&self.store, &run.key(), said).await;
-                    Err(error)
-                }
+            match self.still_wants(policy, source).await? {
+                true => self.back_up_now(source, Some((policy, slot))).await.map(Some),
+                false => Ok(None),
             }
         })
         .await
+    }
+
+    /// The same, within a change.
+    async fn back_up_now(&self, source: &Name, of: Option<(&Policy, Slot)>) -> Result<Run> {
+        let source = self.source(source).await?;
+        self.check_no_run(&source.name).await?;
+        let machine = self.machine(source.of.machine()).await?;
+        let run = self.begin(&source.name, machine, of).await?;
+        let disks: Vec<Name> = run.disks.iter().map(|disk| disk.disk.clone()).collect();
+        let taken = self.store.snapshot(&disks, Some(run.name.stamp.clone())).await;
+        let taken = taken.map_err(|e| e.context(format!("run '{}'", run.name)));
+        match taken {
+            Ok(taken) => self.finish(run, &taken, None).await,
+            // Somebody gave one of its snapshots' names meanwhile: that one is not this run's.
+            Err(error) if error.kind() == Kind::AlreadyExists => {
+                self.end(&run.name, RunState::Failed, Some(&error.to_string())).await?;
+                Err(error)
+            }
+            // Whether it is there all the same is looked at when the run is ended, which tells of this.
+            Err(error) => {
+                let note = error.to_string();
+                let said = |run: &mut Run| {
+                    run.note = Some(note.clone());
+                    Ok(())
+                };
+                // The first error is the one to tell.
+                let _ = catalog::change(&self.store, &run.key(), said).await;
+                Err(error)
+            }
+        }
     }
 
     /// Puts the document of a run that is to be.

@@ -152,6 +152,7 @@ mod tests {
             (Method::GET, "/v1/machines/web/stats", Role::Viewer),
             (Method::POST, "/v1/machines/web/usage", Role::Operator),
             (Method::DELETE, "/v1/points/web/20261123T184005Z", Role::Operator),
+            (Method::PATCH, "/v1/policies/nightly", Role::Operator),
             (Method::POST, paths::RECOVERIES, Role::Operator),
             (Method::GET, paths::QOS, Role::Viewer),
             (Method::PATCH, "/v1/qos/test", Role::Operator),

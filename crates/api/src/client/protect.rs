@@ -3,8 +3,8 @@
 use super::Client;
 use crate::{
     Machine, MachineClone, MachineCloned, MachineCreate, MachineSet, MachineSnapshot, MachineSnapshotTaken,
-    MachineStats, Point, PointDiff, Policy, PolicyApply, PolicyCreate, PolicyPlan, Recovered, Recovery,
-    RecoveryCreate, Run, RunStart, SnapshotLock, Source, SourceCreate, paths,
+    MachineStats, Point, PointDiff, Policy, PolicyApply, PolicyCreate, PolicyPlan, PolicySet, Recovered,
+    Recovery, RecoveryCreate, Run, RunStart, SnapshotLock, Source, SourceCreate, paths,
 };
 use stonefold_types::{Name, PointName, Result};
 
@@ -132,6 +132,11 @@ impl Client {
     /// Applies a policy to sources, or takes them out of it.
     pub fn apply_policy(&self, name: &Name, apply: &PolicyApply) -> Result<Policy> {
         self.post(&paths::of_policy(paths::POLICY_SOURCES, name), apply)
+    }
+
+    /// Changes a policy.
+    pub fn set_policy(&self, name: &Name, set: &PolicySet) -> Result<Policy> {
+        self.patch(&paths::of_policy(paths::POLICY, name), set)
     }
 
     /// What a policy would do now.

@@ -5,8 +5,8 @@ use crate::{
     Consistency, ErrorBody, Hardware, HardwareKind, Machine, MachineClone, MachineCloned, MachineCreate,
     MachineDisk, MachineDiskStats, MachineSet, MachineSnapshot, MachineSnapshotTaken, MachineStats,
     PlanVerdict, PlannedPoint, PlannedRun, Point, PointDiff, PointDisk, PointDiskDiff, PointState, Policy,
-    PolicyApply, PolicyCreate, PolicyPlan, PolicySource, Recovered, Recovery, RecoveryCreate, Run, RunStart,
-    RunState, SnapshotLock, Source, SourceCreate,
+    PolicyApply, PolicyCreate, PolicyPlan, PolicySet, PolicySource, Recovered, Recovery, RecoveryCreate, Run,
+    RunStart, RunState, SnapshotLock, Source, SourceCreate,
 };
 use utoipa::OpenApi;
 
@@ -37,6 +37,7 @@ use utoipa::OpenApi;
         policies,
         policy_create,
         policy,
+        policy_set,
         policy_apply,
         policy_plan,
         policy_remove,
@@ -71,6 +72,7 @@ use utoipa::OpenApi;
         PolicyApply,
         PolicyCreate,
         PolicyPlan,
+        PolicySet,
         PolicySource,
         Recovered,
         Recovery,
@@ -201,6 +203,11 @@ operation! {
 operation! {
     /// One policy
     policy: get, path = "/v1/policies/{policy}", tag = "policies", params(("policy" = String, Path)),
+    responses((status = 200, body = Policy), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Pause a policy, or resume it: paused it makes no runs and removes nothing, resumed it catches up by one run of each source
+    policy_set: patch, path = "/v1/policies/{policy}", tag = "policies", params(("policy" = String, Path)), request_body = PolicySet,
     responses((status = 200, body = Policy), (status = "default", body = ErrorBody))
 }
 operation! {

@@ -3,5 +3,6 @@
 mod backups;
 mod life;
 mod machines;
+mod pauses;
 mod policies;
 mod recoveries;

@@ -7,9 +7,9 @@ use stonefold_protect::rounds::{self, Round};
 use stonefold_protect::{NewPolicy, Plan, RUNS_MAX, RunState, SourceOf, Verdict};
 use stonefold_types::{Error, Kind, PointName};
 
-const HOURLY: &str = "hourly";
+pub(crate) const HOURLY: &str = "hourly";
 
-fn asked(every: &str, keep: Option<&str>) -> NewPolicy {
+pub(crate) fn asked(every: &str, keep: Option<&str>) -> NewPolicy {
     NewPolicy {
         every: every.to_owned(),
         zone: Some("UTC".to_owned()),
@@ -19,23 +19,23 @@ fn asked(every: &str, keep: Option<&str>) -> NewPolicy {
 }
 
 /// Machine and source `web`, and a policy `hourly` that is applied to it.
-async fn begin(life: &Life, asked: NewPolicy) {
+pub(crate) async fn begin(life: &Life, asked: NewPolicy) {
     web(life, None).await;
     life.protection.add_source(name("web"), SourceOf::Machine(name("web"))).await.unwrap();
     life.protection.create_policy(name(HOURLY), asked).await.unwrap();
     life.protection.apply_policy(&name(HOURLY), &[name("web")]).await.unwrap();
 }
 
-async fn round(life: &Life) -> Round {
+pub(crate) async fn round(life: &Life) -> Round {
     life.protection.round().await.unwrap()
 }
 
-async fn plan(life: &Life) -> Plan {
+pub(crate) async fn plan(life: &Life) -> Plan {
     life.protection.plan(&name(HOURLY)).await.unwrap()
 }
 
 /// The hours of the points there are, counted from midnight of the first day.
-async fn hours(life: &Life) -> Vec<u64> {
+pub(crate) async fn hours(life: &Life) -> Vec<u64> {
     let points = life.protection.points(None).await.unwrap();
     assert_eq!(life.snapshots().len(), 2 * points.len(), "leftovers");
     let midnight = BEGINNING / DAY * DAY;
@@ -43,7 +43,7 @@ async fn hours(life: &Life) -> Vec<u64> {
 }
 
 /// Lets an hour pass and makes a round, so often.
-async fn hours_pass(pool: &Pool, life: &Life, count: u64) -> Vec<PointName> {
+pub(crate) async fn hours_pass(pool: &Pool, life: &Life, count: u64) -> Vec<PointName> {
     let mut removed = Vec::new();
     for _ in 0..count {
         pool.clock.passes(HOUR);
@@ -52,7 +52,7 @@ async fn hours_pass(pool: &Pool, life: &Life, count: u64) -> Vec<PointName> {
     removed
 }
 
-fn refused(error: Error, kind: Kind, words: &str) {
+pub(crate) fn refused(error: Error, kind: Kind, words: &str) {
     assert!(error.kind() == kind && error.to_string().contains(words), "{error:?}");
 }
 

@@ -170,7 +170,7 @@ fn router(app: Arc<App>, life: Life) -> Router {
         .route(paths::POINT_LOCK, post(points::lock))
         .route(paths::POINT_DIFF, get(points::diff))
         .route(paths::POLICIES, get(policies::list).post(policies::create))
-        .route(paths::POLICY, get(policies::show).delete(policies::remove))
+        .route(paths::POLICY, get(policies::show).patch(policies::set).delete(policies::remove))
         .route(paths::POLICY_SOURCES, post(policies::apply))
         .route(paths::POLICY_PLAN, get(policies::plan))
         .route(paths::RECOVERIES, get(recoveries::list).post(recoveries::create))

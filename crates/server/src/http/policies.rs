@@ -6,7 +6,7 @@ use axum::Json;
 use axum::http::StatusCode;
 use stonefold_api::{
     Consistency, PlanVerdict, PlannedPoint, PlannedRun, Policy, PolicyApply, PolicyCreate, PolicyPlan,
-    PolicySource, Time,
+    PolicySet, PolicySource, Time,
 };
 use stonefold_protect as protect;
 
@@ -35,6 +35,21 @@ pub(super) async fn create(
     Ok((StatusCode::CREATED, Json(shown(made.await?))))
 }
 
+pub(super) async fn set(
+    app: Shared,
+    PolicyPath(name): PolicyPath,
+    Body(asked): Body<PolicySet>,
+) -> Answer<Json<Policy>> {
+    let protection = app.protection.clone();
+    let changed = app.gate.run(move |_| async move {
+        match asked.paused {
+            Some(pause) => protection.pause_policy(&name, pause).await,
+            None => protection.policy(&name).await,
+        }
+    });
+    Ok(Json(shown(changed.await?)))
+}
+
 pub(super) async fn apply(
     app: Shared,
     PolicyPath(name): PolicyPath,
@@ -61,6 +76,7 @@ pub(super) async fn plan(app: Shared, PolicyPath(name): PolicyPath) -> Answer<Js
     let plan = app.gate.run(move |_| async move { protection.plan(&name).await }).await?;
     let next = |(source, at)| PlannedRun { source, at: Time::from_nanos(at) };
     Ok(Json(PolicyPlan {
+        paused: plan.policy.paused.map(Time::from_nanos),
         policy: plan.policy.name,
         points: plan.points.into_iter().map(shown_point).collect(),
         freed_bytes: plan.freed.map(|freed| freed.bytes),
@@ -71,7 +87,8 @@ pub(super) async fn plan(app: Shared, PolicyPath(name): PolicyPath) -> Answer<Js
 }
 
 fn shown(policy: protect::Policy) -> Policy {
-    let protect::Policy { name, schedule, keep, lock_seconds, consistency, sources, created, .. } = policy;
+    let protect::Policy { name, schedule, keep, lock_seconds, consistency, sources, created, paused, .. } =
+        policy;
     let source = |applied: protect::Applied| PolicySource {
         source: applied.source,
         since: Time::from_nanos(applied.since),
@@ -89,6 +106,7 @@ fn shown(policy: protect::Policy) -> Policy {
         },
         sources: sources.into_iter().map(source).collect(),
         created: Time::from_nanos(created),
+        paused: paused.map(Time::from_nanos),
     }
 }
 
