@@ -38,7 +38,8 @@ pub use error::{ErrorBody, ErrorKind};
 pub use latency::{Latencies, Latency};
 pub use machine::{
     Hardware, HardwareKind, Machine, MachineClone, MachineCloned, MachineCreate, MachineDisk,
-    MachineDiskStats, MachineSet, MachineSnapshot, MachineSnapshotTaken, MachineStats,
+    MachineDiskStats, MachineSet, MachineSnapshot, MachineSnapshotTaken, MachineStats, MachineSync,
+    MachineSynced,
 };
 pub use openapi::document;
 pub use policy::{

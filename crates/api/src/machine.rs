@@ -22,6 +22,9 @@ pub struct Machine {
     pub origin: Option<String>,
     /// When it was added.
     pub added: Time,
+    /// Whether it is there to be cloned: it is not removed, and clones begin as its newest snapshot.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub template: bool,
 }
 
 /// A disk of a machine.
@@ -108,7 +111,7 @@ pub struct MachineClone {
     /// The new machine, whose disks are called `NAME.TARGET`.
     #[schema(value_type = String, examples("web-test"))]
     pub name: Name,
-    /// A snapshot that all its disks have from one instant. Left out: the present, of which one is taken.
+    /// A snapshot that all its disks have from one instant. Left out: the present, of which one is taken; of a template its newest snapshot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, examples("before-upgrade"))]
     pub snapshot: Option<Name>,
@@ -137,6 +140,44 @@ pub struct MachineSet {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, examples("test"))]
     pub qos: Option<Name>,
+    /// Whether it is a template.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<bool>,
+}
+
+/// A machine to be brought up to its master. What its disks hold is gone, but for those that are kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MachineSync {
+    /// The machine whose disks its own are to begin as.
+    #[schema(value_type = String, examples("golden"))]
+    pub master: Name,
+    /// A snapshot that all the master's disks have from one instant. Left out: the newest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, examples("v4"))]
+    pub snapshot: Option<Name>,
+    /// Disks that stay as they are, by what the machine calls them; those that the master has not stay, too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>, examples(json!(["vdb"])))]
+    pub keep: Vec<Name>,
+}
+
+/// A machine that was brought up to its master.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct MachineSynced {
+    /// The machine.
+    pub machine: Machine,
+    /// The snapshot, by its name on each disk of the master.
+    #[schema(value_type = String, examples("v4"))]
+    pub snapshot: Name,
+    /// Disks that began anew, by what the machine calls them.
+    #[schema(value_type = Vec<String>)]
+    pub replaced: Vec<Name>,
+    /// Disks that stayed as they were.
+    #[schema(value_type = Vec<String>)]
+    pub kept: Vec<Name>,
+    /// What else there is to know of it, in words.
+    pub notes: Vec<String>,
 }
 
 /// How a machine's disks are, and what clients did with them since the server started.

@@ -97,6 +97,8 @@ pub const MACHINE: &str = "/v1/machines/{machine}";
 pub const MACHINE_SNAPSHOT: &str = "/v1/machines/{machine}/snapshot";
 /// Makes machines from one.
 pub const MACHINE_CLONE: &str = "/v1/machines/{machine}/clone";
+/// Brings a machine up to its master.
+pub const MACHINE_SYNC: &str = "/v1/machines/{machine}/sync";
 /// How a machine's disks are, and what clients did with them.
 pub const MACHINE_STATS: &str = "/v1/machines/{machine}/stats";
 /// Counts what a machine's disks take of the pool.

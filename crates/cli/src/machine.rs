@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use stonefold_api::{
     Hardware, HardwareKind, Machine as Shown, MachineClone, MachineCloned, MachineCreate, MachineSet,
-    MachineSnapshot,
+    MachineSnapshot, MachineSync, MachineSynced,
 };
 use stonefold_types::{Error, Kind, Name, Result};
 
@@ -73,6 +73,35 @@ pub(crate) enum Machine {
         /// So many, called NEW-1, NEW-2 and so on
         #[arg(long, value_name = "N")]
         count: Option<u32>,
+    },
+    /// Bring a machine up to its master's newest snapshot, while it keeps some disks of its own
+    ///
+    /// Each disk that the master has, too, begins anew as a clone, under its old name and with its old settings; WHAT IT HELD IS GONE. Disks that are kept, and
+    /// those that the master has not, stay as they are. All are replaced or none. Refused while a client is connected to one of them, and while one
+    /// has snapshots.
+    #[command(after_help = "Examples:\n  \
+        stonefold machine sync desk-1 --from golden --keep vdb\n  \
+        stonefold machine sync desk-1 --from golden@v4")]
+    Sync {
+        /// The machine
+        name: Name,
+        /// Its master, or a snapshot that all the master's disks have
+        #[arg(long, value_name = "MASTER[@SNAP]")]
+        from: From,
+        /// Disks that stay, by what the machine calls them, separated by commas
+        #[arg(long, value_name = "TARGET[,TARGET…]", value_delimiter = ',')]
+        keep: Vec<Name>,
+    },
+    /// Make a template of a machine: it cannot be removed, and clones begin as its newest snapshot
+    #[command(
+        after_help = "Examples:\n  stonefold machine template golden\n  stonefold machine template golden --off"
+    )]
+    Template {
+        /// The machine
+        name: Name,
+        /// It is none any more
+        #[arg(long)]
+        off: bool,
     },
     /// Give all disks of a machine a class of service, at once
     #[command(after_help = "Example:\n  stonefold machine set web --qos critical")]
@@ -178,8 +207,21 @@ impl Machine {
                 let made = wait_for(&client, "clone", move |client| client.clone_machine(&of, &asked))?;
                 context.answer(&made, || cloned_text(&machine, &made))
             }
+            Machine::Sync { name, from, keep } => {
+                let From { machine: master, snapshot } = from;
+                let asked = MachineSync { master: master.clone(), snapshot, keep };
+                let synced = wait_for(&client, "sync", move |client| client.sync_machine(&name, &asked))?;
+                context.answer(&synced, || synced_text(&master, &synced))
+            }
+            Machine::Template { name, off } => {
+                let set = MachineSet { template: Some(!off), ..MachineSet::default() };
+                let set = client.set_machine(&name, &set)?;
+                let is = if off { "no template any more" } else { "a template" };
+                context.answer(&set, || format!("machine '{name}' is {is}\n"))
+            }
             Machine::Set { name, qos } => {
-                let set = client.set_machine(&name, &MachineSet { qos: Some(qos.clone()) })?;
+                let set = MachineSet { qos: Some(qos.clone()), ..MachineSet::default() };
+                let set = client.set_machine(&name, &set)?;
                 let disks = count(set.disks.len() as u64, "disk");
                 context.answer(&set, || format!("machine '{name}': {disks} in class '{qos}'\n"))
             }
@@ -192,6 +234,16 @@ fn cloned_text(machine: &Name, made: &MachineCloned) -> String {
     let line = |new: &Shown| format!("machine '{}' made from {machine}@{}\n", new.name, made.snapshot);
     let mut text: String = made.machines.iter().map(line).collect();
     made.notes.iter().for_each(|note| text += &format!("note: {note}\n"));
+    text
+}
+
+fn synced_text(master: &Name, synced: &MachineSynced) -> String {
+    let list = |targets: &[Name]| targets.iter().map(Name::as_str).collect::<Vec<_>>().join(",");
+    let kept = if synced.kept.is_empty() { "nothing".to_owned() } else { list(&synced.kept) };
+    let (name, replaced) = (&synced.machine.name, list(&synced.replaced));
+    let snapshot = &synced.snapshot;
+    let mut text = format!("machine '{name}' is at {master}@{snapshot}: {replaced} anew, {kept} kept\n");
+    synced.notes.iter().for_each(|note| text += &format!("note: {note}\n"));
     text
 }
 
@@ -228,12 +280,13 @@ fn shown(machine: &Shown) -> String {
         ),
         ("hardware", hardware_text(machine.hardware.as_ref())),
         ("cloned from", machine.origin.clone().unwrap_or_default()),
+        ("template", if machine.template { "yes" } else { "" }.to_owned()),
         ("added", format!("{} UTC", machine.added.to_seconds_text())),
     ])
 }
 
 fn table(machines: &[Shown]) -> String {
-    let mut table = Table::new(&["NAME", "DISKS", "CLONED FROM", "ADDED (UTC)"]);
+    let mut table = Table::new(&["NAME", "DISKS", "CLONED FROM", "ADDED (UTC)", "TEMPLATE"]);
     for machine in machines {
         let disks: Vec<&str> = machine.disks.iter().map(|disk| disk.disk.as_str()).collect();
         table.row([
@@ -241,6 +294,7 @@ fn table(machines: &[Shown]) -> String {
             disks.join(","),
             machine.origin.clone().unwrap_or_else(|| "-".to_owned()),
             machine.added.to_seconds_text(),
+            if machine.template { "yes" } else { "" }.to_owned(),
         ]);
     }
     table.or("no machines; 'stonefold machine add NAME --disk D' adds one")

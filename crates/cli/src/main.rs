@@ -186,6 +186,7 @@ mod tests {
             "stonefold machine add web --disk a --xml f --qemu-args g",
             "stonefold machine clone web",
             "stonefold machine set web",
+            "stonefold machine sync web",
             "stonefold source add web",
             "stonefold policy create nightly",
             "stonefold policy create nightly --every 1d --lock forever",

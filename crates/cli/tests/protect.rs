@@ -96,6 +96,39 @@ fn a_machine_is_looked_after_as_a_whole() {
     running.stop().unwrap();
 }
 
+/// Goal: machines are deployed from a template, and brought up to its newest snapshot, while they keep what is their own.
+#[test]
+fn machines_follow_their_master() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = serve(folder.path());
+    web(&running, folder.path());
+    assert_eq!(text(&running, "machine template web"), "machine 'web' is a template\n");
+    assert!(error(&running, "machine clone web desk").contains("stonefold machine snapshot web"));
+    text(&running, "machine snapshot web --name v1");
+    assert!(text(&running, "machine clone web desk --count 2").contains("machine 'desk-2' made from web@v1"));
+    assert_eq!(json(&running, "snapshot ls").as_array().unwrap().len(), 2, "nothing new is taken");
+    assert!(text(&running, "machine ls").contains("yes"));
+    assert!(text(&running, "machine show web").contains("template     yes"));
+    assert!(error(&running, "machine rm web").contains("machine template web --off"));
+
+    text(&running, "machine set desk-1 --qos test");
+    text(&running, "machine snapshot web --name v2");
+    let told = text(&running, "machine sync desk-1 --from web --keep vdb");
+    assert_eq!(told, "machine 'desk-1' is at web@v2: vda anew, vdb kept\n");
+    let shown = json(&running, "disk show desk-1.vda");
+    assert_eq!((&shown["origin"], &shown["qos"]), (&"root@v2".into(), &"test".into()));
+    assert_eq!(json(&running, "disk show desk-1.vdb")["origin"], "data@v1");
+    let synced = json(&running, "machine sync desk-1 --from web@v1");
+    assert_eq!((&synced["replaced"][1], &synced["machine"]["origin"]), (&"vdb".into(), &"web@v1".into()));
+    assert!(error(&running, "machine sync desk-1 --from web --keep vdz").contains("machine show desk-1"));
+    assert!(error(&running, "machine sync desk-1 --from wbe").contains("machine ls"));
+    text(&running, "machine snapshot desk-1");
+    assert!(error(&running, "machine sync desk-1 --from web").contains("remove them first"));
+    assert!(text(&running, "machine template web --off").contains("no template any more"));
+    text(&running, "machine rm web");
+    running.stop().unwrap();
+}
+
 /// Goal: points outlive the server that made them, come back as other machines, and go when they are told to.
 #[test]
 fn points_outlive_their_server_and_come_back() {

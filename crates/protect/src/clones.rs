@@ -58,7 +58,7 @@ pub(crate) struct Copy {
 }
 
 impl Copy {
-    fn from(&self) -> SnapshotName {
+    pub(crate) fn from(&self) -> SnapshotName {
         SnapshotName { disk: self.of.clone(), snapshot: self.at.clone() }
     }
 }
@@ -91,13 +91,18 @@ impl Protection {
         DiskNumber(u64::from_le_bytes(self.env.random()))
     }
 
+    /// Draws an id for a note.
+    pub(crate) fn draw_id(&self) -> Result<Name> {
+        Name::new(&hexadecimal(&self.env.random::<8>()))
+    }
+
     /// Makes all of it, or fails; what is half made then is taken away by [`end_clones`](Self::end_clones). Durable on return.
     pub(crate) async fn make(&self, mut order: Order) -> Result<()> {
         let store = &*self.store;
         for copy in &order.disks {
             check_no_disk(store, &copy.disk)?;
         }
-        let id = Name::new(&hexadecimal(&self.env.random::<8>()))?;
+        let id = self.draw_id()?;
         order.machines.iter_mut().for_each(|machine| machine.making = Some(id.clone()));
         let recovery = order.recovery.take();
         let note = Making {

@@ -5,7 +5,7 @@
 //! *Owns*: what the documents of the pool's catalog say; the store keeps them. *May be called by*: the server.
 //!
 //! [`Protection`] is all of it that changes something: one change at a time, each in steps that a start finds and ends ([`clones`],
-//! [`runs`], [`points`], [`recoveries`]). [`policies`] say when and what for; [`rounds`] do it, as [`plan`] tells beforehand.
+//! [`syncs`], [`runs`], [`points`], [`recoveries`]). [`policies`] say when and what for; [`rounds`] do it, as [`plan`] tells beforehand.
 
 mod catalog;
 mod classes;
@@ -13,6 +13,7 @@ mod clones;
 pub mod domain;
 mod hardware;
 mod machines;
+mod masters;
 mod number;
 mod plan;
 mod points;
@@ -26,6 +27,7 @@ mod runs;
 pub mod schedule;
 mod sources;
 mod stamp;
+mod syncs;
 mod zone;
 
 pub use hardware::{HARDWARE_BYTES_MAX, Hardware};
@@ -37,4 +39,5 @@ pub use protection::Protection;
 pub use recoveries::{RecoverRequest, Recovered, Recovery};
 pub use runs::{RUNS_MAX, Run, RunState, Slot};
 pub use sources::{Source, SourceOf};
+pub use syncs::{SyncRequest, Synced};
 pub use zone::Zone;

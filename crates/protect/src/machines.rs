@@ -7,7 +7,7 @@ use crate::{Hardware, Protection, stamp};
 use serde::{Deserialize, Serialize};
 use stonefold_env::WallNanos;
 use stonefold_store::SnapshotInfo;
-use stonefold_types::{Error, ExportName, Kind, Name, Result, SnapshotName};
+use stonefold_types::{Error, ExportName, Kind, Name, Result};
 
 /// Disks of one machine: more than any bus of QEMU's takes; all of them are locked together for a snapshot.
 pub const DISKS_MAX: usize = 256;
@@ -30,6 +30,9 @@ pub struct Machine {
     /// The note by which it was made, where it was made from another.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) making: Option<Name>,
+    /// Whether it is there to be cloned: it is not removed, and clones begin as its newest snapshot.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub template: bool,
     /// Trusted time, nanoseconds since 1970.
     pub added: WallNanos,
     #[serde(flatten)]
@@ -93,7 +96,7 @@ impl Entry for Machine {
 }
 
 impl Machine {
-    fn disk_names(&self) -> Vec<Name> {
+    pub(crate) fn disk_names(&self) -> Vec<Name> {
         self.disks.iter().map(|disk| disk.disk.clone()).collect()
     }
 }
@@ -130,6 +133,7 @@ impl Protection {
                 hardware: new.hardware,
                 origin: None,
                 making: None,
+                template: false,
                 added: self.store.time().trusted,
                 unknown: Unknown::new(),
             };
@@ -171,7 +175,11 @@ impl Protection {
     pub async fn remove_machine(&self, name: &Name) -> Result<Machine> {
         self.change(async {
             let machine = self.machine(name).await?;
+            if machine.template {
+                return Err(machine.is_template("removed"));
+            }
             self.check_made(machine.making.as_ref(), &format!("machine '{name}'")).await?;
+            self.check_no_sync(name).await?;
             self.check_no_source(&machine).await?;
             catalog::remove::<Machine>(&self.store, name.as_str()).await?;
             Ok(machine)
@@ -181,9 +189,14 @@ impl Protection {
 
     /// Snapshots all disks of a machine at one instant. Durable on return.
     pub async fn snapshot_machine(&self, machine: &Name, name: Option<Name>) -> Result<Vec<SnapshotInfo>> {
-        let machine = self.machine(machine).await?;
-        let taken = self.store.snapshot(&machine.disk_names(), name).await;
-        taken.map_err(|e| e.context(format!("machine '{}'", machine.name)))
+        // Alone, so that none has old and new disks of a machine that is being synced.
+        self.change(async {
+            let machine = self.machine(machine).await?;
+            self.check_no_sync(&machine.name).await?;
+            let taken = self.store.snapshot(&machine.disk_names(), name).await;
+            taken.map_err(|e| e.context(format!("machine '{}'", machine.name)))
+        })
+        .await
     }
 
     /// Makes machines from one: their disks are clones, and each is somebody else where the hardware's description allows it.
@@ -191,6 +204,7 @@ impl Protection {
     pub async fn clone_machine(&self, asked: CloneRequest) -> Result<Cloned> {
         self.change(async {
             let machine = self.machine(&asked.machine).await?;
+            self.check_no_sync(&machine.name).await?;
             let names = new_names(&asked)?;
             for name in &names {
                 self.check_no_machine(name).await?;
@@ -231,21 +245,14 @@ impl Protection {
         machine: &Machine,
         asked: Option<&Name>,
     ) -> Result<(Name, Option<NewSnapshot>)> {
-        let Some(name) = asked else {
-            let name = self.stamp_of_chance()?;
-            return Ok((name.clone(), Some(NewSnapshot { name, disks: machine.disk_names() })));
-        };
-        let mut taken = None;
-        for disk in machine.disk_names() {
-            let info = self.store.snapshot_info(&SnapshotName { disk, snapshot: name.clone() })?;
-            if *taken.get_or_insert(info.created) != info.created {
-                let what =
-                    format!("the snapshots '{name}' of machine '{}' are not of one instant", machine.name);
-                return Err(Error::new(Kind::Invalid, what)
-                    .remedy("take one by 'stonefold machine snapshot', or clone disk by disk"));
+        match asked {
+            Some(name) => self.check_of_one_instant(machine, name).map(|()| (name.clone(), None)),
+            None if machine.template => Ok((self.newest_snapshot(machine)?, None)),
+            None => {
+                let name = self.stamp_of_chance()?;
+                Ok((name.clone(), Some(NewSnapshot { name, disks: machine.disk_names() })))
             }
         }
-        Ok((name.clone(), None))
     }
 
     /// A name for a snapshot that nobody else gives: should it have to be taken away, it is nobody else's.
@@ -273,6 +280,7 @@ impl Protection {
             hardware,
             origin: Some(format!("{}@{at}", machine.name)),
             making: None,
+            template: false,
             added: self.store.time().trusted,
             unknown: Unknown::new(),
         };

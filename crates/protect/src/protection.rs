@@ -26,6 +26,8 @@ pub struct Protection {
     stepped: AtomicBool,
     /// Whether a disk may have been made by a call that failed: only the next start tells.
     pub(crate) in_doubt: AtomicBool,
+    /// Whether a disk may have been removed by a call that failed, likewise.
+    pub(crate) removal_in_doubt: AtomicBool,
     /// By policy and source: the slot of the last run, as far as that was looked up or made.
     pub(crate) slots: Memory<HashMap<(Name, Name), WallNanos>>,
     /// Told when something may be due sooner.
@@ -42,6 +44,7 @@ impl Protection {
             begun: OnceCell::new(),
             stepped: AtomicBool::new(false),
             in_doubt: AtomicBool::new(false),
+            removal_in_doubt: AtomicBool::new(false),
             slots: Memory::default(),
             policies_changed: Arc::default(),
         })
@@ -87,6 +90,7 @@ impl Protection {
     async fn end_all(&self) -> bool {
         let ended = [
             self.end_clones().await,
+            self.end_syncs().await,
             self.end_runs().await,
             self.end_removals().await,
             self.end_discards().await,

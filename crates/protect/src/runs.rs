@@ -130,6 +130,7 @@ impl Protection {
         let source = self.source(source).await?;
         self.check_no_run(&source.name).await?;
         let machine = self.machine(source.of.machine()).await?;
+        self.check_no_sync(&machine.name).await?;
         let run = self.begin(&source.name, machine, of).await?;
         let disks: Vec<Name> = run.disks.iter().map(|disk| disk.disk.clone()).collect();
         let taken = self.store.snapshot(&disks, Some(run.name.stamp.clone())).await;

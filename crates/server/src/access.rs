@@ -149,6 +149,7 @@ mod tests {
             (Method::GET, paths::POINTS, Role::Viewer),
             (Method::POST, paths::MACHINES, Role::Operator),
             (Method::PATCH, "/v1/machines/web", Role::Operator),
+            (Method::POST, "/v1/machines/desk-1/sync", Role::Operator),
             (Method::GET, "/v1/machines/web/stats", Role::Viewer),
             (Method::POST, "/v1/machines/web/usage", Role::Operator),
             (Method::DELETE, "/v1/points/web/20261123T184005Z", Role::Operator),

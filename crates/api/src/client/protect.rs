@@ -3,8 +3,9 @@
 use super::Client;
 use crate::{
     Machine, MachineClone, MachineCloned, MachineCreate, MachineSet, MachineSnapshot, MachineSnapshotTaken,
-    MachineStats, Point, PointDiff, Policy, PolicyApply, PolicyCreate, PolicyPlan, PolicySet, Recovered,
-    Recovery, RecoveryCreate, Run, RunStart, SnapshotLock, Source, SourceCreate, paths,
+    MachineStats, MachineSync, MachineSynced, Point, PointDiff, Policy, PolicyApply, PolicyCreate,
+    PolicyPlan, PolicySet, Recovered, Recovery, RecoveryCreate, Run, RunStart, SnapshotLock, Source,
+    SourceCreate, paths,
 };
 use stonefold_types::{Name, PointName, Result};
 
@@ -52,6 +53,11 @@ impl Client {
     /// Makes machines from one.
     pub fn clone_machine(&self, name: &Name, clone: &MachineClone) -> Result<MachineCloned> {
         self.post(&paths::of_machine(paths::MACHINE_CLONE, name), clone)
+    }
+
+    /// Brings a machine up to its master.
+    pub fn sync_machine(&self, name: &Name, sync: &MachineSync) -> Result<MachineSynced> {
+        self.post(&paths::of_machine(paths::MACHINE_SYNC, name), sync)
     }
 
     /// All sources.

@@ -4,9 +4,9 @@ use super::operation;
 use crate::{
     Consistency, ErrorBody, Hardware, HardwareKind, Machine, MachineClone, MachineCloned, MachineCreate,
     MachineDisk, MachineDiskStats, MachineSet, MachineSnapshot, MachineSnapshotTaken, MachineStats,
-    PlanVerdict, PlannedPoint, PlannedRun, Point, PointDiff, PointDisk, PointDiskDiff, PointState, Policy,
-    PolicyApply, PolicyCreate, PolicyPlan, PolicySet, PolicySource, Recovered, Recovery, RecoveryCreate, Run,
-    RunStart, RunState, SnapshotLock, Source, SourceCreate,
+    MachineSync, MachineSynced, PlanVerdict, PlannedPoint, PlannedRun, Point, PointDiff, PointDisk,
+    PointDiskDiff, PointState, Policy, PolicyApply, PolicyCreate, PolicyPlan, PolicySet, PolicySource,
+    Recovered, Recovery, RecoveryCreate, Run, RunStart, RunState, SnapshotLock, Source, SourceCreate,
 };
 use utoipa::OpenApi;
 
@@ -20,6 +20,7 @@ use utoipa::OpenApi;
         machine_remove,
         machine_snapshot,
         machine_clone,
+        machine_sync,
         machine_stats,
         machine_usage,
         sources,
@@ -59,6 +60,8 @@ use utoipa::OpenApi;
         MachineSnapshot,
         MachineSnapshotTaken,
         MachineStats,
+        MachineSync,
+        MachineSynced,
         Consistency,
         Point,
         PointDiff,
@@ -105,6 +108,13 @@ operation! {
     /// is changed
     machine_set: patch, path = "/v1/machines/{machine}", tag = "machines", params(("machine" = String, Path)), request_body = MachineSet,
     responses((status = 200, body = Machine), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Bring a machine up to a snapshot of its master, all or none: each disk that the master has, too, begins anew as a clone under its old name, and what it held
+    /// is gone; disks to be kept, and those that the master has not, stay. Refused while a client is connected to a disk that is replaced, and while that has
+    /// snapshots
+    machine_sync: post, path = "/v1/machines/{machine}/sync", tag = "machines", params(("machine" = String, Path)), request_body = MachineSync,
+    responses((status = 200, body = MachineSynced), (status = "default", body = ErrorBody))
 }
 operation! {
     /// How a machine's disks are, and what clients did with them since the server started

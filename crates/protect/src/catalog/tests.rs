@@ -18,6 +18,10 @@ fn documents_of_version_1_are_read() {
     assert_eq!((machine.name.as_str(), machine.disks.len()), ("web", 2));
     let note: crate::clones::Making = is_kept(include_str!("../../fixtures/1/making.json"));
     assert_eq!(note.disks[0].disk.as_str(), "lab.vda");
+    let note: crate::syncs::Syncing = is_kept(include_str!("../../fixtures/1/syncing.json"));
+    assert_eq!((note.disks.len(), note.disks[1].old), (2, None));
+    let template: Machine = is_kept(include_str!("../../fixtures/1/machine-template.json"));
+    assert!(template.template);
     let recovery: Recovery = is_kept(include_str!("../../fixtures/1/recovery.json"));
     assert!(recovery.discarding && recovery.ready_us == 4321);
     let source: Source = is_kept(include_str!("../../fixtures/1/source.json"));

@@ -6,3 +6,4 @@ mod machines;
 mod pauses;
 mod policies;
 mod recoveries;
+mod syncs;

@@ -7,7 +7,8 @@ use axum::Json;
 use axum::http::StatusCode;
 use stonefold_api::{
     Hardware, HardwareKind, Machine, MachineClone, MachineCloned, MachineCreate, MachineDisk,
-    MachineDiskStats, MachineSet, MachineSnapshot, MachineSnapshotTaken, MachineStats, Time,
+    MachineDiskStats, MachineSet, MachineSnapshot, MachineSnapshotTaken, MachineStats, MachineSync,
+    MachineSynced, Time,
 };
 use stonefold_protect as protect;
 use stonefold_protect::domain::Reach;
@@ -51,15 +52,31 @@ pub(super) async fn set(
     MachinePath(name): MachinePath,
     Body(asked): Body<MachineSet>,
 ) -> Answer<Json<Machine>> {
-    let MachineSet { qos } = asked;
+    let MachineSet { qos, template } = asked;
     let protection = app.protection.clone();
     let set = app.gate.run(move |_| async move {
-        match qos {
-            Some(class) => protection.set_machine_class(&name, &class).await,
+        if let Some(class) = qos {
+            protection.set_machine_class(&name, &class).await?;
+        }
+        match template {
+            Some(template) => protection.set_template(&name, template).await,
             None => protection.machine(&name).await,
         }
     });
     Ok(Json(shown(set.await?, &app)))
+}
+
+pub(super) async fn sync(
+    app: Shared,
+    MachinePath(machine): MachinePath,
+    Body(asked): Body<MachineSync>,
+) -> Answer<Json<MachineSynced>> {
+    let MachineSync { master, snapshot, keep } = asked;
+    let protection = app.protection.clone();
+    let request = protect::SyncRequest { machine, master, snapshot, keep };
+    let synced = app.gate.run(move |_| async move { protection.sync_machine(request).await }).await?;
+    let protect::Synced { machine, snapshot, replaced, kept, notes } = synced;
+    Ok(Json(MachineSynced { machine: shown(machine, &app), snapshot, replaced, kept, notes }))
 }
 
 pub(super) async fn stats(app: Shared, MachinePath(name): MachinePath) -> Answer<Json<MachineStats>> {
@@ -146,6 +163,7 @@ fn shown(machine: protect::Machine, app: &App) -> Machine {
         hardware: machine.hardware.map(hardware),
         origin: machine.origin,
         added: Time::from_nanos(machine.added),
+        template: machine.template,
     }
 }
 

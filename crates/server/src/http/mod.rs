@@ -159,6 +159,7 @@ fn router(app: Arc<App>, life: Life) -> Router {
         .route(paths::MACHINE, get(machines::show).patch(machines::set).delete(machines::remove))
         .route(paths::MACHINE_SNAPSHOT, post(machines::snapshot))
         .route(paths::MACHINE_CLONE, post(machines::clone))
+        .route(paths::MACHINE_SYNC, post(machines::sync))
         .route(paths::MACHINE_STATS, get(machines::stats))
         .route(paths::MACHINE_USAGE, post(machines::usage))
         .route(paths::SOURCES, get(backups::list_sources).post(backups::create_source))
