@@ -2,7 +2,7 @@
 //!
 //! *Promises*: server and clients share these very types, so they cannot disagree; what is under [`paths::V1`] is
 //! only ever added to; an error crosses as it was born: its kind, what failed on what, what to do. Sizes are whole
-//! bytes, times are RFC 3339 in UTC. *Never*: knows the store, opens a listener, prints. *Owns*: the wire names.
+//! bytes, times are RFC 3339 in UTC. What a server tells others by itself ([`PolicyEvent`]) has its type and its way out here, too. *Never*: knows the store, opens a listener, prints. *Owns*: the wire names.
 //! *May be used by*: the server, the command line, the lab, and other people's programs.
 
 mod backup;
@@ -11,6 +11,7 @@ mod client;
 mod disk;
 mod domain;
 mod error;
+mod event;
 mod latency;
 mod machine;
 mod openapi;
@@ -31,10 +32,11 @@ pub use backup::{
     SourceCreate,
 };
 pub use cache::{Cache, CacheResize, CacheWarm, CacheWarmed};
-pub use client::{Access, Client};
+pub use client::{Access, Client, Webhook};
 pub use disk::{Connection, Damage, Disk, DiskCreate, DiskIo, DiskResize, DiskSet, DiskUsage};
 pub use domain::{Domain, DomainCreate, DomainKey, DomainSet, DomainShred, DomainState, MasterKeyChange};
 pub use error::{ErrorBody, ErrorKind};
+pub use event::{PolicyEvent, PolicyEventKind};
 pub use latency::{Latencies, Latency};
 pub use machine::{
     Hardware, HardwareKind, Machine, MachineClone, MachineCloned, MachineCreate, MachineDisk,

@@ -40,6 +40,11 @@ pub struct Policy {
     /// Since when it makes no runs and removes nothing; absent where it is not paused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<Time>,
+    /// Who is told when a run fails, and when the next one makes a point again; of the URL only what is no secret. Absent: nobody, but for the
+    /// server's command.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(examples("https://hooks.example/…"))]
+    pub on_failure_webhook: Option<String>,
 }
 
 /// What to change of a policy; what is left out stays.
@@ -93,6 +98,10 @@ pub struct PolicyCreate {
     /// What a guest is to find on its points.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub consistency: Option<Consistency>,
+    /// A URL to which a PolicyEvent is posted when a run fails, and when the next one makes a point again: `http://` or `https://`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(examples("https://hooks.example/T0/B1"))]
+    pub on_failure_webhook: Option<String>,
 }
 
 /// Sources that a policy is to be applied to, or taken out of it: all or none.

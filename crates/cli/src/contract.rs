@@ -16,6 +16,7 @@ const LINES: &[&str] = &[
     "stonefold serve --pool file:///p --key-file f --recovery-key g --recovery-key h",
     "stonefold serve --pool file:///p --passphrase-file f",
     "stonefold serve --pool file:///p --key-command c",
+    "stonefold serve --pool file:///p --notify-command /usr/local/bin/tell",
     "stonefold disk create web --size 20G",
     "stonefold disk create web --size 20G --durability flush --compression zstd:3",
     "stonefold disk create web --size 512M --durability ack --compression lz4",
@@ -96,6 +97,7 @@ const LINES: &[&str] = &[
     "stonefold policy create nightly --every 2h",
     "stonefold policy create nightly --every 1d --at 02:00 --zone Europe/Berlin --window 22:00-06:00 \
      --keep hourly=24,daily=30,weekly=8,monthly=12,yearly=7 --lock 14d --consistent crash",
+    "stonefold policy create nightly --every 1d --on-failure-webhook https://hooks.example/T0/B1",
     "stonefold policy apply nightly web",
     "stonefold policy apply nightly web db --remove",
     "stonefold policy plan nightly",

@@ -96,6 +96,10 @@ pub(crate) struct Create {
     /// What a guest finds on its points: crash, what it would find after a loss of power
     #[arg(long, value_name = "HOW", default_value = "crash", value_parser = consistency)]
     consistent: Consistency,
+    /// A URL to which JSON is posted when a run fails, and when the next one makes a point again: http:// or https://. A program is told
+    /// where the server is started with --notify-command
+    #[arg(long, value_name = "URL")]
+    on_failure_webhook: Option<String>,
 }
 
 fn lock_seconds(text: &str) -> Result<u64, String> {
@@ -171,6 +175,7 @@ impl Create {
             keep: self.keep,
             lock_seconds: self.lock,
             consistency: Some(self.consistent),
+            on_failure_webhook: self.on_failure_webhook,
         }
     }
 }
@@ -223,6 +228,7 @@ fn policy_text(policy: &Shown) -> String {
         ("keep", keep_text(policy)),
         ("lock", lock_text(policy).unwrap_or_default()),
         ("a guest finds", guest.to_owned()),
+        ("tells", policy.on_failure_webhook.clone().unwrap_or_default()),
         ("made", format!("{} UTC", policy.created.to_seconds_text())),
         (
             "paused",

@@ -67,6 +67,9 @@ pub(crate) struct Serve {
     /// In how many days every copy of all segments is read once in the background and healed; 0 for never [default: 30]
     #[arg(long, value_name = "DAYS")]
     scrub_days: Option<u32>,
+    /// A program that is told when a run of a policy fails, and when the next one makes a point again: JSON on its stdin, and STONEFOLD_* variables
+    #[arg(long, value_name = "PATH")]
+    notify_command: Option<PathBuf>,
     /// A configuration file
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -113,6 +116,7 @@ impl Serve {
             journal: self.journal,
             durability: self.durability,
             scrub_days: self.scrub_days,
+            notify_command: self.notify_command,
             log: self.log,
         })
     }

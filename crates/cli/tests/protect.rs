@@ -2,10 +2,11 @@
 
 mod over_a_folder;
 
-use over_a_folder::{error, json, run, serve, text};
+use over_a_folder::{error, json, run, serve, serve_with, text};
 use serde_json::Value;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use stonefold_server::Running;
+use stonefold_server::{Running, Settings};
 
 const XML: &str = "<domain type='kvm'><name>web</name><uuid>11111111-1111-4111-8111-111111111111</uuid><devices>\
     <disk type='file' device='disk'><source file='/a'/><target dev='vda'/></disk>\
@@ -187,6 +188,11 @@ fn a_policy_lives_from_create_to_rm() {
     web(&running, folder.path());
     text(&running, "source add web --machine web");
     assert!(text(&running, "policy ls").contains("policy create"));
+    let hook = "policy create x --every 1d --on-failure-webhook";
+    assert!(error(&running, &format!("{hook} ftp://x/y")).contains("https://host/path"));
+    text(&running, &format!("{hook} https://hooks.example/T0/B1"));
+    assert!(text(&running, "policy show x").contains("tells          https://hooks.example/…\n"));
+    text(&running, "policy rm x");
     let create = "policy create nightly --every 1d --at 02:00 --zone Europe/Berlin --keep daily=30,weekly=8 --lock 14d";
     assert!(text(&running, create).contains("policy apply nightly"));
     assert!(error(&running, create).contains("policy 'nightly' exists already"));
@@ -238,9 +244,19 @@ fn a_server_runs_its_policies() {
     let by_hand = text(&running, "backup run web").trim().to_owned();
     text(&running, "policy create often --every 1m --keep last=1");
     text(&running, "policy apply often web");
+    text(&running, "disk create lone --size 1G");
+    text(&running, "machine add lone --disk lone");
+    text(&running, "source add lone --machine lone");
+    text(&running, "policy apply often lone");
+    text(&running, "disk rm lone");
     running.stop().unwrap();
 
-    let running = serve(folder.path());
+    let (command, told) = (folder.path().join("tell"), folder.path().join("told"));
+    std::fs::write(&command, format!("#!/bin/sh\ncat > '{0}.part'; mv '{0}.part' '{0}'\n", told.display()))
+        .unwrap();
+    std::fs::set_permissions(&command, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let running =
+        serve_with(folder.path(), Settings { notify_command: Some(command), ..Settings::default() });
     let is_done = |run: &Value| run["policy"] == "often" && run["state"] == "done";
     while !json(&running, "backup ls").as_array().unwrap().iter().any(is_done) {
         std::thread::sleep(std::time::Duration::from_millis(200));
@@ -251,5 +267,11 @@ fn a_server_runs_its_policies() {
     let plan = json(&running, "policy plan often");
     assert_eq!(plan["points"][0]["kept_as"], serde_json::json!(["last"]));
     assert_eq!(plan["points"][0]["name"], points[1]["name"], "its own, and no other");
+    while !told.exists() {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    let told: Value = serde_json::from_slice(&std::fs::read(told).unwrap()).unwrap();
+    assert_eq!((&told["event"], &told["source"]), (&"failed".into(), &"lone".into()));
+    assert!(told["why"].as_str().unwrap().contains("disk 'lone' does not exist"), "{told}");
     running.stop().unwrap();
 }

@@ -14,6 +14,8 @@ use stonefold_types::{Error, Kind, Name, Result};
 /// Points of a policy cannot be locked for longer, in seconds, ten years: the store's locks end a hundred years from now at most, and what was
 /// mistyped here would be locked run after run.
 pub const LOCK_SECONDS_MAX: u64 = 3653 * 86_400;
+/// The longest URL, in bytes: none of those that are in use has as many.
+pub const WEBHOOK_BYTES_MAX: usize = 2048;
 const SECOND: WallNanos = 1_000_000_000;
 
 /// The document of a policy, `policies/NAME`.
@@ -36,6 +38,8 @@ pub struct Policy {
     pub created: WallNanos,
     /// Since when it makes no runs and removes nothing, until somebody resumes it: trusted time, nanoseconds since 1970.
     pub paused: Option<WallNanos>,
+    /// A URL that is told when a run fails, and when the next one makes a point again.
+    pub webhook: Option<String>,
     unknown: Unknown,
 }
 
@@ -65,6 +69,8 @@ pub struct NewPolicy {
     pub keep: Option<String>,
     /// See [`Policy::lock_seconds`].
     pub lock_seconds: Option<u64>,
+    /// See [`Policy::webhook`]; whether it is a URL is not looked at here.
+    pub webhook: Option<String>,
 }
 
 /// As it is stored.
@@ -85,6 +91,8 @@ struct Written {
     created: WallNanos,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     paused: Option<WallNanos>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    webhook: Option<String>,
     #[serde(flatten)]
     unknown: Unknown,
 }
@@ -108,6 +116,7 @@ impl TryFrom<Written> for Policy {
             sources: written.sources,
             created: written.created,
             paused: written.paused,
+            webhook: written.webhook,
             unknown: written.unknown,
         })
     }
@@ -127,6 +136,7 @@ impl From<Policy> for Written {
             sources: policy.sources,
             created: policy.created,
             paused: policy.paused,
+            webhook: policy.webhook,
             unknown: policy.unknown,
         }
     }
@@ -160,6 +170,11 @@ impl NewPolicy {
             let what = format!("points of policy '{name}' cannot be locked for {seconds} seconds");
             return Err(Error::new(Kind::Invalid, what).remedy("lock them for ten years at most"));
         }
+        if let Some(url) = self.webhook.as_ref().filter(|url| url.len() > WEBHOOK_BYTES_MAX) {
+            let what = format!("the URL of policy '{name}' has {} bytes", url.len());
+            return Err(Error::new(Kind::Invalid, what)
+                .remedy(format!("name one of {WEBHOOK_BYTES_MAX} bytes at most")));
+        }
         let zone = self.zone.as_deref().map_or_else(|| Ok(Zone::of_machine()), str::parse)?;
         let window = self.window.as_deref().map(str::parse).transpose()?;
         Ok(Policy {
@@ -170,6 +185,7 @@ impl NewPolicy {
             sources: Vec::new(),
             created,
             paused: None,
+            webhook: self.webhook,
             unknown: Unknown::new(),
             name,
         })

@@ -4,11 +4,12 @@
 //! it wrote tells how to end it: [`Protection::settle`] does, at a start, after an error, and before the next change while something is
 //! left to end.
 
+use crate::Listener;
 use parking_lot::Mutex as Memory;
 use std::collections::HashMap;
 use std::future::Future;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use stonefold_env::{Env, WallNanos};
 use stonefold_store::Store;
 use stonefold_types::{Name, Result};
@@ -30,6 +31,10 @@ pub struct Protection {
     pub(crate) removal_in_doubt: AtomicBool,
     /// By policy and source: the slot of the last run, as far as that was looked up or made.
     pub(crate) slots: Memory<HashMap<(Name, Name), WallNanos>>,
+    /// By policy and source: whether its last run failed, as far as that was looked up or made.
+    pub(crate) failing: Memory<HashMap<(Name, Name), bool>>,
+    /// Who is told what policies' runs came to.
+    pub(crate) listener: OnceLock<Listener>,
     /// Told when something may be due sooner.
     pub(crate) policies_changed: Arc<Notify>,
 }
@@ -46,6 +51,8 @@ impl Protection {
             in_doubt: AtomicBool::new(false),
             removal_in_doubt: AtomicBool::new(false),
             slots: Memory::default(),
+            failing: Memory::default(),
+            listener: OnceLock::new(),
             policies_changed: Arc::default(),
         })
     }
@@ -54,6 +61,11 @@ impl Protection {
     /// that nobody waits.
     pub async fn settle(&self) {
         self.begun.get_or_init(|| async { drop(self.alone().await) }).await;
+    }
+
+    /// Whether what an earlier server left is still being ended.
+    pub(crate) fn is_starting(&self) -> bool {
+        !self.begun.initialized()
     }
 
     /// Waits for other changes, and ends what they left.

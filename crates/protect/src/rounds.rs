@@ -71,10 +71,14 @@ impl Protection {
                 let source = &applied.source;
                 match self.run_if_due(&policy, source).await {
                     Ok(None) => continue,
-                    Ok(Some(run)) => round.done.push(run.name),
+                    Ok(Some(run)) => {
+                        self.tell_done(&policy, &run).await;
+                        round.done.push(run.name);
+                    }
                     Err(error) if error.kind() == Kind::Closed => return Err(error),
                     Err(error) => {
                         tracing::warn!("policy '{}', source '{source}': no point: {error}", policy.name);
+                        self.tell_failed(&policy, source, &error.to_string()).await;
                         round.failed.push((policy.name.clone(), source.clone()));
                         continue;
                     }

@@ -297,16 +297,21 @@ impl Protection {
     }
 
     async fn end_run(&self, run: Run) -> Result<()> {
-        match self.snapshots_of(&run).await? {
+        let ended = match self.snapshots_of(&run).await? {
             Some(taken) => {
                 let note = "it was cut off when its snapshots had been taken, and ended later";
-                self.finish(run, &taken, Some(note)).await.map(drop)
+                self.finish(run, &taken, Some(note)).await?
             }
             None => {
                 let note = "it was cut off before its snapshots were taken";
-                self.end(&run.name, RunState::Failed, Some(note)).await.map(drop)
+                self.end(&run.name, RunState::Failed, Some(note)).await?
             }
+        };
+        // Of those that fail while the server lives the round tells.
+        if self.is_starting() {
+            self.tell_ended(&ended).await;
         }
+        Ok(())
     }
 
     /// The snapshots of a run, durable; nothing where one mark has not taken them all.

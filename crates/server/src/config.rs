@@ -51,6 +51,8 @@ pub struct Config {
     pub durability: Durability,
     /// In how many days every copy of everything is read once in the background; 0 for never.
     pub scrub_days: u32,
+    /// What is run to tell of policies' runs.
+    pub notify_command: Option<PathBuf>,
 }
 
 /// TLS of a server's TCP doors.
@@ -125,6 +127,9 @@ pub struct Settings {
     /// In how many days every copy of everything is read once in the background.
     #[serde(rename = "scrub-days")]
     pub scrub_days: Option<u32>,
+    /// What is run to tell of policies' runs.
+    #[serde(rename = "notify-command")]
+    pub notify_command: Option<PathBuf>,
     /// What is logged.
     pub log: Option<String>,
 }
@@ -178,6 +183,7 @@ impl Settings {
             journal: self.journal.or(below.journal),
             durability: self.durability.or(below.durability),
             scrub_days: self.scrub_days.or(below.scrub_days),
+            notify_command: self.notify_command.or(below.notify_command),
             log: self.log.or(below.log),
         }
     }
@@ -194,6 +200,12 @@ impl Settings {
         bounds::check_cache(cache_bytes).map_err(|e| e.context("--cache"))?;
         let journal_bytes_max = self.journal.unwrap_or(JOURNAL_DEFAULT).0;
         bounds::check_journal(journal_bytes_max).map_err(|e| e.context("--journal"))?;
+        if let Some(path) = self.notify_command.as_ref().filter(|path| !path.is_absolute() || !path.is_file())
+        {
+            let what = format!("--notify-command: '{}' is not the whole path of a program", path.display());
+            return Err(Error::new(Kind::Invalid, what)
+                .remedy("name a program or script by its path from the root on, without arguments"));
+        }
         let nbd = if self.nbd.is_empty() { vec![parsed(NBD_DEFAULT)] } else { self.nbd };
         Ok(Config {
             pool,
@@ -214,6 +226,7 @@ impl Settings {
             },
             cache_bytes,
             journal_bytes_max,
+            notify_command: self.notify_command,
         })
     }
 

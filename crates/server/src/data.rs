@@ -2,7 +2,7 @@
 
 use crate::access::Access;
 use crate::doors::{Door, Doors};
-use crate::{ApiAddress, Config, descriptors, durability, engines, memory};
+use crate::{ApiAddress, Config, descriptors, durability, engines, hooks, memory};
 use futures::future::select;
 use std::sync::Arc;
 use std::time::Duration;
@@ -134,6 +134,7 @@ async fn open(config: &Config) -> Result<(Doors, Server<Arc<Store>>, Opened)> {
 fn protection(config: &Config, env: &Env, store: &Arc<Store>) -> Arc<Protection> {
     let protection = Protection::new(env.clone(), store.clone());
     if !config.own {
+        hooks::listen(config, env, &protection);
         let at_start = protection.clone();
         env.spawn("what was left", async move { at_start.settle().await });
         env.spawn("policies", rounds::keep(env.clone(), Arc::downgrade(&protection)));

@@ -20,6 +20,7 @@ mod durability;
 mod engines;
 mod gate;
 mod histograms;
+mod hooks;
 mod http;
 mod keys;
 mod log;

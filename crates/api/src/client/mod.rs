@@ -3,8 +3,10 @@
 mod access;
 mod protect;
 mod unix;
+mod webhook;
 
 pub use access::Access;
+pub use webhook::Webhook;
 
 use crate::{
     Cache, CacheResize, CacheWarm, CacheWarmed, Checked, CloneCreate, Diff, DirectoryChange,

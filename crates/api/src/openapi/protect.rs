@@ -5,8 +5,9 @@ use crate::{
     Consistency, ErrorBody, Hardware, HardwareKind, Machine, MachineClone, MachineCloned, MachineCreate,
     MachineDisk, MachineDiskStats, MachineSet, MachineSnapshot, MachineSnapshotTaken, MachineStats,
     MachineSync, MachineSynced, PlanVerdict, PlannedPoint, PlannedRun, Point, PointDiff, PointDisk,
-    PointDiskDiff, PointState, Policy, PolicyApply, PolicyCreate, PolicyPlan, PolicySet, PolicySource,
-    Recovered, Recovery, RecoveryCreate, Run, RunStart, RunState, SnapshotLock, Source, SourceCreate,
+    PointDiskDiff, PointState, Policy, PolicyApply, PolicyCreate, PolicyEvent, PolicyEventKind, PolicyPlan,
+    PolicySet, PolicySource, Recovered, Recovery, RecoveryCreate, Run, RunStart, RunState, SnapshotLock,
+    Source, SourceCreate,
 };
 use utoipa::OpenApi;
 
@@ -74,6 +75,8 @@ use utoipa::OpenApi;
         Policy,
         PolicyApply,
         PolicyCreate,
+        PolicyEvent,
+        PolicyEventKind,
         PolicyPlan,
         PolicySet,
         PolicySource,

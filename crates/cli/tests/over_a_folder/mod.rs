@@ -6,11 +6,16 @@ use std::process::{Command, Output};
 use stonefold_server::{Running, Settings, start};
 
 pub(crate) fn serve(folder: &Path) -> Running {
+    serve_with(folder, Settings::default())
+}
+
+/// The same with more that is said of the server.
+pub(crate) fn serve_with(folder: &Path, more: Settings) -> Running {
     let settings = Settings {
         pool: Some(format!("file://{}", folder.join("pool").display())),
         nbd: vec![format!("unix://{}", folder.join("nbd").display()).parse().unwrap()],
         api: vec!["127.0.0.1:0".parse().unwrap()],
-        ..Settings::default()
+        ..more
     };
     start(settings.resolve().unwrap()).unwrap()
 }

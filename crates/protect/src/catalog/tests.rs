@@ -33,8 +33,9 @@ fn documents_of_version_1_are_read() {
     let policy: Policy = is_kept(include_str!("../../fixtures/1/policy.json"));
     assert_eq!(policy.keep.unwrap().to_string(), "hourly=24,daily=30,yearly=7");
     assert_eq!(policy.schedule.zone().name(), "Europe/Berlin");
-    let paused: Policy = is_kept(include_str!("../../fixtures/1/policy-paused.json"));
+    let paused: Policy = is_kept(include_str!("../../fixtures/1/policy-that-tells.json"));
     assert_eq!(paused.paused, Some(1_795_459_205_123_456_789));
+    assert_eq!(paused.webhook.as_deref(), Some("https://hooks.example/T0/B1"));
     let point: Point = is_kept(include_str!("../../fixtures/1/point-of-policy.json"));
     assert_eq!(point.policy.unwrap().as_str(), "nightly");
     let point: Point = is_kept(include_str!("../../fixtures/1/point.json"));

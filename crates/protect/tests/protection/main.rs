@@ -3,6 +3,7 @@
 mod backups;
 mod life;
 mod machines;
+mod outcomes;
 mod pauses;
 mod policies;
 mod recoveries;

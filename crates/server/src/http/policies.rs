@@ -6,7 +6,7 @@ use axum::Json;
 use axum::http::StatusCode;
 use stonefold_api::{
     Consistency, PlanVerdict, PlannedPoint, PlannedRun, Policy, PolicyApply, PolicyCreate, PolicyPlan,
-    PolicySet, PolicySource, Time,
+    PolicySet, PolicySource, Time, Webhook,
 };
 use stonefold_protect as protect;
 
@@ -27,10 +27,21 @@ pub(super) async fn create(
     Body(asked): Body<PolicyCreate>,
 ) -> Answer<(StatusCode, Json<Policy>)> {
     let protection = app.protection.clone();
-    let PolicyCreate { name, every, at, zone, window, keep, lock_seconds, consistency } = asked;
+    let PolicyCreate {
+        name,
+        every,
+        at,
+        zone,
+        window,
+        keep,
+        lock_seconds,
+        consistency,
+        on_failure_webhook: webhook,
+    } = asked;
+    webhook.as_deref().map(Webhook::new).transpose()?;
     // There is one, which is the default.
     let (None | Some(Consistency::Crash)) = consistency;
-    let new = protect::NewPolicy { every, at, zone, window, keep, lock_seconds };
+    let new = protect::NewPolicy { every, at, zone, window, keep, lock_seconds, webhook };
     let made = app.gate.run(move |_| async move { protection.create_policy(name, new).await });
     Ok((StatusCode::CREATED, Json(shown(made.await?))))
 }
@@ -87,8 +98,10 @@ pub(super) async fn plan(app: Shared, PolicyPath(name): PolicyPath) -> Answer<Js
 }
 
 fn shown(policy: protect::Policy) -> Policy {
-    let protect::Policy { name, schedule, keep, lock_seconds, consistency, sources, created, paused, .. } =
-        policy;
+    let protect::Policy { name, schedule, keep, lock_seconds, consistency, sources, created, .. } = policy;
+    // One that this version does not read is shown as that.
+    let place =
+        |url: String| Webhook::new(&url).map_or_else(|_| "…".to_owned(), |hook| hook.place().to_owned());
     let source = |applied: protect::Applied| PolicySource {
         source: applied.source,
         since: Time::from_nanos(applied.since),
@@ -106,7 +119,8 @@ fn shown(policy: protect::Policy) -> Policy {
         },
         sources: sources.into_iter().map(source).collect(),
         created: Time::from_nanos(created),
-        paused: paused.map(Time::from_nanos),
+        paused: policy.paused.map(Time::from_nanos),
+        on_failure_webhook: policy.webhook.map(place),
     }
 }
 
