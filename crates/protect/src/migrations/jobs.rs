@@ -81,6 +81,11 @@ impl Jobs {
 
     /// Begins what has not been begun.
     pub(super) async fn begin(&self, migration: &Migration) -> Result<()> {
+        if self.again && migration.verify && self.ask("query-status", json!({})).await?["status"] == "paused"
+        {
+            // A server that was killed had it stand still.
+            self.ask("cont", json!({})).await?;
+        }
         for (number, disk) in migration.disks.iter().enumerate() {
             if self.job(number).await?.is_some() || self.is_pivoted(number).await? {
                 continue;
@@ -90,15 +95,7 @@ impl Jobs {
                 let node = node_of(&disk.home, migration.format, &home_node(number))?;
                 self.ask("blockdev-add", node).await?;
             }
-            let mirror = json!({
-                "job-id": job_id(number),
-                "device": old_node(number),
-                "target": home_node(number),
-                "sync": "full",
-                "copy-mode": "write-blocking",
-                "auto-dismiss": false,
-            });
-            self.ask("blockdev-mirror", mirror)
+            self.mirror(number, "full")
                 .await
                 .map_err(|e| e.context(format!("moving disk '{}'", disk.target)))?;
         }
@@ -181,19 +178,56 @@ impl Jobs {
 
     /// Goes over to the new disks, once both are alike; compares them before, where that is wished, while the guest stands still.
     pub(super) async fn pivot(&self, env: &Env, migration: &Migration) -> Result<()> {
-        if migration.verify {
-            self.ask("stop", json!({})).await?;
-            let alike = self.compare(migration).await;
-            if alike.is_err() {
-                self.ask("cont", json!({})).await?;
-            }
-            alike?;
+        if !migration.verify {
+            return self.complete(env, migration).await;
         }
-        let moved = self.complete(env, migration).await;
-        if migration.verify {
-            self.ask("cont", json!({})).await?;
-        }
+        self.ask("stop", json!({})).await?;
+        let moved = async {
+            self.compare_all(env, migration).await?;
+            self.complete(env, migration).await
+        };
+        let moved = moved.await;
+        // Whatever became of it, the guest goes on.
+        self.ask("cont", json!({})).await?;
         moved
+    }
+
+    /// A disk that is being written by a mirror lets nobody read it: the mirrors end, without going over; then both ends are read; then mirrors that have
+    /// nothing to copy take the disks over.
+    async fn compare_all(&self, env: &Env, migration: &Migration) -> Result<()> {
+        for number in 0..self.disks {
+            if self.job(number).await?.is_some_and(|job| !job.concluded) {
+                self.ask("block-job-cancel", json!({ "device": job_id(number) })).await?;
+                self.concluded(env, number).await?;
+            }
+            if self.job(number).await?.is_some() {
+                self.ask("job-dismiss", json!({ "id": job_id(number) })).await?;
+            }
+        }
+        self.compare(migration).await?;
+        for number in 0..self.disks {
+            self.mirror(number, "none").await?;
+        }
+        let until = env.monotonic() + PIVOT_MAX;
+        while !self.progress().await?.is_ready {
+            if env.monotonic() > until {
+                return Err(Error::new(Kind::Io, "QEMU does not take the new disks"));
+            }
+            env.sleep(LOOK_EVERY).await;
+        }
+        Ok(())
+    }
+
+    async fn mirror(&self, number: usize, sync: &str) -> Result<()> {
+        let mirror = json!({
+            "job-id": job_id(number),
+            "device": old_node(number),
+            "target": home_node(number),
+            "sync": sync,
+            "copy-mode": "write-blocking",
+            "auto-dismiss": false,
+        });
+        self.ask("blockdev-mirror", mirror).await.map(drop)
     }
 
     async fn complete(&self, env: &Env, migration: &Migration) -> Result<()> {
