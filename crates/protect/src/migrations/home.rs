@@ -39,7 +39,7 @@ impl FromStr for Home {
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
         match text.split_once(':') {
-            Some(("file", path)) if path.starts_with('/') => {
+            Some(("file", path)) if path.strip_prefix("//").unwrap_or(path).starts_with('/') => {
                 Ok(Home::File(path.strip_prefix("//").unwrap_or(path).into()))
             }
             Some(("nbd", rest)) if rest.starts_with("nbd") && rest.contains("://") => {
@@ -197,7 +197,7 @@ mod tests {
         assert_eq!("nbd://h/x".parse(), Ok(Home::Nbd("nbd://h/x".into())));
         assert_eq!("nbd:nbd+unix:///x?socket=/s".parse(), Ok(Home::Nbd("nbd+unix:///x?socket=/s".into())));
         assert_eq!("nbd+unix:///x?socket=/s".parse(), Ok(Home::Nbd("nbd+unix:///x?socket=/s".into())));
-        for wrong in ["", "file:a", "nbd:x", "s3://b"] {
+        for wrong in ["", "file:a", "file://a/b", "nbd:x", "s3://b"] {
             assert!(wrong.parse::<Home>().is_err(), "{wrong}");
         }
     }
