@@ -189,6 +189,7 @@ impl<'a> Host<'a> {
             ))?;
             let figures: Vec<u64> = row.split('|').map(|figure| figure.parse().unwrap_or(u64::MAX)).collect();
             let [count, last, wrong] = figures[..] else { bail!("psql answers {row:?}") };
+            ensure!(wrong != u64::MAX, "psql answers {row:?}");
             ensure!(
                 count == last && last >= acked_rows && last <= acked_rows + 1 && wrong == 0,
                 "writer {writer} was told of {acked_rows} rows; {count} are there, the last is {last}, {wrong} hold something else"

@@ -197,7 +197,9 @@ fn is_ready(programs: &Path, socket_folder: &Path) -> bool {
 /// What `setpriv` is to be told.
 fn as_user_arguments<'a>(program: &'a Path, arguments: &[&'a str]) -> Vec<&'a str> {
     let program = program.to_str().unwrap_or_default();
-    [&["--reuid", USER, "--regid", USER, "--init-groups", "--", program], arguments].concat()
+    // Root's own folders are closed to it: from one of these it would complain before it does anything.
+    let place = ["env", "--chdir=/", program];
+    [&["--reuid", USER, "--regid", USER, "--init-groups", "--"], &place[..], arguments].concat()
 }
 
 fn as_user(program: &Path, arguments: &[&str]) -> Result<String> {

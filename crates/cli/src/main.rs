@@ -197,7 +197,6 @@ mod tests {
             "stonefold policy create nightly",
             "stonefold policy create nightly --every 1d --lock forever",
             "stonefold policy create nightly --every 1d --consistent app",
-            "stonefold policy create nightly --every 1d --verify boot",
             "stonefold policy create nightly --every 1d --replicate file:///p",
             "stonefold policy apply nightly",
             "stonefold recover",

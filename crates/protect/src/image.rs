@@ -26,6 +26,9 @@ const INSTALL: &str =
     "install it: apt install qemu-utils (Debian, Ubuntu) or dnf install qemu-img (Fedora, RHEL)";
 /// Until qemu-nbd listens: it opens all files that an image is built on first.
 const START_MAX: Duration = Duration::from_secs(30);
+/// How often it is started before that is given up, and how long after the last time.
+const TRIES_MAX: u32 = 4;
+const AGAIN: Duration = Duration::from_millis(300);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// Of what a program complained of, in bytes.
 const WORDS_BYTES_MAX: usize = 500;
@@ -103,10 +106,21 @@ pub(crate) async fn connect(
     patience: Duration,
 ) -> Result<(Client, Served)> {
     let named = |e: Error| e.context(format!("image '{path}'"));
-    let served = Served::start(Path::new(path), format).await.map_err(named)?;
-    let stream = served.reach(env).await.map_err(named)?;
-    let client = Client::over(env, Wire::unix(stream), "", patience).await.map_err(named)?;
-    Ok((client, served))
+    let mut tries = 1;
+    loop {
+        let served = Served::start(Path::new(path), format).await.map_err(named)?;
+        let stream = served.reach(env).await.map_err(named)?;
+        match Client::over(env, Wire::unix(stream), "", patience).await {
+            Ok(client) => return Ok((client, served)),
+            // It listens before it has all it needs, and may go again: another holds a lock for a moment, say.
+            Err(error) if tries < TRIES_MAX && error.kind() == Kind::Io => {
+                tracing::info!("image '{path}' is tried again: {error}{}", served.said());
+            }
+            Err(error) => return Err(named(error.context(format!("qemu-nbd{}", served.said())))),
+        }
+        tries += 1;
+        env.sleep(AGAIN).await;
+    }
 }
 
 impl Served {
@@ -155,6 +169,12 @@ impl Served {
             }
             env.sleep(LOOK_EVERY).await;
         }
+    }
+
+    /// What it complained of, in brackets; nothing where it has not.
+    fn said(&self) -> String {
+        let said = std::fs::read(&self.log).unwrap_or_default();
+        if said.is_empty() { String::new() } else { format!(" ({})", last_words(&said)) }
     }
 
     fn failure(&self, what: &str) -> Error {
