@@ -15,6 +15,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use stonefold_e2e::binary::stonefold;
 use stonefold_e2e::gateway::{Gateway, Place, in_a_place};
+use stonefold_e2e::machines::Machines;
 use stonefold_e2e::tools::attempt;
 use stonefold_guest::time::Deadline;
 
@@ -69,19 +70,6 @@ fn server(place: &Place, generations: &[&str]) -> Result<(Gateway, Vec<String>)>
 fn serve(place: &Place) -> Result<Gateway> {
     // What runs under KVM here is not known; emulation runs everywhere.
     place.start(&["--machines", &place.text("machines"), "--accelerator", "tcg"])
-}
-
-/// Ends what a test that fails leaves running.
-struct Machines<'a>(&'a Place);
-
-impl Drop for Machines<'_> {
-    fn drop(&mut self) {
-        let folders = fs::read_dir(self.0.path("machines")).into_iter().flatten().flatten();
-        for folder in folders {
-            let pid = fs::read_to_string(folder.path().join("pid")).unwrap_or_default();
-            let _ = Command::new("kill").arg("-9").arg(pid.trim()).stderr(Stdio::null()).status();
-        }
-    }
 }
 
 /// Machines that still have a folder, which goes with them.
@@ -330,6 +318,14 @@ fn a_machine_is_moved_home_while_it_runs_and_the_server_dies() {
         let server = serve(place)?;
         sleep(Duration::from_secs(5));
         ensure!(migration(place)?["state"] == "paused", "{}", migration(place)?);
+        // And over its stops in good order, which leave QEMU at work.
+        let mut server = server;
+        for _ in 0..3 {
+            server.stop()?;
+            ensure!(place.path("home.qcow2").exists(), "a server that leaves takes the copy away");
+            server = serve(place)?;
+            until("it is looked after again", || Ok(migration(place)?["state"] == "paused"))?;
+        }
         place.ok("migrate resume again")?;
         until("it is done", || Ok(migration(place)?["state"] != "copying"))?;
         let done = migration(place)?;

@@ -8,29 +8,16 @@ use std::{env, fs};
 
 use anyhow::{Context, ensure};
 use stonefold_e2e::gateway::{Place, in_a_place};
+use stonefold_e2e::machines::Machines;
 use stonefold_e2e::tools::attempt;
 
 /// Longer than a Debian takes to boot under emulation on a busy machine.
 const BOOT_MAX: &str = "15m";
 
-/// Ends the machine that a test leaves.
-struct Ended<'a>(&'a Place);
-
-impl Drop for Ended<'_> {
-    fn drop(&mut self) {
-        let folders = fs::read_dir(self.0.path("machines")).into_iter().flatten().flatten();
-        for folder in folders {
-            let pid = fs::read_to_string(folder.path().join("pid")).unwrap_or_default();
-            let _ = Command::new("kill").arg("-9").arg(pid.trim()).stderr(Stdio::null()).status();
-        }
-    }
-}
-
 #[test]
-#[ignore = "takes minutes and a guest's image: ./test runs it"]
 fn a_debian_is_proven_brought_back_and_moved_home() {
     in_a_place(|place| {
-        let _ended = Ended(place);
+        let _ended = Machines(place);
         let guest =
             PathBuf::from(env::var("STONEFOLD_GUEST").context("STONEFOLD_GUEST names no folder of a guest")?);
         // What runs under KVM here is not known; emulation runs everywhere.

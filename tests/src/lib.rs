@@ -26,6 +26,7 @@ pub mod gateway;
 pub mod judge;
 pub mod keeper;
 pub mod load;
+pub mod machines;
 pub mod mounts;
 pub mod nbd;
 pub mod postgres;

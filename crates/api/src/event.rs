@@ -11,7 +11,7 @@ pub struct PolicyEvent {
     /// What has happened.
     pub event: PolicyEventKind,
     /// The same and all below in one line for people; chats that take webhooks show it.
-    #[schema(examples("policy 'nightly', source 'web': no point: disk 'web-root' does not exist"))]
+    #[schema(examples("policy 'nightly', source 'web' failed: disk 'web-root' does not exist"))]
     pub text: String,
     /// The policy.
     #[schema(value_type = String, examples("nightly"))]

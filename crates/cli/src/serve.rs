@@ -70,7 +70,7 @@ pub(crate) struct Serve {
     /// Where folders of machines are made that 'recover' and 'verify' start [default: /run/stonefold/machines, or the user's]
     #[arg(long, value_name = "DIR")]
     machines: Option<PathBuf>,
-    /// What runs their processors: kvm, tcg (emulation), or auto (kvm where it can be opened) [default: auto]
+    /// What runs their processors: kvm, tcg (emulation), or auto (kvm where firmware runs under it) [default: auto]
     #[arg(long, value_name = "HOW")]
     accelerator: Option<Accelerator>,
     /// A program that is told when a run of a policy fails, and when the next one makes a point again: JSON on its stdin, and STONEFOLD_* variables

@@ -1,8 +1,9 @@
 //! Where machines run that are started from what is recovered: QEMU itself, or libvirt.
 //!
 //! *Promises*: a machine that could not be started is not left half started; one is known by its folder or its UUID, which are chance.
-//! *Never*: is asked within a change of the catalog: a hypervisor may take its time.
+//! *Never*: is asked within a change of the catalog, since a hypervisor may take its time; but by a start, which ends what a proof before it left.
 
+mod accelerator;
 mod agent;
 mod described;
 mod qemu;
@@ -10,8 +11,8 @@ mod sign;
 mod virsh;
 mod words;
 
+pub use accelerator::Accelerator;
 pub(crate) use described::{check as check_arguments, recovered as recovered_arguments};
-pub use qemu::Accelerator;
 pub(crate) use qemu::{ANSWER_MAX, Folder};
 pub use sign::Sign;
 pub(crate) use sign::Watched;
@@ -119,7 +120,7 @@ pub(crate) struct Start<'a> {
 
 impl Start<'_> {
     /// What QEMU is started with, and what there is to say of it.
-    fn arguments(&self, folder: &Folder, accelerator: Accelerator) -> Result<(Vec<String>, Vec<String>)> {
+    fn arguments(&self, folder: &Folder, kvm: bool) -> Result<(Vec<String>, Vec<String>)> {
         let (mut words, notes) = match self.hardware {
             Some(Hardware::QemuArgs(text)) => (Words::parse(text)?, Vec::new()),
             Some(Hardware::Libvirt(xml)) => described::of_domain(xml)?,
@@ -132,7 +133,7 @@ impl Start<'_> {
                 format!("user,restrict=on,model=virtio-net-pci,hostfwd=tcp:127.0.0.1:{host}-:{guest}"),
             );
         }
-        Ok((qemu::command_line(words, &self.attached()?, self.reach, (folder, accelerator))?, notes))
+        Ok((qemu::command_line(words, &self.attached()?, self.reach, (folder, kvm))?, notes))
     }
 
     fn attached(&self) -> Result<Vec<Attached>> {
@@ -186,16 +187,11 @@ impl Host {
     }
 
     /// Starts it; it runs on return, or it is not there.
-    pub(crate) async fn start(
-        &self,
-        env: &Env,
-        start: &Start<'_>,
-        accelerator: Accelerator,
-    ) -> Result<Started> {
+    pub(crate) async fn start(&self, env: &Env, start: &Start<'_>, kvm: bool) -> Result<Started> {
         match self {
             Host::Qemu { folder } => {
                 let folder = Folder(folder.clone());
-                let (arguments, notes) = start.arguments(&folder, accelerator)?;
+                let (arguments, notes) = start.arguments(&folder, kvm)?;
                 tracing::info!("starting '{}' by QEMU in '{}'", start.name, folder.0.display());
                 let qmp = qemu::start(env, &folder, &arguments).await?;
                 Ok(Started { qmp: Some(qmp), notes })
@@ -240,6 +236,18 @@ impl fmt::Display for Host {
             Host::Libvirt { uri, .. } => write!(f, "libvirt:{uri}"),
         }
     }
+}
+
+/// Of what a program complained of, in bytes.
+const WORDS_BYTES_MAX: usize = 500;
+
+/// What a program of QEMU's or libvirt's complained of last, without its own name in front.
+pub(crate) fn last_words(said: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&said[said.len().saturating_sub(WORDS_BYTES_MAX)..]);
+    let line = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it did not say why").trim();
+    let own = [qemu::PROGRAM, "qemu-img", "qemu-nbd", "error"];
+    let bare = own.iter().find_map(|name| line.strip_prefix(name)?.strip_prefix(": "));
+    bare.unwrap_or(line).to_owned()
 }
 
 #[cfg(test)]

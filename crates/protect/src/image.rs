@@ -4,6 +4,7 @@
 //! it is read by, also when we are killed: the kernel sees to that, and it goes when its one client goes. *Never*: guesses an image's format anew: a guest that writes the
 //! header of another format onto its raw disk would have us read what that names. What is told when a source is added is kept.
 
+use crate::hypervisor::last_words;
 use crate::nbd::{Client, Wire, connect_unix};
 use serde::Deserialize;
 use std::fs::File;
@@ -30,8 +31,6 @@ const START_MAX: Duration = Duration::from_secs(30);
 const TRIES_MAX: u32 = 4;
 const AGAIN: Duration = Duration::from_millis(300);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// Of what a program complained of, in bytes.
-const WORDS_BYTES_MAX: usize = 500;
 
 #[derive(Deserialize)]
 struct Info {
@@ -236,13 +235,6 @@ fn missing(program: &str, error: std::io::Error) -> Error {
         }
         _ => Error::io(format!("{program} does not run"), error).remedy("install it again"),
     }
-}
-
-/// What a program complained of last, without its own name in front.
-fn last_words(said: &[u8]) -> String {
-    let text = String::from_utf8_lossy(&said[said.len().saturating_sub(WORDS_BYTES_MAX)..]);
-    let line = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it did not say why");
-    line.trim().trim_start_matches("qemu-img: ").trim_start_matches("qemu-nbd: ").to_owned()
 }
 
 #[cfg(test)]

@@ -158,6 +158,11 @@ impl Protection {
                 Error::new(Kind::NotFound, what).remedy("export its disks instead: stonefold disk export")
             );
         }
+        if let Some([home, ..]) = recovery.started.as_ref().map(|started| started.home.as_slice()) {
+            let what =
+                format!("the machine of recovery '{}' has been moved already, to {home}", recovery.name);
+            return Err(Error::new(Kind::Conflict, what).remedy("move it on by QEMU's own means"));
+        }
         let mut disks = Vec::new();
         for disk in &recovery.disks {
             let info = self.store.disk(&disk.disk)?;
@@ -258,6 +263,10 @@ impl Protection {
         let carried = async move {
             let ended = own.look_after(&name, &Folder(folder), again).await;
             own.moving.lock().remove(&name);
+            if own.is_closed(&name).await {
+                // QEMU goes on; the next server looks after it again.
+                return;
+            }
             let (state, note) = match ended {
                 Ok(ended) => ended,
                 Err(error) => (MigrationState::Failed, Some(error.to_string())),
@@ -287,9 +296,13 @@ impl Protection {
             self.follow(&jobs, &migration, &mut pace).await
         };
         let moved = moved.await;
-        if !matches!(moved, Ok(MigrationState::Done)) {
+        if !matches!(moved, Ok(MigrationState::Done)) && !self.is_closed(name).await {
             // The machine goes on with what it has.
-            jobs.abandon(&migration).await?;
+            jobs.abandon(&migration).await.map_err(|left| {
+                let why =
+                    moved.as_ref().err().map_or_else(|| "it was cancelled".to_owned(), ToString::to_string);
+                left.context(format!("{why}; what was copied may still be there"))
+            })?;
         }
         let state = moved?;
         let note = (state == MigrationState::Done && migration.verify)
@@ -297,11 +310,22 @@ impl Protection {
         Ok((state, note))
     }
 
+    /// Whether the server is leaving: then nothing that fails says anything of a migration.
+    async fn is_closed(&self, name: &Name) -> bool {
+        let found = catalog::find::<Migration>(&self.store, name.as_str()).await;
+        found.is_err_and(|error| error.kind() == Kind::Closed)
+    }
+
     async fn follow(&self, jobs: &Jobs, migration: &Migration, pace: &mut Pace) -> Result<MigrationState> {
         let mut saved = self.env.monotonic();
-        let mut paused = false;
+        let (mut paused, mut wish) = (false, migration.state);
         loop {
-            let wish = catalog::get::<Migration>(&self.store, migration.name.as_str()).await?.state;
+            match catalog::get::<Migration>(&self.store, migration.name.as_str()).await {
+                Ok(found) => wish = found.state,
+                Err(error) if error.kind() == Kind::Closed => return Err(error),
+                // It may pass, and is no reason to copy anew.
+                Err(error) => tracing::warn!("the migration of '{}' goes on: {error}", migration.name),
+            }
             match wish {
                 MigrationState::Cancelling => return Ok(MigrationState::Cancelled),
                 MigrationState::Paused if !paused => jobs.pause().await?,
@@ -311,11 +335,11 @@ impl Protection {
             paused = wish == MigrationState::Paused;
             let progress = jobs.progress().await?;
             if self.env.monotonic().saturating_sub(saved) > SAVE_EVERY {
-                self.save_progress(&migration.name, &progress).await?;
+                self.save_progress(&migration.name, &progress).await;
                 saved = self.env.monotonic();
             }
             if progress.is_ready && !paused {
-                self.save_progress(&migration.name, &progress).await?;
+                self.save_progress(&migration.name, &progress).await;
                 jobs.pivot(&self.env, migration).await?;
                 return Ok(MigrationState::Done);
             }
@@ -330,14 +354,22 @@ impl Protection {
         }
     }
 
-    async fn save_progress(&self, name: &Name, progress: &Progress) -> Result<()> {
+    /// For whoever looks; where it cannot be kept now, it is later.
+    async fn save_progress(&self, name: &Name, progress: &Progress) {
         let save = |migration: &mut Migration| {
             for (disk, (done, total)) in migration.disks.iter_mut().zip(&progress.bytes) {
                 (disk.done_bytes, disk.total_bytes) = (*done, *total);
             }
             Ok(())
         };
-        catalog::change::<Migration>(&self.store, name.as_str(), save).await.map(drop)
+        if let Err(error) = catalog::change::<Migration>(&self.store, name.as_str(), save).await {
+            tracing::warn!("how far the migration of '{name}' is, is not kept: {error}");
+        }
+    }
+
+    /// What is kept of a migration goes with the recovery whose machine it was.
+    pub(crate) async fn forget_migration(&self, name: &Name) -> Result<()> {
+        catalog::remove::<Migration>(&self.store, name.as_str()).await
     }
 
     async fn end_migration(&self, name: &Name, state: MigrationState, note: Option<String>) -> Result<()> {

@@ -239,9 +239,5 @@ fn silent(patience: Duration) -> Error {
 }
 
 async fn within<T>(env: &Env, patience: Duration, what: impl Future<Output = Result<T>>) -> Result<T> {
-    tokio::select! {
-        biased;
-        done = what => done,
-        () = env.sleep(patience) => Err(silent(patience)),
-    }
+    crate::qmp::within(env, patience, what).await.unwrap_or_else(|| Err(silent(patience)))
 }

@@ -25,6 +25,8 @@ pub struct Protection {
     pub(crate) store: Arc<Store>,
     /// What machines are started with.
     pub(crate) hypervisors: Hypervisors,
+    /// Whether machines run under KVM here, once that was needed.
+    pub(crate) kvm: OnceCell<bool>,
     /// Recoveries that this life's proofs have; those of earlier ones are nobody's.
     pub(crate) proving: Memory<HashSet<Name>>,
     /// How fast each migration is that is looked after.
@@ -66,6 +68,7 @@ impl Protection {
             env,
             store,
             hypervisors,
+            kvm: OnceCell::new(),
             proving: Memory::default(),
             moving: Memory::default(),
             moving_changed: Notify::new(),

@@ -116,7 +116,8 @@ impl Protection {
             reach: &asked.reach,
             forward: forwarded.zip(guest_port),
         };
-        match started.host.start(&self.env, &start, self.hypervisors.accelerator).await {
+        let kvm = *self.kvm.get_or_init(|| self.hypervisors.accelerator.is_kvm(&self.env)).await;
+        match started.host.start(&self.env, &start, kvm).await {
             Ok(running) => {
                 let first = self.first_block(&recovery, before, asked_at).await;
                 let recovery =
@@ -225,7 +226,9 @@ impl Protection {
             self.say_ended(name, &started.host).await?;
             self.clients_gone(&recovery).await;
         }
-        self.give_back(name, asked.discard).await
+        let ended = self.give_back(name, asked.discard).await?;
+        self.forget_migration(name).await?;
+        Ok(ended)
     }
 
     /// The machine has other disks now.

@@ -66,7 +66,7 @@ fn event_of(outcome: Outcome, pool: String) -> PolicyEvent {
     let Outcome { policy, source, run, failure, at, .. } = outcome;
     let why = failure.map(|why| shortened(&why, WHY_BYTES_MAX).to_owned());
     let text = match (&why, &run) {
-        (Some(why), _) => format!("policy '{policy}', source '{source}': no point: {why}"),
+        (Some(why), _) => format!("policy '{policy}', source '{source}' failed: {why}"),
         (None, Some(run)) => format!("policy '{policy}', source '{source}' works again: {run}"),
         (None, None) => format!("policy '{policy}', source '{source}' works again"),
     };

@@ -31,6 +31,14 @@ const OF_THE_HOST: &[&str] = &[
 /// Of those what somebody would miss.
 const MISSED: &[&str] = &["spice", "vnc", "serial"];
 const OF_THE_NETWORK: &[&str] = &["net", "netdev", "nic"];
+/// What is the host's, or a file that only one machine can have at a time, unless it is only read.
+const SHARED: &[&str] =
+    &["blockdev", "drive", "fsdev", "hda", "hdb", "hdc", "hdd", "mtdblock", "pflash", "sd", "virtfs"];
+/// The same as devices, by a part of their names.
+const SHARED_DEVICES: &[&str] =
+    &["virtio-9p", "vfio-", "vhost-", "ivshmem", "usb-host", "scsi-generic", "scsi-block"];
+/// By what a device names that of which it is the guest's end.
+const BACKS: &[&str] = &["drive", "fsdev", "chardev"];
 /// The guest agent's channel, as every guest knows it.
 pub(super) const AGENT: &str = "org.qemu.guest_agent.0";
 
@@ -59,6 +67,7 @@ pub(crate) fn recovered(text: &str, identity: &Identity) -> Result<(String, Vec<
         }
     });
     take_agent(&mut words);
+    notes.extend(take_shared(&mut words));
     if matches!(identity.network, Network::Named(_)) {
         notes.push("a network by its name is libvirt's: QEMU's arguments keep theirs".to_owned());
     }
@@ -67,6 +76,28 @@ pub(crate) fn recovered(text: &str, identity: &Identity) -> Result<(String, Vec<
         _ => new_macs(&mut words, identity),
     }
     Ok((words.text(), notes))
+}
+
+/// Takes out what the original has, and a copy beside it would share or spoil; returns what somebody would miss.
+fn take_shared(words: &mut Words) -> Vec<String> {
+    let is_read = |word: &Word| {
+        ["readonly", "read-only"].iter().any(|name| word.property(name) == Some("on"))
+            || word.value.replace(' ', "").contains("\"read-only\":true")
+    };
+    let is_shared = |word: &Word| match word.option.as_str() {
+        "device" => SHARED_DEVICES.iter().any(|name| word.value.contains(name)),
+        option => SHARED.contains(&option) && !is_read(word),
+    };
+    let gone = words.take(is_shared);
+    let named =
+        |word: &Word| ["id", "node-name"].iter().find_map(|name| word.property(name)).map(str::to_owned);
+    let ids: Vec<String> = gone.iter().filter_map(named).collect();
+    // What is left of a pair does not start.
+    words.take(|word| {
+        let back = || BACKS.iter().find_map(|name| word.property(name));
+        word.option == "device" && back().is_some_and(|back| ids.iter().any(|id| id == back))
+    });
+    gone.iter().map(|word| format!("left out: -{} {}", word.option, word.value)).collect()
 }
 
 /// The original's channel to the guest agent leads to its own host's socket.
@@ -183,6 +214,21 @@ mod tests {
             assert!(text.contains(kept), "no {kept} in {text}");
         }
         assert_eq!(notes, ["left out: -vnc :1"]);
+    }
+
+    #[test]
+    fn what_the_original_has_of_the_host_is_not_shared_with_it() {
+        let text = "-m 1G -drive file=/srv/other.img,id=o,if=none -device virtio-blk-pci,drive=o -virtfs local,path=/srv,mount_tag=t \
+            -device vfio-pci,host=01:00.0 -drive if=pflash,file=/code.fd,readonly=on -drive if=pflash,file=/vars.fd \
+            -blockdev '{\"driver\": \"file\", \"read-only\": true, \"filename\": \"/iso\"}' -cdrom /iso";
+        let (text, notes) = recovered(text, &identity(Network::Same)).unwrap();
+        for gone in ["other.img", "drive=o", "virtfs", "vfio", "vars.fd"] {
+            assert!(!text.contains(gone), "{gone} in {text}");
+        }
+        for kept in ["/code.fd", "/iso", "-cdrom", "-m 1G"] {
+            assert!(text.contains(kept), "no {kept} in {text}");
+        }
+        assert_eq!(notes.len(), 4, "{notes:?}");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! ([`RECONNECT_DELAY_S`]). Whoever has its folder has the machine: the QMP socket, the console, the guest agent's socket.
 
 use super::described::AGENT;
+use super::last_words;
 use super::words::Words;
 use crate::domain::Reach;
 use crate::qmp::{Qmp, within};
@@ -12,7 +13,6 @@ use std::fs;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::str::FromStr;
 use std::time::Duration;
 use stonefold_env::Env;
 use stonefold_types::{Error, ExportName, Kind, Result};
@@ -26,31 +26,6 @@ const START_MAX: Duration = Duration::from_secs(60);
 pub(crate) const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// The longest path a Unix socket can have, the end's zero left out.
 const SOCKET_PATH_MAX: usize = 107;
-
-/// What runs a machine's processors.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Accelerator {
-    /// The processor's own virtualisation where it is to be had, else emulation.
-    #[default]
-    Auto,
-    /// The processor's own virtualisation.
-    Kvm,
-    /// Emulation.
-    Tcg,
-}
-
-impl FromStr for Accelerator {
-    type Err = String;
-
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
-        match text {
-            "auto" => Ok(Accelerator::Auto),
-            "kvm" => Ok(Accelerator::Kvm),
-            "tcg" => Ok(Accelerator::Tcg),
-            _ => Err(format!("'{text}' runs no machines: write auto, kvm or tcg")),
-        }
-    }
-}
 
 /// A disk as a machine is to have it.
 #[derive(Clone, Debug)]
@@ -114,11 +89,11 @@ pub(super) fn command_line(
     mut words: Words,
     disks: &[Attached],
     reach: &Reach,
-    (folder, accelerator): (&Folder, Accelerator),
+    (folder, kvm): (&Folder, bool),
 ) -> Result<Vec<String>> {
     let path = |path: PathBuf| path.to_string_lossy().replace(',', ",,");
     words.push("no-user-config", "");
-    accelerate(&mut words, accelerator);
+    accelerate(&mut words, kvm);
     for (number, disk) in disks.iter().enumerate() {
         words.push("blockdev", blockdev(number, disk, reach)?.to_string());
         attach(&mut words, number, disk);
@@ -141,14 +116,7 @@ pub(super) fn command_line(
     Ok(words.arguments())
 }
 
-/// KVM may be there and not be ours, or be there in name alone.
-fn accelerate(words: &mut Words, accelerator: Accelerator) {
-    let is_open = || fs::OpenOptions::new().read(true).write(true).open("/dev/kvm").is_ok();
-    let kvm = match accelerator {
-        Accelerator::Kvm => true,
-        Accelerator::Tcg => false,
-        Accelerator::Auto => is_open(),
-    };
+fn accelerate(words: &mut Words, kvm: bool) {
     words.push("accel", if kvm { "kvm" } else { "tcg,thread=multi" });
     match kvm {
         true if !words.has(&["cpu"]) => words.push("cpu", "host"),
@@ -251,14 +219,7 @@ async fn run(env: &Env, arguments: &[String]) -> Result<()> {
     }
 }
 
-const PROGRAM: &str = "qemu-system-x86_64";
-
-/// What a program complained of last, without its own name in front.
-pub(super) fn last_words(stderr: &[u8]) -> String {
-    let text = String::from_utf8_lossy(stderr);
-    let line = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it did not say why");
-    line.trim().trim_start_matches(PROGRAM).trim_start_matches(": ").to_owned()
-}
+pub(super) const PROGRAM: &str = "qemu-system-x86_64";
 
 /// Whether the machine that has this folder is still there. Its socket is not asked: it takes one client at a time, and who knocks meanwhile
 /// waits.

@@ -22,7 +22,7 @@ fn every_disk_hangs_where_the_guest_looks_for_it() {
     let (name, reach) = (Name::new("again").unwrap(), Reach::Socket("/run/a,b".into()));
     let (hardware, disks) = (Hardware::Libvirt(xml.into()), [disk("vda"), disk("sda")]);
     let start = start(&name, &disks, Some(&hardware), &reach);
-    let text = start.arguments(&Folder("/f".into()), Accelerator::Tcg).unwrap().0.join(" ");
+    let text = start.arguments(&Folder("/f".into()), false).unwrap().0.join(" ");
     for words in [
         "virtio-blk-pci,id=stonefold-vd0,drive=stonefold-disk0,bootindex=1",
         "ide-hd,drive=stonefold-disk1,bootindex=2",
@@ -43,7 +43,7 @@ fn where_only_a_port_of_the_guest_is_wanted_it_reaches_nothing_else() {
     let hardware = Hardware::QemuArgs("-m 1G -nic user,hostfwd=tcp::22-:22".into());
     let disks = [disk("vda")];
     let start = Start { forward: Some((5000, 22)), ..start(&name, &disks, Some(&hardware), &reach) };
-    let text = start.arguments(&Folder("/f".into()), Accelerator::Tcg).unwrap().0.join(" ");
+    let text = start.arguments(&Folder("/f".into()), false).unwrap().0.join(" ");
     assert!(text.contains("restrict=on") && text.contains("hostfwd=tcp:127.0.0.1:5000-:22"), "{text}");
     assert!(!text.contains("tcp::22"), "{text}");
 }
@@ -52,8 +52,7 @@ fn where_only_a_port_of_the_guest_is_wanted_it_reaches_nothing_else() {
 fn a_machine_without_a_certificate_is_not_sent_to_a_door_that_wants_one() {
     let (name, reach) = (Name::new("again").unwrap(), Reach::Tcp { host: "h".into(), port: 1, secret: true });
     let disks = [disk("vda")];
-    let refused =
-        start(&name, &disks, None, &reach).arguments(&Folder("/f".into()), Accelerator::Tcg).unwrap_err();
+    let refused = start(&name, &disks, None, &reach).arguments(&Folder("/f".into()), false).unwrap_err();
     assert!(refused.remedy_text().unwrap().contains("unix://"), "{refused}");
 }
 

@@ -3,7 +3,7 @@
 //! *Promises*: a domain that could not be started is not left defined; one is known by its UUID, which is chance, so none of
 //! somebody else's is ever touched.
 
-use super::qemu::last_words;
+use super::last_words;
 use crate::qmp::within;
 use std::process::Stdio;
 use std::time::Duration;

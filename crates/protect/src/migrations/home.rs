@@ -3,6 +3,7 @@
 use super::MovedDisk;
 use crate::hypervisor::ANSWER_MAX;
 use crate::machines::MachineDisk;
+use crate::nbd::Address;
 use crate::qmp::within;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -42,10 +43,9 @@ impl FromStr for Home {
             Some(("file", path)) if path.strip_prefix("//").unwrap_or(path).starts_with('/') => {
                 Ok(Home::File(path.strip_prefix("//").unwrap_or(path).into()))
             }
-            Some(("nbd", rest)) if rest.starts_with("nbd") && rest.contains("://") => {
-                Ok(Home::Nbd(rest.to_owned()))
-            }
-            Some(("nbd" | "nbd+unix", rest)) if rest.starts_with("//") => Ok(Home::Nbd(text.to_owned())),
+            // As a URI, or behind the word that says what it is.
+            Some(("nbd", uri)) if uri.parse::<Address>().is_ok() => Ok(Home::Nbd(uri.to_owned())),
+            _ if text.parse::<Address>().is_ok() => Ok(Home::Nbd(text.to_owned())),
             _ => Err(format!(
                 "'{text}' is no place for disks: write file:/PATH, nbd://HOST/EXPORT or nbd+unix:///EXPORT?socket=PATH"
             )),
@@ -197,7 +197,7 @@ mod tests {
         assert_eq!("nbd://h/x".parse(), Ok(Home::Nbd("nbd://h/x".into())));
         assert_eq!("nbd:nbd+unix:///x?socket=/s".parse(), Ok(Home::Nbd("nbd+unix:///x?socket=/s".into())));
         assert_eq!("nbd+unix:///x?socket=/s".parse(), Ok(Home::Nbd("nbd+unix:///x?socket=/s".into())));
-        for wrong in ["", "file:a", "file://a/b", "nbd:x", "s3://b"] {
+        for wrong in ["", "file:a", "file://a/b", "nbd:x", "nbds://h/x", "nbd+unix:///x", "s3://b"] {
             assert!(wrong.parse::<Home>().is_err(), "{wrong}");
         }
     }

@@ -7,6 +7,7 @@
 use super::home::{self, Home, HomeFormat};
 use super::{Migration, MovedDisk};
 use crate::hypervisor::{ANSWER_MAX, Folder};
+use crate::nbd::{Address, Place};
 use crate::qmp::Qmp;
 use serde_json::{Value, json};
 use std::os::unix::fs::MetadataExt;
@@ -379,52 +380,16 @@ fn node_of(home: &Home, format: HomeFormat, name: &str) -> Result<Value> {
     let below = match home {
         Home::File(path) => json!({ "driver": "file", "filename": path }),
         Home::Nbd(uri) => {
-            json!({ "driver": "nbd", "server": server_of(uri)?.0, "export": server_of(uri)?.1 })
+            let Address { place, export } = uri.parse()?;
+            json!({ "driver": "nbd", "server": server_of(&place), "export": export })
         }
     };
     Ok(json!({ "driver": format.name(), "node-name": name, "discard": "unmap", "file": below }))
 }
 
-/// The server and the export of an NBD URI (<https://github.com/NetworkBlockDevice/nbd/blob/master/doc/uri.md>).
-fn server_of(uri: &str) -> Result<(Value, String)> {
-    let wrong = || {
-        Error::new(Kind::Invalid, format!("'{uri}' is no export that QEMU can be sent to"))
-            .remedy("write nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH")
-    };
-    let (scheme, rest) = uri.split_once("://").ok_or_else(wrong)?;
-    let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let (host, export) = place.split_once('/').unwrap_or((place, ""));
-    match scheme {
-        "nbd" if !host.is_empty() => {
-            let (name, port) = match host.rsplit_once(':').filter(|_| !host.ends_with(']')) {
-                Some((name, port)) => (name, port),
-                None => (host, "10809"),
-            };
-            let name = name.trim_start_matches('[').trim_end_matches(']');
-            Ok((json!({ "type": "inet", "host": name, "port": port }), export.to_owned()))
-        }
-        "nbd+unix" => {
-            let socket = query.split('&').find_map(|part| part.strip_prefix("socket=")).ok_or_else(wrong)?;
-            Ok((json!({ "type": "unix", "path": socket }), export.to_owned()))
-        }
-        _ => Err(wrong()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn exports_are_found_by_their_uris() {
-        let of = |uri: &str| {
-            server_of(uri).map(|(server, export)| format!("{server} {export}")).unwrap_or_default()
-        };
-        assert_eq!(of("nbd://h/x"), r#"{"host":"h","port":"10809","type":"inet"} x"#);
-        assert_eq!(of("nbd://[::1]:7/x"), r#"{"host":"::1","port":"7","type":"inet"} x"#);
-        assert_eq!(of("nbd+unix:///x?socket=/s"), r#"{"path":"/s","type":"unix"} x"#);
-        for wrong in ["nbd:///x", "nbds://h/x", "nbd+unix:///x", "x"] {
-            assert_eq!(of(wrong), "", "{wrong}");
-        }
+fn server_of(place: &Place) -> Value {
+    match place {
+        Place::Tcp(host, port) => json!({ "type": "inet", "host": host, "port": port.to_string() }),
+        Place::Unix(path) => json!({ "type": "unix", "path": path }),
     }
 }

@@ -40,7 +40,7 @@ fn run(command: &Path, event: &PolicyEvent) -> Result<()> {
 #[test]
 fn an_event_says_in_a_line_what_has_happened() {
     let failed = event(Some("disk 'a' does not exist"));
-    assert_eq!(failed.text, "policy 'nightly', source 'web': no point: disk 'a' does not exist");
+    assert_eq!(failed.text, "policy 'nightly', source 'web' failed: disk 'a' does not exist");
     assert_eq!((failed.event, failed.event.name()), (PolicyEventKind::Failed, "failed"));
     let again = event(None);
     assert_eq!(again.text, "policy 'nightly', source 'web' works again: web@20261123T184005Z");
