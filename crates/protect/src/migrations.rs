@@ -404,3 +404,6 @@ fn running_by_qemu(recovery: &Recovery) -> Result<PathBuf> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

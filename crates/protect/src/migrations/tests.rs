@@ -1,0 +1,124 @@
+//! A move that is looked after, of a QEMU that is played: it says that it copies, and remembers what it was asked to do.
+
+use super::*;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use stonefold_engine::MemoryEngine;
+use stonefold_env::{Env, SystemWorld};
+use stonefold_store::{Options, Store};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+
+type Asked = Arc<Mutex<Vec<String>>>;
+
+/// Copies for ever.
+async fn qemu(listener: UnixListener, asked: Asked) {
+    while let Ok((stream, _)) = listener.accept().await {
+        // Its end is the next one's beginning.
+        let _ = answer(BufReader::new(stream), &asked).await;
+    }
+}
+
+async fn answer(mut stream: BufReader<UnixStream>, asked: &Asked) -> std::io::Result<()> {
+    stream.write_all(b"{\"QMP\": {}}\n").await?;
+    let mut line = String::new();
+    while stream.read_line(&mut line).await? > 0 {
+        let command: Value = serde_json::from_str(&line)?;
+        let name = command["execute"].as_str().unwrap_or_default().to_owned();
+        let cancelled = asked.lock().iter().any(|asked| asked == "block-job-cancel");
+        let status = if cancelled { "concluded" } else { "running" };
+        let told = match name.as_str() {
+            "query-jobs" => {
+                json!([{ "id": "stonefold-home0", "status": status, "current-progress": 1, "total-progress": 9 }])
+            }
+            "query-block-jobs" => json!([{ "device": "stonefold-home0", "ready": false, "paused": false }]),
+            "query-block" | "query-blockstats" | "query-named-block-nodes" => json!([]),
+            _ => json!({}),
+        };
+        asked.lock().push(name);
+        stream.write_all(format!("{}\n", json!({ "return": told, "id": command["id"] })).as_bytes()).await?;
+        line.clear();
+    }
+    Ok(())
+}
+
+struct World {
+    env: Env,
+    store: Arc<Store>,
+    protection: Arc<Protection>,
+    asked: Asked,
+    _folder: tempfile::TempDir,
+}
+
+impl World {
+    /// A server that finds a move under way.
+    async fn begin() -> World {
+        let env = Env::new(SystemWorld::new(tokio::runtime::Handle::current(), 1).unwrap());
+        let options = Options { cache_bytes: 4 << 20, journal_bytes_max: 4 << 20, ..Options::default() };
+        let store = Store::open(env.clone(), Arc::new(MemoryEngine::default()), options).await.unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let asked = Asked::default();
+        let listener = UnixListener::bind(Folder(folder.path().into()).qmp()).unwrap();
+        env.spawn("qemu", qemu(listener, asked.clone()));
+        let recovery = json!({
+            "version": 1, "name": "again", "point": "nightly@20261123T184005Z",
+            "disks": [{ "target": "vda", "disk": "again.vda" }], "of": ["root"], "numbers": ["0123456789abcdef"],
+            "begun": 1, "ready_us": 1, "started": { "host": { "qemu": { "folder": folder.path() } }, "asked": 1 },
+        });
+        let migration = json!({
+            "version": 1, "name": "again", "format": "raw", "floor_percent": 75, "state": "copying", "begun": 1,
+            "disks": [{ "target": "vda", "disk": "again.vda", "home": { "file": "/nowhere" }, "total_bytes": 9, "done_bytes": 1 }],
+        });
+        let recovery: Recovery = catalog::read(&recovery.to_string()).unwrap();
+        catalog::put_new(&store, &recovery).await.unwrap();
+        let migration: Migration = catalog::read(&migration.to_string()).unwrap();
+        catalog::put_new(&store, &migration).await.unwrap();
+        let protection = Protection::new(env.clone(), store.clone());
+        protection.clone().go_on_moving().await;
+        let world = World { env, store, protection, asked, _folder: folder };
+        world.until("it is looked after", |asked| asked.contains(&"block-job-set-speed".to_owned())).await;
+        world
+    }
+
+    async fn until(&self, what: &str, is_so: impl Fn(&[String]) -> bool) {
+        for _ in 0..600 {
+            if is_so(&self.asked.lock()) {
+                return;
+            }
+            self.env.sleep(Duration::from_millis(50)).await;
+        }
+        panic!("not in time: {what}: {:?}", self.asked.lock());
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.asked.lock().iter().any(|asked| asked == "block-job-cancel")
+    }
+}
+
+/// Goal: a server that leaves leaves QEMU at work; the next one finds it so.
+#[tokio::test]
+async fn a_server_that_leaves_ends_no_move() {
+    let world = World::begin().await;
+    world.store.close().await.unwrap();
+    // Until it has been looked at several times, if anybody still looks.
+    world.env.sleep(LOOK_EVERY * 4).await;
+    assert!(!world.is_cancelled(), "{:?}", world.asked.lock());
+}
+
+/// Goal: one that somebody cancels ends in QEMU, and then is told to have.
+#[tokio::test]
+async fn one_that_is_cancelled_is_ended_in_qemu_first() {
+    let world = World::begin().await;
+    let name = Name::new("again").unwrap();
+    world.protection.set_migration(&name, MigrationState::Cancelling).await.unwrap();
+    world.until("it is cancelled", |asked| asked.contains(&"block-job-cancel".to_owned())).await;
+    for _ in 0..600 {
+        if !world.protection.migration(&name).await.unwrap().is_under_way() {
+            break;
+        }
+        world.env.sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(world.protection.migration(&name).await.unwrap().state, MigrationState::Cancelled);
+    let again = world.protection.set_migration(&name, MigrationState::Paused).await.unwrap_err();
+    assert_eq!(again.kind(), Kind::Conflict);
+}
