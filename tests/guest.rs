@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::{env, fs};
 
 use anyhow::{Context, ensure};
-use stonefold_e2e::gateway::{Place, in_a_place};
+use stonefold_e2e::gateway::in_a_place;
 use stonefold_e2e::machines::Machines;
 use stonefold_e2e::tools::attempt;
 
