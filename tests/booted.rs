@@ -161,10 +161,12 @@ fn a_recovered_machine_outlives_the_server_and_goes_when_it_is_told_to() {
             "{made}"
         );
         // Another of the other point beside it.
-        place.ok(&format!(
+        let other = place.json(&format!(
             "recover {} --as other --to qemu --wait console:the.second --timeout 60s",
             points[1]
         ))?;
+        let notes = other["notes"].to_string();
+        ensure!(notes.contains("that its last boot read are fetched ahead"), "{other}");
         ensure!(machines(place) == 2, "{}", machines(place));
         let refused = place.fails("disk rm again.vda", 1)?;
         ensure!(refused.contains("again.vda"), "{refused}");

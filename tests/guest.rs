@@ -50,6 +50,23 @@ fn a_debian_is_proven_brought_back_and_moved_home() {
             "recover {point} --as again --to qemu --network isolated --wait agent --timeout {BOOT_MAX}"
         ))?;
         ensure!(made["recovery"]["started"]["alive_us"].is_u64(), "{made}");
+
+        // It stands still for a point, which holds what it was just told to write, and goes on.
+        let folder = made["recovery"]["started"]["folder"].as_str().context("a machine has a folder")?;
+        let disks = made["recovery"]["disks"].as_array().context("a recovery has disks")?;
+        let disk = disks.first().and_then(|disk| disk["disk"].as_str()).context("a disk has a name")?;
+        place.ok(&format!("machine add live --disk {disk}"))?;
+        place.ok(&format!("machine set live --agent unix:{folder}/agent.sock"))?;
+        place.ok("source add live --machine live")?;
+        let run = place.json("backup run live --consistent app")?;
+        ensure!(run["state"] == "done" && run["note"].is_null(), "{run}");
+        let still = run["name"].as_str().context("a run has a name")?;
+        let shown = place.json(&format!("point show {still}"))?;
+        ensure!(shown["consistency"] == "app", "{shown}");
+        place.ok(&format!("point rm {still}"))?;
+        place.ok("source rm live")?;
+        place.ok("machine rm live")?;
+
         let home = place.text("home.qcow2");
         let moved = place.json(&format!("migrate again --to file:{home} --format qcow2"))?;
         ensure!(moved["state"] == "done", "{moved}");

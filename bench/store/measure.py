@@ -13,6 +13,7 @@ import time
 
 import rows_backup
 import rows_binaries
+import rows_convert
 import rows_images
 import rows_many
 import rows_reclaim
@@ -37,6 +38,7 @@ PARTS = {
     "terabyte": rows_terabyte,
     "recover": rows_recover,
     "backup": rows_backup,
+    "convert": rows_convert,
 }
 # What a quick run has unless it is told which parts or rows: what needs no image of a distribution and no large disk.
 QUICK_PARTS = ("traffic", "snapshots", "space", "reclaim", "many")

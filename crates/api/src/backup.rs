@@ -133,6 +133,9 @@ pub struct RunStart {
     /// Read everything that is to be copied, also what the source says reads as zeros.
     #[serde(default)]
     pub full: bool,
+    /// What a guest is to find on the point. Left out: what it would find after a loss of power.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub consistency: Option<Consistency>,
 }
 
 /// A point: all disks of a machine at one instant, and what else it was made of. None leans on another.
@@ -182,6 +185,8 @@ pub enum PointState {
 pub enum Consistency {
     /// What it would find after a loss of power.
     Crash,
+    /// What its file systems, and by its agent's hooks its programs, had finished when they stood still.
+    App,
 }
 
 /// A disk of a point.

@@ -25,6 +25,10 @@ pub struct Machine {
     /// Whether it is there to be cloned: it is not removed, and clones begin as its newest snapshot.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub template: bool,
+    /// Where its guest's agent is reached, where that was told: `unix:/PATH` or `libvirt:URI`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(examples("libvirt:qemu:///system"))]
+    pub agent: Option<String>,
 }
 
 /// A disk of a machine.
@@ -143,6 +147,10 @@ pub struct MachineSet {
     /// Whether it is a template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<bool>,
+    /// Where its guest's agent is reached: `unix:/PATH` or `libvirt:URI`; `none` forgets it. Takes an admin.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(examples("unix:/run/vms/web/agent.sock"))]
+    pub agent: Option<String>,
 }
 
 /// A machine to be brought up to its master. What its disks hold is gone, but for those that are kept.

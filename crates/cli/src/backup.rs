@@ -2,12 +2,13 @@
 
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::policy::consistency;
 use crate::table::{Table, facts, micros};
 use crate::waiting::wait_for;
 use clap::{Args, Subcommand};
 use serde_json::json;
 use std::path::{Path, PathBuf};
-use stonefold_api::{Run, RunCopied, RunStart, RunState, Source as Shown, SourceCreate, Time};
+use stonefold_api::{Consistency, Run, RunCopied, RunStart, RunState, Source as Shown, SourceCreate, Time};
 use stonefold_types::{Error, Kind, Name, PointName, Result, Size};
 
 /// Say what is protected
@@ -64,6 +65,10 @@ pub(crate) enum Backup {
         /// Read everything, also what the source says is empty; of a machine whose disks are Stonefold's nothing is copied, and every point is full
         #[arg(long)]
         full: bool,
+        /// What a guest finds on the point: crash, what it would find after a loss of power; app, what its file systems and programs had
+        /// finished, for which its agent is asked ('machine set --agent')
+        #[arg(long, value_name = "HOW", default_value = "crash", value_parser = consistency)]
+        consistent: Consistency,
     },
     /// List the runs of all sources, the last thousand of each
     Ls,
@@ -125,10 +130,11 @@ impl Backup {
     pub(crate) fn run(self, context: &Context) -> std::result::Result<(), Failure> {
         let client = context.client()?;
         match self {
-            Backup::Run { source, full } => {
-                let start = RunStart { source, full };
+            Backup::Run { source, full, consistent } => {
+                let start = RunStart { source, full, consistency: Some(consistent) };
                 let done = wait_for(&client, "backup", move |client| client.start_run(&start))?;
-                context.answer(&done, || format!("{}\n", done.name))
+                let note = done.note.iter().map(|note| format!("note: {note}\n"));
+                context.answer(&done, || format!("{}\n{}", done.name, note.collect::<String>()))
             }
             Backup::Ls => {
                 let runs = client.runs(None)?;

@@ -103,14 +103,21 @@ pub(crate) enum Machine {
         #[arg(long)]
         off: bool,
     },
-    /// Give all disks of a machine a class of service, at once
-    #[command(after_help = "Example:\n  stonefold machine set web --qos critical")]
+    /// Give all disks of a machine a class of service, at once; say where its guest agent is reached
+    #[command(after_help = "Examples:\n  \
+        stonefold machine set web --qos critical\n  \
+        stonefold machine set web --agent libvirt:qemu:///system\n  \
+        stonefold machine set db --agent unix:/run/vms/db/agent.sock")]
     Set {
         /// The machine
         name: Name,
         /// The class; 'qos ls' shows those there are
-        #[arg(long, value_name = "CLASS")]
-        qos: Name,
+        #[arg(long, value_name = "CLASS", required_unless_present = "agent")]
+        qos: Option<Name>,
+        /// Where its guest agent is reached, by which it stands still for application-consistent points: unix:/PATH, the socket of QEMU's channel
+        /// org.qemu.guest_agent.0, or libvirt:URI; none forgets it. Takes an admin
+        #[arg(long, value_name = "PLACE")]
+        agent: Option<String>,
     },
     /// Show how a machine's disks are, together and one by one, and what clients did with them since the server started
     #[command(after_help = "Example:\n  stonefold machine stats web --exact")]
@@ -219,15 +226,24 @@ impl Machine {
                 let is = if off { "no template any more" } else { "a template" };
                 context.answer(&set, || format!("machine '{name}' is {is}\n"))
             }
-            Machine::Set { name, qos } => {
-                let set = MachineSet { qos: Some(qos.clone()), ..MachineSet::default() };
+            Machine::Set { name, qos, agent } => {
+                let set = MachineSet { qos: qos.clone(), agent: agent.clone(), ..MachineSet::default() };
                 let set = client.set_machine(&name, &set)?;
-                let disks = count(set.disks.len() as u64, "disk");
-                context.answer(&set, || format!("machine '{name}': {disks} in class '{qos}'\n"))
+                context.answer(&set, || set_text(&set, qos.as_ref(), agent.is_some()))
             }
             Machine::Stats { name, exact } => stats::run(context, name, exact),
         }
     }
+}
+
+fn set_text(machine: &Shown, class: Option<&Name>, agent: bool) -> String {
+    let (name, disks) = (&machine.name, count(machine.disks.len() as u64, "disk"));
+    let of_class = class.map(|class| format!("machine '{name}': {disks} in class '{class}'\n"));
+    let of_agent = agent.then(|| match &machine.agent {
+        Some(place) => format!("machine '{name}': its guest agent is reached at {place}\n"),
+        None => format!("machine '{name}': nothing is known of a guest agent any more\n"),
+    });
+    of_class.into_iter().chain(of_agent).collect()
 }
 
 fn cloned_text(machine: &Name, made: &MachineCloned) -> String {
@@ -280,6 +296,7 @@ fn shown(machine: &Shown) -> String {
         ),
         ("hardware", hardware_text(machine.hardware.as_ref())),
         ("cloned from", machine.origin.clone().unwrap_or_default()),
+        ("guest agent", machine.agent.clone().unwrap_or_default()),
         ("template", if machine.template { "yes" } else { "" }.to_owned()),
         ("added", format!("{} UTC", machine.added.to_seconds_text())),
     ])

@@ -196,7 +196,7 @@ mod tests {
             "stonefold source add web",
             "stonefold policy create nightly",
             "stonefold policy create nightly --every 1d --lock forever",
-            "stonefold policy create nightly --every 1d --consistent app",
+            "stonefold policy create nightly --every 1d --consistent perhaps",
             "stonefold policy create nightly --every 1d --replicate file:///p",
             "stonefold policy apply nightly",
             "stonefold recover",

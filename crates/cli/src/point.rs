@@ -120,6 +120,7 @@ fn shown(point: &Shown, proof: Option<&Proof>) -> String {
     };
     let consistency = match point.consistency {
         Consistency::Crash => "as after a loss of power",
+        Consistency::App => "all finished: it stood still",
     };
     facts([
         ("point", point.name.to_string()),

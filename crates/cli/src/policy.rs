@@ -94,7 +94,8 @@ pub(crate) struct Create {
     /// Lock each point for so long: nobody can remove it before, not even an admin; 12h, 14d, 8w
     #[arg(long, value_name = "TIME", value_parser = lock_seconds)]
     lock: Option<u64>,
-    /// What a guest finds on its points: crash, what it would find after a loss of power
+    /// What a guest finds on its points: crash, what it would find after a loss of power; app, what its file systems and programs had finished,
+    /// for which its agent is asked ('machine set --agent')
     #[arg(long, value_name = "HOW", default_value = "crash", value_parser = consistency)]
     consistent: Consistency,
     /// A URL to which JSON is posted when a run fails, and when the next one makes a point again: http:// or https://. A program is told
@@ -118,11 +119,11 @@ fn lock_seconds(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("'{}' is no time: write hours, days or weeks, as in 14d", text.escape_debug()))
 }
 
-fn consistency(text: &str) -> Result<Consistency, String> {
+pub(crate) fn consistency(text: &str) -> Result<Consistency, String> {
     match text {
         "crash" => Ok(Consistency::Crash),
-        "app" => Err("points for which a guest's agent is asked are not there yet; write crash".to_owned()),
-        _ => Err(format!("'{}' is no consistency; write crash", text.escape_debug())),
+        "app" => Ok(Consistency::App),
+        _ => Err(format!("'{}' is no consistency; write crash or app", text.escape_debug())),
     }
 }
 
@@ -248,6 +249,7 @@ fn policy_text(policy: &Shown) -> String {
     };
     let guest = match policy.consistency {
         Consistency::Crash => "as after a loss of power",
+        Consistency::App => "all finished: it stands still meanwhile",
     };
     facts([
         ("policy", policy.name.to_string()),
@@ -332,7 +334,7 @@ mod tests {
     fn locks_and_consistency_are_read_or_refused_plainly() {
         assert_eq!(lock_seconds("14d"), Ok(14 * 86_400));
         assert!(lock_seconds("2027-01-31").unwrap_err().contains("14d") && lock_seconds("14").is_err());
-        assert!(consistency("app").unwrap_err().contains("not there yet"));
-        assert!(consistency("crash").is_ok() && consistency("cash").is_err());
+        assert!(consistency("app").is_ok() && consistency("crash").is_ok());
+        assert!(consistency("cash").unwrap_err().contains("write crash or app"));
     }
 }

@@ -288,9 +288,8 @@ fn an_imported_job_does_what_fio_does() {
         &at("run"),
     ]);
     assert!(matches!(output.status.code(), Some(0 | 3)), "{}", String::from_utf8_lossy(&output.stderr));
-    let points: Value =
-        serde_json::from_str(&std::fs::read_to_string(at("run/points.json")).unwrap()).unwrap();
-    let by_lab = Shares::of_stream(&points[0]["streams"][0]);
+    let run = stonefold_lab::bundle::load(std::path::Path::new(&at("run"))).unwrap();
+    let by_lab = Shares::of_stream(&serde_json::to_value(&run.points[0].streams[0]).unwrap());
 
     println!("fio {by_fio:?}\nlab {by_lab:?}");
     assert!(by_fio.ios > 500 && by_lab.ios > 500, "{by_fio:?} {by_lab:?}");

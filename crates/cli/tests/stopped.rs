@@ -72,3 +72,42 @@ fn a_run_that_is_stopped_keeps_what_it_has_and_is_not_held_for_whole() {
     assert!(report.status.success(), "{}", String::from_utf8_lossy(&report.stderr));
     assert!(std::fs::read_to_string(page).unwrap().contains("it was ended before its time"));
 }
+
+/// Goal: a comparison that is stopped keeps the runs it has, and says that it did not come to an end.
+#[test]
+fn a_comparison_that_is_stopped_keeps_its_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let profile = dir.path().join("p.toml");
+    let text = "title = 't'\nabout = 'a'\n[[volume]]\nname = 'v'\nsize = '8M'\nquick = '8M'\n[[stream]]\nname = 's'\nvolume = 'v'\n\
+        read = 100\nrandom = 100\nsizes = { '4K' = 100 }\noutstanding = 2\n\
+        [time]\nprecondition = '0s'\nsample = '5s'\nquick_precondition = '0s'\nquick_sample = '5s'\n";
+    std::fs::write(&profile, text).unwrap();
+    let target = |name: &str| format!("file:{}/{name}.img", dir.path().display());
+    let mut compare = Command::new(env!("CARGO_BIN_EXE_stonefold"))
+        .args(["lab", "compare"])
+        .arg(profile)
+        .args(["--a", &target("a"), "--b", &target("b"), "--pairs", "5", "--quick", "--out"])
+        .arg(dir.path().join("out"))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut is_told = false;
+    for line in BufReader::new(compare.stderr.take().unwrap()).lines().map_while(Result::ok) {
+        if !is_told && line.starts_with("round 2 of 5") {
+            is_told = true;
+            let pid = rustix::process::Pid::from_child(&compare);
+            rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+        }
+    }
+    let answer = compare.wait_with_output().unwrap();
+    assert!(is_told && matches!(answer.status.code(), Some(3 | 4)), "{answer:?}");
+    let trial: Value =
+        serde_json::from_slice(&std::fs::read(dir.path().join("out/trial.json")).unwrap()).unwrap();
+    let runs = trial["runs"].as_array().unwrap().len();
+    assert!((2..10).contains(&runs), "{runs} of ten runs are kept");
+    let out = dir.path().join("out").to_str().unwrap().to_owned();
+    let page = dir.path().join("trial.html");
+    let report = lab(&["report", &out, "--html", page.to_str().unwrap()]);
+    assert!(std::fs::read_to_string(page).is_ok(), "{}", String::from_utf8_lossy(&report.stderr));
+}

@@ -101,6 +101,23 @@ pub struct Repaired {
 /// list-after-write consistency; an object store without them is refused). What a read or a listing has shown is
 /// durable, even if the put behind it never returned.
 ///
+/// **Places.** What each method is on the kinds of place that there are, or are meant to be; the trait is the same for all of them:
+///
+/// | | directories | an object store (S3) | RADOS |
+/// |---|---|---|---|
+/// | `put_new` | a file under a new name, synced, then linked | `PUT` with `If-None-Match: *` | a write operation that asserts absence |
+/// | `put_if` | a swap under the directories' lock, by a counter | `PUT` with `If-Match: ETag`; a nonce in the object, so that equal bytes have different ETags | a write operation that asserts the object's version |
+/// | `get_range` | a read of the file | `GET` with `Range` | a read |
+/// | a put that may or may not have happened | read back after a crash | read back: the nonce tells whose it is | the same |
+/// | `list` | the folder | `ListObjectsV2`, pages of a thousand | a listing of the pool's namespace |
+/// | `repair` | every copy, or the file's own parity | the one copy: the place heals itself | the same |
+/// | a journal's chunk | behind the last one in a file | an object under its number, `PUT` with `If-None-Match: *` | an append that asserts the epoch in the same operation |
+/// | `append` returns | when the kernel has it | when the place has it, durably | when all replicas have it |
+/// | `sync` | a flush of the files | has nothing left to do once every lower number is known to be there | the same |
+///
+/// A place is looked at when it is opened: one that does not do what is written here (an object store that takes `If-None-Match` for a remark; a listing that
+/// comes late; a file system without a flush) is refused, by name and with the reason, before anything is stored there.
+///
 /// **Errors** carry a [`Kind`](stonefold_types::Kind): `NotFound`, `AlreadyExists` (put_new met an object),
 /// `Conflict` (put_if met another version), `NoSpace` (nothing was changed), `Corrupt` (the engine's own check
 /// failed and no good copy was left), `Io`.
@@ -176,8 +193,14 @@ pub trait Engine: Send + Sync + 'static {
     /// The journals that exist.
     async fn journal_list(&self) -> Result<Vec<JournalId>>;
 
-    /// Opens a journal that nobody writes any more, for replay. Everything the reader returns has been made durable
-    /// before it returns it, in every copy, so that what is served from it cannot be lost by a later crash.
+    /// Opens a journal for replay, and closes it for good: on return nobody can append to it any more. Everything the reader returns has
+    /// been made durable before it returns it, in every copy, so that what is served from it cannot be lost by a later crash.
+    ///
+    /// *Who wrote it may still be alive* where several servers reach one place. On directories their lock shows that nobody is. On numbered
+    /// objects the journal's record is swapped to say that it is closed (a trim needs the same swap, so none comes after), then the lowest number
+    /// that is absent above its low-water mark is taken by a fence, put if absent, which is never deleted: an owner whose `append` meets it fails with
+    /// `Conflict` and takes no more, and what lies beyond is void, as nothing counts as durable whose lower numbers are not known to be its own. An append
+    /// that asserts an epoch is refused by the place itself.
     async fn journal_open(&self, id: JournalId) -> Result<Box<dyn JournalReader>>;
 
     /// Forgets a journal for good.
@@ -198,6 +221,9 @@ pub trait Engine: Send + Sync + 'static {
 pub trait Journal: Send + Sync {
     /// Appends the next chunk. Calls are made one at a time, each after the last returned; sequence numbers are
     /// contiguous. On return the chunk outlives this process, but not the loss of power.
+    ///
+    /// On numbered objects a put whose answer was lost is read back: the chunk's header tells whether the number is its own. `Conflict`: somebody has
+    /// [opened](Engine::journal_open) the journal, and it is nobody's to write.
     ///
     /// `NoSpace` changed nothing, and the same chunk can be tried again. After any other error, and after a call that was dropped before it
     /// returned, this journal takes no more chunks: what memory still holds goes into a new journal.

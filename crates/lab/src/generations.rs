@@ -5,7 +5,7 @@
 //! acknowledged before) and a highest one (what was issued last): with two overlapping writes nobody can know which
 //! of them the medium applied last, and neither is an error.
 //!
-//! *Promises*: a generation is issued once for each block, and none after it is lower. *Owns*: 4 bytes for each block,
+//! *Promises*: a generation is issued once for each block, and none after it is lower; but a part of a block may be written again as it is. *Owns*: 4 bytes for each block,
 //! 36 for one whose sectors differ, about 130 for one that is being written in part or twice.
 
 use crate::payload::{SECTORS, mix};
@@ -133,6 +133,19 @@ impl Generations {
         open.writes += 1;
         open.sectors[from..to].iter_mut().for_each(|sector| sector.begin(generation));
         generation
+    }
+
+    /// The generation of all of a block that nothing writes now; nothing where sectors differ, or nobody has written it.
+    pub(crate) fn settled(&self, block: u64) -> Option<u32> {
+        let word = self.blocks[block as usize];
+        (word & STATE == SETTLED && word != SETTLED).then_some(word & !STATE)
+    }
+
+    /// Sectors of a block that has [settled](Self::settled) are about to be written as they are. Ends as every write does.
+    pub(crate) fn begin_again(&mut self, block: u64, from: usize, to: usize) {
+        let open = self.open(block);
+        open.writes += 1;
+        open.sectors[from..to].iter_mut().for_each(|sector| sector.begin(sector.high));
     }
 
     /// The write of `from..to` that had this generation is acknowledged; or it is not and, `failed`, happened or did
@@ -270,6 +283,33 @@ mod tests {
             assert_eq!(range(&generations, 2, 5), (round, round));
         }
         assert!(generations.open.is_empty() && generations.mixed.is_empty());
+    }
+
+    #[test]
+    fn what_is_written_as_it_was_is_known_all_the_while() {
+        let mut generations = Generations::new(1);
+        assert_eq!(generations.settled(0), None);
+        let a = generations.begin(0, 0, SECTORS);
+        assert_eq!(generations.settled(0), None);
+        generations.end(0, 0, SECTORS, a, false);
+        assert_eq!(generations.settled(0), Some(a));
+        generations.begin_again(0, 2, 4);
+        assert_eq!(generations.settled(0), None);
+        assert_eq!(range(&generations, 0, 3), (a, a));
+        // One of all of it comes meanwhile: of the two either may be the last where both write.
+        let b = generations.begin(0, 0, SECTORS);
+        assert_eq!((range(&generations, 0, 3), range(&generations, 0, 5)), ((a, b), (a, b)));
+        generations.end(0, 2, 4, a, false);
+        generations.end(0, 0, SECTORS, b, false);
+        assert_eq!((range(&generations, 0, 3), range(&generations, 0, 5)), ((a, b), (b, b)));
+        for failed in [false, true] {
+            let c = generations.begin(0, 0, SECTORS);
+            generations.end(0, 0, SECTORS, c, false);
+            generations.begin_again(0, 0, 1);
+            generations.end(0, 0, 1, c, failed);
+            assert_eq!(generations.settled(0), Some(c));
+            assert!(generations.open.is_empty());
+        }
     }
 
     #[test]

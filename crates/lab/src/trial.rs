@@ -14,12 +14,14 @@ pub use contrast::{Contrast, Figure, Findings, Level, findings};
 pub use kept::{Trial, load, run_folder, save};
 pub use subject::{Ran, Subject};
 
+use crate::counters::Counters;
 use crate::measure::Reins;
 use crate::payload::mix;
 use crate::rig::RigOptions;
 use crate::stats::compare::order;
 use serde::{Deserialize, Serialize};
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use stonefold_env::Env;
 use stonefold_types::{Error, Kind, Result};
 use utoipa::ToSchema;
@@ -40,6 +42,8 @@ pub struct TrialPlan {
     pub rounds: usize,
     /// Threads, seed, what is verified and what may go.
     pub options: RigOptions,
+    /// Of each arm, who says what its targets have done; nobody where one of them cannot say it.
+    pub counters: Vec<Vec<Arc<dyn Counters>>>,
 }
 
 /// One run of one arm.

@@ -79,13 +79,27 @@ impl Content {
         for piece in pieces(offset, rest.len()) {
             let (part, left) = rest.split_at_mut((piece.to - piece.from) * SECTOR_BYTES);
             rest = left;
-            let generation = match &mut self.generations {
-                Some(generations) => generations.begin(piece.block, piece.from, piece.to),
-                None => self.written,
+            let again = self.as_it_is(&piece);
+            let generation = match (&mut self.generations, again) {
+                (Some(generations), Some(generation)) => {
+                    generations.begin_again(piece.block, piece.from, piece.to);
+                    generation
+                }
+                (Some(generations), None) => generations.begin(piece.block, piece.from, piece.to),
+                (None, _) => self.written,
             };
             self.payload.fill(piece.block, generation, piece.from, part);
             issued.push(generation);
         }
+    }
+
+    /// What a part of a block is to be written as that has content from the pool: as it is. Else the block would be equal to none from then on, and
+    /// what a load of small or unaligned writes leaves would reduce by less than was declared.
+    fn as_it_is(&self, piece: &Piece) -> Option<u32> {
+        let is_part = (piece.from, piece.to) != (0, SECTORS);
+        let generation = self.generations.as_ref().filter(|_| is_part)?.settled(piece.block)?;
+        let is_shared = self.payload.shared(piece.block, generation).is_some();
+        (is_shared && self.erased.how(piece.block, generation).is_none()).then_some(generation)
     }
 
     /// `bytes`, which were read from this place of another volume, are about to be written here. Where this volume is no

@@ -16,8 +16,9 @@ use stonefold_lab::payload::Reduction;
 use stonefold_lab::profile::Profile;
 use stonefold_lab::rig::{Rig, RigOptions};
 use stonefold_lab::stats::compare::Finding;
+use stonefold_lab::stats::gates::State;
 use stonefold_lab::trial::{self, Arm, Figure, Ran, Subject, TrialPlan, findings};
-use stonefold_lab::verdict::{Summary, summarise_with};
+use stonefold_lab::verdict::{Summary, Verdict, summarise_with};
 use stonefold_lab::workload::{Arrivals, Load, Stream, Volume, Workload};
 use stonefold_needs::{Need, there_is};
 use stonefold_types::Kind;
@@ -130,8 +131,68 @@ fn a_delay_is_measured_as_what_it_is() {
     }
 }
 
+/// A target that gives so many bits a second is found to.
 #[test]
-fn errors_are_counted_and_void_the_number() {
+fn a_rate_is_measured_as_what_it_is() {
+    // 8 MiB a second; the filter lets a fiftieth of a second's worth through at once.
+    let nbdkit = nbdkit(&["--filter=rate", "memory", "64M", "rate=64M", "burstiness=0.02"]);
+    let mut bench = Bench::new(&nbdkit.target(), 1.0, Load::Closed { outstanding: 8 }, false);
+    let outcome = bench.run(5.0);
+    let rate = outcome.streams[0].read.bytes as f64 / outcome.elapsed.as_secs_f64() / f64::from(8 << 20);
+    assert!((0.9..1.05).contains(&rate), "{rate} of what it gives");
+}
+
+/// Goal: of a target that fails in mid-sample, or fills up, there is a figure and no number: it is void, and says why.
+#[test]
+fn a_target_that_fails_in_mid_sample_gives_no_number() {
+    let text = PROFILE.replace("read = 100", "read = 0");
+    for error in ["EIO", "ENOSPC"] {
+        let dir = tempfile::tempdir().unwrap();
+        let trigger = dir.path().join("fail");
+        let (file, error) = (format!("error-file={}", trigger.display()), format!("error={error}"));
+        let nbdkit = nbdkit(&["--filter=error", "memory", "64M", "error-pwrite-rate=20%", &error, &file]);
+        let profile = Profile::parse("p", &text).unwrap();
+        let plan = plan_of(&nbdkit, profile.clone());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let env = Env::new(SystemWorld::new(runtime.handle().clone(), 1).unwrap());
+        let reins = Reins::new();
+        let is_sampling = || {
+            let what = reins.doing().0.what;
+            !what.is_empty() && !what.contains("writing") && !what.contains("settling")
+        };
+        let measured = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // A run that comes to nothing before says why.
+                (0..6000)
+                    .take_while(|_| !is_sampling())
+                    .for_each(|_| std::thread::sleep(Duration::from_millis(10)));
+                std::fs::write(&trigger, "").unwrap();
+            });
+            measure::run(&env, &plan, &reins).unwrap()
+        });
+        let run = Run { profile: "p".into(), quick: true, ..Run::default() };
+        let bundle = Bundle { run, profile: text.clone(), points: measured.points, hash: String::new() };
+        let summary = summarise_with(&bundle, &profile).unwrap();
+        let gate = summary.points[0].gates.iter().find(|gate| gate.name == "errors").unwrap();
+        assert!(gate.state == State::Void && gate.why.contains("I/Os failed"), "{error}: {gate:?}");
+        assert_eq!(summary.verdict, Verdict::Invalid, "{error}");
+    }
+}
+
+fn plan_of(nbdkit: &Nbdkit, profile: Profile) -> Plan {
+    Plan {
+        profile,
+        quick: true,
+        targets: vec![nbdkit.target().parse().unwrap()],
+        options: RigOptions { threads: 1, verify: false, seed: 5, destroy_data: false, lasting: false },
+        fleet: FleetPlan::default(),
+        outages: None,
+        counters: Vec::new(),
+    }
+}
+
+#[test]
+fn errors_are_counted() {
     let dir = tempfile::tempdir().unwrap();
     // Errors come only while this file is there.
     let trigger = dir.path().join("fail");
@@ -152,16 +213,7 @@ fn a_target_that_does_not_take_every_block_is_not_measured() {
     for (error, kind) in [("ENOSPC", Kind::NoSpace), ("EIO", Kind::Io)] {
         let error = format!("error={error}");
         let nbdkit = nbdkit(&["--filter=error", "memory", "64M", "error-pwrite-rate=20%", &error]);
-        let profile = Profile::parse("p", PROFILE).unwrap();
-        let plan = Plan {
-            profile,
-            quick: true,
-            targets: vec![nbdkit.target().parse().unwrap()],
-            options: RigOptions { threads: 1, verify: false, seed: 5, destroy_data: false, lasting: false },
-            fleet: FleetPlan::default(),
-            outages: None,
-            counters: Vec::new(),
-        };
+        let plan = plan_of(&nbdkit, Profile::parse("p", PROFILE).unwrap());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let env = Env::new(SystemWorld::new(runtime.handle().clone(), 1).unwrap());
         let error = measure::run(&env, &plan, &Reins::new()).unwrap_err();
@@ -325,7 +377,7 @@ fn a_target_that_is_five_percent_slower_is_found() {
     let (first, second) = (late("rdelay=60ms"), late("rdelay=63ms"));
     let arm = |name: &str, target: &Nbdkit| {
         let targets = vec![target.target().parse().unwrap()];
-        Arm { name: name.into(), targets, before: None, after: None, system: None }
+        Arm { name: name.into(), targets, words: Vec::new(), before: None, after: None, system: None }
     };
     let text = PROFILE.replace("outstanding = 2", "outstanding = 16");
     let profile = Profile::parse("p", &text).unwrap();
@@ -336,6 +388,7 @@ fn a_target_that_is_five_percent_slower_is_found() {
         // Five decide; a busy machine keeps some from becoming steady.
         rounds: 16,
         options: RigOptions { threads: 1, verify: true, seed: 5, destroy_data: true, lasting: false },
+        counters: Vec::new(),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let env = Env::new(SystemWorld::new(runtime.handle().clone(), 1).unwrap());

@@ -124,6 +124,20 @@ pub(crate) async fn put_new<E: Entry>(store: &Store, entry: &E) -> Result<()> {
     }
 }
 
+/// Stores a document, in the place of another of its name.
+pub(crate) async fn put<E: Entry>(store: &Store, entry: &E) -> Result<()> {
+    let path = path::<E>(&entry.key());
+    let anew = |_: Option<&str>| Ok(written(entry));
+    match store.change_catalog_entry(&path, anew).await {
+        Err(error) if error.kind() == Kind::Corrupt => {
+            tracing::warn!("what was there before is replaced: {error}");
+            store.remove_catalog_entry(&path).await?;
+            store.change_catalog_entry(&path, anew).await.map(drop)
+        }
+        put => put.map(drop),
+    }
+}
+
 /// Stores what `change` makes of a document that is there.
 pub(crate) async fn change<E: Entry>(
     store: &Store,

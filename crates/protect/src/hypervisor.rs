@@ -6,6 +6,7 @@
 mod accelerator;
 mod agent;
 mod described;
+mod guest;
 mod qemu;
 mod sign;
 mod virsh;
@@ -13,6 +14,8 @@ mod words;
 
 pub use accelerator::Accelerator;
 pub(crate) use described::{check as check_arguments, recovered as recovered_arguments};
+pub use guest::AgentPlace;
+pub(crate) use guest::Guest;
 pub(crate) use qemu::{ANSWER_MAX, Folder};
 pub use sign::Sign;
 pub(crate) use sign::Watched;

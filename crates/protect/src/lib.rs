@@ -8,9 +8,10 @@
 //! [qemu-nbd](image); its points are like all others.
 //!
 //! [`Protection`] is all of it that changes something: one change at a time, each in steps that a start finds and ends ([`clones`],
-//! [`syncs`], [`runs`], [`points`], [`recoveries`]). [`starts`] starts machines with them ([`hypervisor`]), [`migrations`] brings those home,
-//! [`proofs`] show that they boot. [`policies`] say when and what for; [`rounds`] do it, as [`plan`] tells beforehand.
+//! [`syncs`], [`runs`], [`points`], [`recoveries`]). [`starts`] starts machines with them ([`hypervisor`]), with what their boots read fetched ahead ([`boots`]); [`migrations`] brings those home,
+//! [`proofs`] show that they boot. Guests stand still for points where that is wished ([`standstills`]). [`policies`] say when and what for; [`rounds`] do it, as [`plan`] tells beforehand.
 
+mod boots;
 mod catalog;
 mod classes;
 mod clones;
@@ -39,12 +40,13 @@ mod runs;
 pub mod schedule;
 mod sources;
 mod stamp;
+mod standstills;
 mod starts;
 mod syncs;
 mod zone;
 
 pub use hardware::{HARDWARE_BYTES_MAX, Hardware};
-pub use hypervisor::{Accelerator, Host, Hypervisors, Sign, Where};
+pub use hypervisor::{Accelerator, AgentPlace, Host, Hypervisors, Sign, Where};
 pub use machines::{CLONES_MAX, CloneRequest, Cloned, DISKS_MAX, Machine, MachineDisk, NewMachine};
 pub use migrations::{Home, HomeFormat, MigrateRequest, Migration, MigrationRate, MigrationState, MovedDisk};
 pub use outcomes::{Listener, Outcome};
@@ -54,7 +56,7 @@ pub use policies::{Applied, LOCK_SECONDS_MAX, NewPolicy, Policy, Verification, W
 pub use proofs::{Proof, ProofRecord, Stage, VerifyRequest};
 pub use protection::Protection;
 pub use recoveries::{RecoverRequest, Recovered, Recovery};
-pub use runs::{Copied, RUNS_MAX, Run, RunState, Slot};
+pub use runs::{Copied, RUNS_MAX, Run, RunRequest, RunState, Slot};
 pub use sources::{ImageFile, Source, SourceOf};
 pub use starts::{StartRequest, StartedMachine, StopRequest};
 pub use syncs::{SyncRequest, Synced};

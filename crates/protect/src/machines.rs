@@ -3,7 +3,7 @@
 use crate::catalog::{self, Entry, Unknown};
 use crate::clones::{Copy, NewSnapshot, Order, hexadecimal};
 use crate::domain::{Identity, Network, Reach};
-use crate::{Hardware, Protection, stamp};
+use crate::{AgentPlace, Hardware, Protection, stamp};
 use serde::{Deserialize, Serialize};
 use stonefold_env::WallNanos;
 use stonefold_store::SnapshotInfo;
@@ -33,6 +33,9 @@ pub struct Machine {
     /// Whether it is there to be cloned: it is not removed, and clones begin as its newest snapshot.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub template: bool,
+    /// Where its guest's agent is reached, where that was told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<AgentPlace>,
     /// Trusted time, nanoseconds since 1970.
     pub added: WallNanos,
     #[serde(flatten)]
@@ -134,6 +137,7 @@ impl Protection {
                 origin: None,
                 making: None,
                 template: false,
+                agent: None,
                 added: self.store.time().trusted,
                 unknown: Unknown::new(),
             };
@@ -283,6 +287,8 @@ impl Protection {
             origin: Some(format!("{}@{at}", machine.name)),
             making: None,
             template: false,
+            // Somebody else's.
+            agent: None,
             added: self.store.time().trusted,
             unknown: Unknown::new(),
         };

@@ -54,11 +54,14 @@ pub struct PointDisk {
 }
 
 /// What a guest finds on a point's disks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Consistency {
     /// What it would find after a loss of power.
+    #[default]
     Crash,
+    /// What its file systems, and by its agent's hooks its programs, had finished when they stood still.
+    App,
 }
 
 /// A point, and how its snapshots are.

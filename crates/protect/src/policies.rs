@@ -80,6 +80,8 @@ pub struct NewPolicy {
     pub keep: Option<String>,
     /// See [`Policy::lock_seconds`].
     pub lock_seconds: Option<u64>,
+    /// See [`Policy::consistency`].
+    pub consistency: Consistency,
     /// See [`Policy::webhook`]; whether it is a URL is not looked at here.
     pub webhook: Option<String>,
 }
@@ -196,7 +198,7 @@ impl NewPolicy {
             schedule: Schedule::new(self.every.parse()?, self.at.as_deref(), zone, window)?,
             keep: self.keep.as_deref().map(str::parse).transpose()?,
             lock_seconds: self.lock_seconds,
-            consistency: Consistency::Crash,
+            consistency: self.consistency,
             sources: Vec::new(),
             created,
             paused: None,
@@ -235,8 +237,13 @@ impl Protection {
     /// not caught up.
     pub async fn apply_policy(&self, name: &Name, sources: &[Name]) -> Result<Policy> {
         let changed = self.change(async {
+            let is_app =
+                catalog::get::<Policy>(&self.store, name.as_str()).await?.consistency == Consistency::App;
             for source in sources {
                 catalog::get::<Source>(&self.store, source.as_str()).await?;
+                if is_app {
+                    self.machine_with_agent(source).await?;
+                }
             }
             let since = self.store.time().trusted;
             let apply = |policy: &mut Policy| {

@@ -268,21 +268,7 @@ impl Protection {
                 let what = format!("point '{}' was removed meanwhile", point.name);
                 return Err(Error::new(Kind::NotFound, what).remedy("prove another point"));
             }
-            match catalog::find::<Proof>(&self.store, &proof.key()).await {
-                Ok(None) => catalog::put_new(&self.store, &proof).await?,
-                Ok(Some(_)) => {
-                    let anew = |old: &mut Proof| {
-                        *old = proof.clone();
-                        Ok(())
-                    };
-                    catalog::change(&self.store, &proof.key(), anew).await?;
-                }
-                Err(error) => {
-                    tracing::warn!("the proof before is replaced: {error}");
-                    catalog::remove::<Proof>(&self.store, &proof.key()).await?;
-                    catalog::put_new(&self.store, &proof).await?;
-                }
-            }
+            catalog::put(&self.store, &proof).await?;
             Ok(proof.clone())
         })
         .await

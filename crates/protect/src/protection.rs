@@ -5,6 +5,7 @@
 //! left to end.
 
 use crate::Listener;
+use crate::boots::LEARNT_AT_ONCE;
 use crate::copying::Copies;
 use crate::{Hypervisors, MigrationRate};
 use parking_lot::Mutex as Memory;
@@ -15,7 +16,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use stonefold_env::{Env, WallNanos};
 use stonefold_store::Store;
 use stonefold_types::{Name, Result};
-use tokio::sync::{Mutex, MutexGuard, Notify, OnceCell};
+use tokio::sync::{Mutex, MutexGuard, Notify, OnceCell, Semaphore, watch};
 
 /// See the module. One for a store.
 pub struct Protection {
@@ -27,8 +28,14 @@ pub struct Protection {
     pub(crate) hypervisors: Hypervisors,
     /// Whether machines run under KVM here, once that was needed.
     pub(crate) kvm: OnceCell<bool>,
+    /// Machines whose guests this life has stand still; those of earlier ones are to go on.
+    pub(crate) standing: Memory<HashSet<Name>>,
     /// Recoveries that this life's proofs have; those of earlier ones are nobody's.
     pub(crate) proving: Memory<HashSet<Name>>,
+    /// Recoveries for which something is fetched ahead, each with what ends that.
+    pub(crate) fetching: Memory<HashMap<Name, watch::Sender<bool>>>,
+    /// Places for boots that are learnt.
+    pub(crate) learning: Arc<Semaphore>,
     /// How fast each migration is that is looked after.
     pub(crate) moving: Memory<HashMap<Name, MigrationRate>>,
     /// Told when somebody wishes something else of one.
@@ -69,7 +76,10 @@ impl Protection {
             store,
             hypervisors,
             kvm: OnceCell::new(),
+            standing: Memory::default(),
             proving: Memory::default(),
+            fetching: Memory::default(),
+            learning: Arc::new(Semaphore::new(LEARNT_AT_ONCE)),
             moving: Memory::default(),
             moving_changed: Notify::new(),
             settled: Mutex::new(false),

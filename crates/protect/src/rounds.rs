@@ -2,15 +2,15 @@
 //!
 //! *Promises*: a run is made for the newest slot that is over, so what was missed is caught up once; which slot that was stands in the run's own
 //! document, which comes first, so no start makes it again. Of a policy that is paused nothing is made and nothing goes; resumed, it catches up
-//! in the same way. After each run the points that its policy no longer keeps go, oldest first, one change each: a crash in between leaves fewer
-//! to go. What fails for one source is told, and keeps no other from its run; nor does one that is copied, for hours perhaps: it has a task
+//! in the same way. Guests that an earlier server left standing still go on first. After each run the points that its policy no longer keeps go, oldest first, one change each: a crash in between leaves fewer
+//! to go. What fails for one source is told, and keeps no other from its run; nor does one that is copied, for hours perhaps, or whose guest has to stand still first: it has a task
 //! of its own, and where it has not ended when its next slot comes, that is passed over.
 //! *Never*: removes anything while the machine's clock is doubted; nothing goes because time has passed, only because a newer point
 //! has come ([`retention`](crate::retention)). Time is the store's trusted time.
 
 use crate::catalog::{self, Entry};
 use crate::plan::Verdict;
-use crate::points::Point;
+use crate::points::{Consistency, Point};
 use crate::runs::{Run, Slot};
 use crate::{Policy, Protection, Source};
 use std::collections::HashSet;
@@ -33,7 +33,7 @@ enum Made {
     Nothing,
     /// A run, and its point.
     Point(Box<Run>),
-    /// It is being copied.
+    /// It has a task of its own.
     Begun,
 }
 
@@ -42,7 +42,7 @@ enum Made {
 pub struct Round {
     /// Runs that made a point.
     pub done: Vec<PointName>,
-    /// Sources that are copied now, by policy: nobody waits for these.
+    /// Sources whose runs have tasks of their own, by policy: nobody waits for these.
     pub begun: Vec<(Name, Name)>,
     /// Sources whose runs failed, by policy.
     pub failed: Vec<(Name, Name)>,
@@ -80,6 +80,7 @@ impl Protection {
     /// Makes all runs that are due now, and removes what their policies no longer keep. Fails only where nothing can be done at all.
     pub async fn round(&self) -> Result<Round> {
         let mut round = Round::default();
+        self.wake_left().await?;
         for policy in self.policies_at_work().await? {
             for applied in &policy.sources {
                 let source = &applied.source;
@@ -124,11 +125,12 @@ impl Protection {
         let slot = Slot { policy: policy.name.clone(), at };
         let found = catalog::find::<Source>(&self.store, source.as_str()).await;
         let is_copied = matches!(&found, Ok(Some(found)) if found.of.machine().is_none());
-        if let Some(me) = self.me.upgrade().filter(|_| is_copied) {
+        let is_slow = is_copied || policy.consistency == Consistency::App;
+        if let Some(me) = self.me.upgrade().filter(|_| is_slow) {
             self.slots.lock().insert((policy.name.clone(), source.clone()), at);
             let (policy, source) = (policy.clone(), source.clone());
             // Hours may pass, and other sources have their turn.
-            self.env.spawn("copy for a policy", async move { me.copy_for(&policy, &source, slot).await });
+            self.env.spawn("run of a policy", async move { me.run_apart(&policy, &source, slot).await });
             return Ok(Made::Begun);
         }
         let run = self.back_up_for(source, policy, slot).await;
@@ -139,8 +141,8 @@ impl Protection {
         run.map(|run| run.map_or(Made::Nothing, |run| Made::Point(Box::new(run))))
     }
 
-    /// Copies a source for a slot of a policy, and removes what that no longer keeps.
-    async fn copy_for(&self, policy: &Policy, source: &Name, slot: Slot) {
+    /// Backs a source up for a slot of a policy, and removes what that no longer keeps.
+    async fn run_apart(&self, policy: &Policy, source: &Name, slot: Slot) {
         let name = &policy.name;
         let is_told = |error: &Error| error.kind() != Kind::Closed;
         match self.back_up_for(source, policy, slot).await {

@@ -7,8 +7,9 @@
 
 use crate::catalog::{self, Entry, Unknown};
 use crate::copying::Copying;
-use crate::machines::MachineDisk;
+use crate::machines::{Machine, MachineDisk};
 use crate::points::{Consistency, Point, PointDisk};
+use crate::standstills::{Standstill, Stood};
 use crate::{Hardware, Policy, Protection, stamp};
 use serde::{Deserialize, Serialize};
 use stonefold_env::WallNanos;
@@ -21,6 +22,16 @@ pub const RUNS_MAX: usize = 1000;
 
 /// What is said of a run that copied when its server stopped.
 const CUT_OFF: &str = "the server stopped in its midst; run it again: only what differs is copied";
+
+/// How a source is to be backed up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RunRequest {
+    /// Everything is read that is to be copied.
+    pub full: bool,
+    /// What the guest is to find on the point. With [`Consistency::App`] it stands still meanwhile; where it cannot be had to there is no point,
+    /// and one over which it was not seen to stand still to the end says so.
+    pub consistency: Consistency,
+}
 
 /// How a run has begun.
 enum Begun {
@@ -146,10 +157,10 @@ impl Protection {
         Ok(self.copies.told(catalog::get(&self.store, &key(name)).await?))
     }
 
-    /// Backs a source up, and returns when its point is there, durably. With `full` everything is read that is to be copied.
-    pub async fn back_up(&self, source: &Name, full: bool) -> Result<Run> {
-        let begun = self.change(self.begin(source, full, None)).await?;
-        self.go_on(begun).await
+    /// Backs a source up, and returns when its point is there, durably.
+    pub async fn back_up(&self, source: &Name, asked: RunRequest) -> Result<Run> {
+        let made = self.make_run(source, asked, None).await?;
+        Ok(made.expect("a run that is no policy's is wanted"))
     }
 
     /// The same for a slot of a policy; nothing, where that is not to make runs of the source any more.
@@ -159,15 +170,128 @@ impl Protection {
         policy: &Policy,
         slot: Slot,
     ) -> Result<Option<Run>> {
-        let begun = self.change(async {
-            match self.still_wants(policy, source).await? {
-                true => self.begin(source, false, Some((policy, slot))).await.map(Some),
-                false => Ok(None),
+        let asked = RunRequest { full: false, consistency: policy.consistency };
+        self.make_run(source, asked, Some((policy, slot))).await
+    }
+
+    async fn make_run(
+        &self,
+        source: &Name,
+        asked: RunRequest,
+        of: Option<(&Policy, Slot)>,
+    ) -> Result<Option<Run>> {
+        let still = match (asked.consistency, &of) {
+            (Consistency::Crash, _) => None,
+            (Consistency::App, None) => Some(self.standstill_for(source).await?),
+            // The history says why there is no point for a slot.
+            (Consistency::App, Some(_)) => match self.standstill_for(source).await {
+                Ok(still) => Some(still),
+                Err(error) => return Err(self.keep_failed(source, of.clone(), error).await),
+            },
+        };
+        let made = async {
+            let begun = self.change(async {
+                match &of {
+                    Some((policy, _)) if !self.still_wants(policy, source).await? => Ok(None),
+                    _ => self.begin(source, asked.full, of.clone()).await.map(Some),
+                }
+            });
+            match begun.await? {
+                Some(begun) => self.go_on(begun).await.map(Some),
+                None => Ok(None),
             }
+        };
+        let Some(still) = still else { return made.await };
+        match self.while_still(&still, made).await {
+            Ok((Ok(made), stood)) => match made {
+                Some(run) => Ok(Some(self.said_stood(run, stood).await)),
+                None => Ok(None),
+            },
+            Ok((Err(error), Stood { asleep: Some(asleep), .. })) => {
+                Err(error.context(format!("the guest was not seen to go on ({asleep})")))
+            }
+            Ok((Err(error), _)) => Err(error),
+            // Another run has it, which is none of this one's history.
+            Err(error) if error.kind() == Kind::Busy => Err(error),
+            Err(error) => Err(self.keep_failed(source, of.clone(), error).await),
+        }
+    }
+
+    async fn standstill_for(&self, source: &Name) -> Result<Standstill> {
+        self.standstill_of(&self.machine_with_agent(source).await?)
+    }
+
+    /// The machine of a source, whose guest can be asked to stand still.
+    pub(crate) async fn machine_with_agent(&self, source: &Name) -> Result<Machine> {
+        let of = self.source(source).await?.of;
+        let Some(machine) = of.machine() else {
+            let what = format!("source '{source}' is copied from elsewhere, where no guest can be asked");
+            return Err(Error::new(Kind::Unsupported, what)
+                .remedy("back it up as it would be after a loss of power (crash)"));
+        };
+        let machine = self.machine(machine).await?;
+        machine.check_agent()?;
+        Ok(machine)
+    }
+
+    /// The same, once that is said of it and its point. A point is there, whatever becomes of that.
+    async fn said_stood(&self, run: Run, stood: Stood) -> Run {
+        let name = run.name.clone();
+        match self.say_stood(run.clone(), stood).await {
+            Ok(said) => said,
+            Err(error) => {
+                tracing::warn!("run '{name}': how its guest stood is not kept: {error}");
+                run
+            }
+        }
+    }
+
+    /// Says of a run's point what the guest did meanwhile.
+    async fn say_stood(&self, run: Run, stood: Stood) -> Result<Run> {
+        let of_point = |broken: &String| format!("its point is as after a loss of power: {broken}");
+        let of_guest = |asleep: &String| format!("the guest was not seen to go on: {asleep}");
+        let mut notes: Vec<String> = run.note.iter().cloned().collect();
+        notes.extend(stood.broken.as_ref().map(of_point));
+        notes.extend(stood.asleep.as_ref().map(of_guest));
+        self.change(async {
+            if stood.broken.is_none() {
+                let say = |point: &mut Point| {
+                    point.consistency = Consistency::App;
+                    Ok(())
+                };
+                catalog::change(&self.store, &run.key(), say).await?;
+            }
+            let say = |run: &mut Run| {
+                run.note = (!notes.is_empty()).then(|| notes.join("; "));
+                Ok(())
+            };
+            catalog::change(&self.store, &run.key(), say).await
+        })
+        .await
+    }
+
+    /// Keeps in the history that no point could be made because a guest could not be had to stand still. Returns why.
+    async fn keep_failed(&self, source: &Name, of: Option<(&Policy, Slot)>, error: Error) -> Error {
+        let kept = self.change(async {
+            self.check_no_run(source).await?;
+            let kept = self.source(source).await?;
+            let machine =
+                kept.of.machine().ok_or_else(|| Error::new(Kind::Unsupported, "it has no machine"))?;
+            let machine = self.machine(machine).await?;
+            let mut run = self.new_run(source, machine.name, machine.disks, None, of).await?;
+            (run.state, run.ended, run.note) = (RunState::Failed, Some(run.begun), Some(error.to_string()));
+            catalog::put_new(&self.store, &run).await?;
+            Ok(run.name)
         });
-        match begun.await? {
-            Some(begun) => self.go_on(begun).await.map(Some),
-            None => Ok(None),
+        match kept.await {
+            Ok(run) => {
+                self.forget_old_runs(source).await;
+                error.context(format!("run '{run}'"))
+            }
+            Err(lost) => {
+                tracing::warn!("source '{source}': a run that failed is not in the history: {lost}");
+                error
+            }
         }
     }
 
@@ -268,6 +392,7 @@ impl Protection {
             disks: run.disks.iter().map(of).collect::<Result<_>>()?,
             hardware: run.hardware.clone(),
             taken: run.begun,
+            // Said of it once the guest is seen to have stood still.
             consistency: Consistency::Crash,
             policy: run.slot.as_ref().map(|slot| slot.policy.clone()),
             removing: false,

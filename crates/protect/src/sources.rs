@@ -1,5 +1,6 @@
 //! Sources: what is protected.
 
+use crate::boots::Boot;
 use crate::catalog::{self, Entry, Unknown};
 use crate::clones::check_no_disk;
 use crate::machines::Machine;
@@ -141,6 +142,8 @@ impl Protection {
             self.check_no_run(name).await?;
             self.check_no_policy(name).await?;
             catalog::remove::<Source>(&self.store, name.as_str()).await?;
+            // Another of its name has other boots.
+            catalog::remove::<Boot>(&self.store, name.as_str()).await?;
             Ok(catalog::keys::<crate::Point>(&self.store, Some(name.as_str())).await?.len())
         })
         .await

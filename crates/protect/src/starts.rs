@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use stonefold_env::WallNanos;
 use stonefold_types::{Error, Kind, Name, Result};
+use tokio::sync::watch;
 
 /// How long a machine may take until it reads from its disks: firmware that counts its memory takes seconds.
 const FIRST_BLOCK_MAX: Duration = Duration::from_secs(30);
@@ -73,6 +74,8 @@ pub(crate) struct Begun {
     pub(crate) asked: Duration,
     /// A port of this host that leads to the guest's.
     pub(crate) forwarded: Option<u16>,
+    /// Told when it is seen to be up.
+    up: watch::Sender<bool>,
 }
 
 impl Protection {
@@ -116,16 +119,22 @@ impl Protection {
             reach: &asked.reach,
             forward: forwarded.zip(guest_port),
         };
+        let ahead = self.fetch_ahead(&recovery).await;
+        let traced = self.trace_boot(&recovery);
         let kvm = *self.kvm.get_or_init(|| self.hypervisors.accelerator.is_kvm(&self.env)).await;
         match started.host.start(&self.env, &start, kvm).await {
             Ok(running) => {
                 let first = self.first_block(&recovery, before, asked_at).await;
                 let recovery =
                     self.say_started(&asked.name, |started| started.first_block_us = first).await?;
-                let crate::hypervisor::Started { qmp, notes } = running;
-                Ok(Begun { recovery, qmp, notes, asked: asked_at, forwarded })
+                let crate::hypervisor::Started { qmp, mut notes } = running;
+                let told = |bytes| format!("{bytes} that its last boot read are fetched ahead");
+                notes.extend(ahead.map(told));
+                let up = self.learn_boot(traced);
+                Ok(Begun { recovery, qmp, notes, asked: asked_at, forwarded, up })
             }
             Err(error) => {
+                self.stop_fetching(&asked.name).await;
                 self.say_ended(&asked.name, &started.host).await?;
                 Err(error.context(format!("starting '{}'", asked.name)))
             }
@@ -197,7 +206,10 @@ impl Protection {
                 .remedy("ask libvirt: virsh console, virsh qemu-agent-command"));
         };
         let folder = Folder(folder.clone());
-        Watched { env: &self.env, folder: &folder, forwarded: begun.forwarded }.wait_for(sign, patience).await
+        let watched = Watched { env: &self.env, folder: &folder, forwarded: begun.forwarded };
+        let said = watched.wait_for(sign, patience).await?;
+        begun.up.send_replace(true);
+        Ok(said)
     }
 
     /// Whether the machine of a recovery runs; nothing where none was started, or where that cannot be found out.
@@ -210,6 +222,7 @@ impl Protection {
     /// when they are to be discarded, which is refused while anybody else needs them. Returns what it was.
     pub async fn stop_recovery(&self, name: &Name, asked: StopRequest) -> Result<Recovery> {
         let recovery = self.recovery(name).await?;
+        self.stop_fetching(name).await;
         if let Some(started) = &recovery.started {
             self.check_not_moving(name).await?;
             if asked.discard {

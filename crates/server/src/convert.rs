@@ -2,9 +2,9 @@
 
 use crate::doors::{Door, export_uri};
 use stonefold_api::{
-    Cache, Checked, Connection, Damage, DamagedReads, Directory, DirectoryState, Disk, DiskIo, DiskUsage,
-    DomainState, ErrorBody, LastCheck, Latencies, Latency, Pool, PoolTime, Reclaimed, Salvage, Salvaged,
-    SalvagedFrom, SalvagedRange, Scrub, Snapshot, Time, Work,
+    Cache, Checked, Connection, Consistency, Damage, DamagedReads, Directory, DirectoryState, Disk, DiskIo,
+    DiskUsage, DomainState, ErrorBody, LastCheck, Latencies, Latency, Pool, PoolTime, Reclaimed, Salvage,
+    Salvaged, SalvagedFrom, SalvagedRange, Scrub, Snapshot, Time, Work,
 };
 use stonefold_store::{Client, DamagedDisk, DiskInfo, PoolStatus, SnapshotInfo, Usage};
 use stonefold_types::{BLOCK_BYTES, DiskSettings, ExportName};
@@ -122,6 +122,20 @@ pub(crate) fn snapshot(info: SnapshotInfo, doors: &[Door]) -> Snapshot {
         size_bytes: info.size_bytes,
         created: Time::from_nanos(info.created),
         locked_until: info.locked_until.map(Time::from_nanos),
+    }
+}
+
+pub(crate) fn consistency(consistency: stonefold_protect::Consistency) -> Consistency {
+    match consistency {
+        stonefold_protect::Consistency::Crash => Consistency::Crash,
+        stonefold_protect::Consistency::App => Consistency::App,
+    }
+}
+
+pub(crate) fn asked_consistency(asked: Consistency) -> stonefold_protect::Consistency {
+    match asked {
+        Consistency::Crash => stonefold_protect::Consistency::Crash,
+        Consistency::App => stonefold_protect::Consistency::App,
     }
 }
 

@@ -295,6 +295,7 @@ fn an_address_in_use_is_told_before_the_pool_is_touched() {
     let second = Config { api: vec![api], pool: format!("file://{}", pool.display()), ..config() };
     let error = start(second).err().unwrap();
     assert!(error.what().contains("address in use"), "{error}");
+    assert!(error.remedy_text().is_some_and(|remedy| remedy.contains("--api")), "{error}");
     assert!(!pool.exists());
     running.stop().unwrap();
 }

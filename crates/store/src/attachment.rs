@@ -140,25 +140,28 @@ impl Attachment {
     /// Fills `buf` from `offset`, both in bytes. Fails with `Invalid` beyond the end, with `Corrupt` when what is
     /// stored fails its checksum.
     pub async fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let since = self.hold.store.env.monotonic();
+        self.read_uncounted(offset, buf).await?;
+        self.count_read(buf.len());
+        self.note_latency(&self.hold.disk.counters.read_latency, since, 1);
+        Ok(())
+    }
+
+    /// The same for what no client has asked for.
+    async fn read_uncounted(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.check(offset, buf.len() as u64)?;
         let hold = &self.hold;
-        let since = hold.store.env.monotonic();
         if hold.disk.flow.is_limited() {
             hold.store.qos.pass_limit(&hold.disk.flow, buf.len() as u64).await;
             // Nobody has looked yet whether it is in memory.
             if let Some(done) = read::read_cached(&hold.store.segments, &hold.disk, hold.view, offset, buf) {
-                self.count_read(buf.len());
-                self.note_latency(&hold.disk.counters.read_latency, since, 1);
                 return done;
             }
         }
         let _place = hold.store.qos.enter(&hold.disk.flow, Lane::Reads, buf.len() as u64).await;
         read::read(&hold.store.segments, &hold.disk, hold.view, offset, buf)
             .await
-            .map_err(|e| self.unread(e, offset, buf.len()))?;
-        self.count_read(buf.len());
-        self.note_latency(&hold.disk.counters.read_latency, since, 1);
-        Ok(())
+            .map_err(|e| self.unread(e, offset, buf.len()))
     }
 
     /// Says of what could not be read where it is, and what is to be done about damage.
@@ -447,7 +450,7 @@ impl Attachment {
                 // Small holes are read along with what is around them.
                 while !extent.hole && at < seen && room > 0 {
                     let part = (upto - at).min(buf.len() as u64);
-                    self.read(at, &mut buf[..part as usize]).await?;
+                    self.read_uncounted(at, &mut buf[..part as usize]).await?;
                     tokio::task::yield_now().await;
                     at += part;
                     room = room.saturating_sub(part);

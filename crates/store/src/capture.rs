@@ -162,6 +162,12 @@ impl Capture {
         Taken { records, dropped: recording.dropped, ended: recording.ended }
     }
 
+    /// Takes what was recorded, and tells the ranges that were read: offset and length in bytes, in the order of the requests.
+    pub fn take_reads(&self) -> Vec<(u64, u64)> {
+        let is_read = |record: &Record| record.op == Op::Read;
+        self.take().records.into_iter().filter(is_read).map(|record| (record.offset, record.bytes)).collect()
+    }
+
     /// Records nothing more; what was recorded can still be taken.
     pub fn end(&self, reason: Reason) {
         self.disk.tap.end(&self.store.env, reason);

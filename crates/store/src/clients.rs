@@ -21,6 +21,13 @@ pub struct Client {
     pub export: ExportName,
 }
 
+impl Client {
+    /// Whether it can write, and is not this process.
+    pub(crate) fn is_guest(&self) -> bool {
+        matches!(self.export, ExportName::Disk(_)) && *self.peer != *OWN
+    }
+}
+
 /// The clients of one disk and of its snapshots, in the order in which they came. Each of them lets go by itself.
 #[derive(Default)]
 pub(crate) struct Clients(Vec<Arc<Client>>);
@@ -34,6 +41,11 @@ impl Clients {
 
     pub(crate) fn remove(&mut self, client: &Arc<Client>) {
         self.0.retain(|other| !Arc::ptr_eq(other, client));
+    }
+
+    /// How many can write that are not this process.
+    pub(crate) fn guests(&self) -> usize {
+        self.0.iter().filter(|client| client.is_guest()).count()
     }
 
     /// How many can write.

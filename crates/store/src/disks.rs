@@ -401,8 +401,7 @@ fn check_shrinkable(name: &Name, state: &State, size_bytes: u64, asked: bool) ->
         return Err(Error::new(Kind::Invalid, what).remedy("if that is meant, ask for shrinking (--shrink)"));
     }
     // A guest whose disk ends in its midst is a broken guest. What we do with it ourselves takes the cut.
-    let is_guest = |client: &Client| matches!(client.export, ExportName::Disk(_)) && *client.peer != *OWN;
-    state.clients.check_none(&format!("disk '{name}'"), is_guest)
+    state.clients.check_none(&format!("disk '{name}'"), Client::is_guest)
 }
 
 /// Fails with `Busy` while something needs the disk. One of which it is not known whether it was removed can be removed again.

@@ -387,7 +387,7 @@ impl Store {
             size_bytes: state.size_bytes,
             settings: state.settings.clone(),
             created: disk.created,
-            clients: state.clients.writers(),
+            clients: state.clients.guests(),
             connections: state.clients.all(),
             origin: disk.origin.clone(),
             snapshots: state.snapshots.live(),

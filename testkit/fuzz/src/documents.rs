@@ -88,6 +88,11 @@ pub fn targets() -> Vec<Target> {
             },
         ),
         target(
+            "catalog",
+            || vec![body(&catalog("{\"version\":1,\"name\":\"wéb\"}"))],
+            |bytes| read(bytes, DocumentKind::Catalog, decode_catalog, |text| catalog(text)),
+        ),
+        target(
             "scrub",
             || vec![body(&scrub::encode(&ScrubRecord { passes: 3, begun: 5, ..ScrubRecord::default() }))],
             |bytes| {
@@ -115,6 +120,14 @@ fn read<T: PartialEq + std::fmt::Debug>(
             assert_eq!(again, found);
         }
     }
+}
+
+fn catalog(text: &str) -> Vec<u8> {
+    stonefold_format::catalog::encode(text).expect("no longer than an entry can be")
+}
+
+fn decode_catalog(bytes: &[u8]) -> stonefold_types::Result<String> {
+    stonefold_format::catalog::decode(bytes).map(str::to_owned)
 }
 
 fn name(text: &str) -> Name {

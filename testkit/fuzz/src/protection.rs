@@ -2,7 +2,7 @@
 
 use crate::Target;
 use stonefold_protect::domain::{Domain, Identity, Network, Reach, recovered};
-use stonefold_protect::{Hardware, Home, Sign, Where};
+use stonefold_protect::{AgentPlace, Hardware, Home, Sign, Where};
 use stonefold_types::{ExportName, Name};
 
 /// The readers.
@@ -89,13 +89,23 @@ fn read_sign(bytes: &[u8]) {
 }
 
 fn places() -> Vec<Vec<u8>> {
-    texts(&["qemu", "libvirt:qemu:///system", "file:/srv/web.img", "nbd://h:1/x", "nbd+unix:///x?socket=/s"])
+    texts(&[
+        "qemu",
+        "libvirt:qemu:///system",
+        "file:/srv/web.img",
+        "nbd://h:1/x",
+        "nbd+unix:///x?socket=/s",
+        "unix:/run/agent.sock",
+    ])
 }
 
 fn read_place(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     if let Ok(place) = text.parse::<Where>() {
         assert_eq!(place.to_string().parse(), Ok(place));
+    }
+    if let Ok(agent) = text.parse::<AgentPlace>() {
+        assert_eq!(agent.to_string().parse::<AgentPlace>().ok(), Some(agent));
     }
     if let Ok(Home::File(path)) = text.parse::<Home>() {
         assert!(path.is_absolute(), "{}", path.display());

@@ -1,7 +1,7 @@
 //! `stonefold lab compare`.
 
 use super::catalogue::length;
-use super::load::{Load, environment, quoted, record, target};
+use super::load::{Load, counters, environment, quoted, record, target};
 use super::{picture, system, trial};
 use crate::context::Context;
 use crate::failure::Failure;
@@ -12,9 +12,9 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use stonefold_lab::bundle::Run as Record;
 use stonefold_lab::bundle::{self, Bundle};
 use stonefold_lab::measure::Reins;
+use stonefold_lab::stats::compare::{PAIRS_MIN, detectable};
 use stonefold_lab::trial::{Arm, Ran, Subject, Trial, TrialPlan, Turn, arms_of_file, run, run_folder, save};
 use stonefold_lab::{TargetSpec, machine};
 use stonefold_types::{Error, Kind};
@@ -119,7 +119,13 @@ impl Compare {
         let arms = self.arms.resolve(context)?;
         let least = usize::from(self.arms.pairs);
         let rounds = self.arms.within.map_or(least, |_| least.max(usize::from(self.arms.most)));
-        let plan = TrialPlan { subject, quick: self.load.quick, arms, rounds, options };
+        // A database's are not looked at, and a device that a command makes first says nothing yet.
+        let of = |arm: &Arm| counters(context, &arm.words).unwrap_or_default();
+        let told = match &subject {
+            Subject::Load(_) => arms.iter().map(of).collect(),
+            Subject::Database(..) => Vec::new(),
+        };
+        let plan = TrialPlan { subject, quick: self.load.quick, arms, rounds, options, counters: told };
         plan.check().map_err(Failure::Misuse)?;
         tell_plan(&plan, self.arms.within.map(|within| (least, within)));
         let reins = Arc::new(Reins::new());
@@ -160,7 +166,7 @@ impl Arms {
             let targets: Vec<TargetSpec> =
                 texts.iter().map(|text| target(context, text)).collect::<Result<_, _>>()?;
             let system = told.map(system::read).transpose()?;
-            Ok(Arm { name: name.into(), targets, before: None, after: None, system })
+            Ok(Arm { name: name.into(), targets, words: texts.to_vec(), before: None, after: None, system })
         };
         Ok(vec![arm("A", &self.a, self.system_a.as_deref())?, arm("B", &self.b, self.system_b.as_deref())?])
     }
@@ -237,9 +243,7 @@ impl Made<'_> {
         let (plan, text) = (self.plan, self.plan.subject.text().to_owned());
         let (targets, options) = (&plan.arms[turn.arm].targets, plan.options_of(&turn));
         let mut run = match &plan.subject {
-            Subject::Load(profile) => {
-                Record { scale: profile.scale, ..record(profile.name.clone(), targets, &options) }
-            }
+            Subject::Load(profile) => record(profile, targets, &options),
             Subject::Database(profile, _) => {
                 super::oltp::record(profile.name.clone(), &targets[0], options.seed, &ran.points)
             }
@@ -303,4 +307,34 @@ fn tell_plan(plan: &TrialPlan, until: Option<(usize, f64)>) {
         length(plan.subject.duration(plan.quick) * runs as u32),
         plan.options.seed
     );
+    eprintln!("{}", beforehand(plan.rounds));
+}
+
+/// What so many rounds can show at all, before there is one: nobody knows yet how far rounds will differ.
+fn beforehand(rounds: usize) -> String {
+    if rounds < PAIRS_MIN {
+        return format!(
+            "nothing can be concluded from fewer than {PAIRS_MIN} runs of each: this is a sketch"
+        );
+    }
+    let shown = |scatter: f64| detectable(scatter, rounds, 1) * 100.0;
+    format!(
+        "of one figure, {rounds} runs of each show a difference of {:.1}% where rounds scatter by 1%, of {:.0}% where by 5%",
+        shown(0.01),
+        shown(0.05)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_can_be_shown_is_told_before_anything_is_measured() {
+        assert!(beforehand(2).contains("fewer than 5 runs"));
+        assert_eq!(
+            beforehand(5),
+            "of one figure, 5 runs of each show a difference of 2.1% where rounds scatter by 1%, of 11% where by 5%"
+        );
+    }
 }

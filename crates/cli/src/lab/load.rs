@@ -177,16 +177,23 @@ fn other_kind(what: &str) -> Failure {
 }
 
 /// What is told of any load on volumes, before it is measured.
-pub(super) fn record(profile: String, targets: &[TargetSpec], options: &RigOptions) -> Record {
+pub(super) fn record(profile: &Profile, targets: &[TargetSpec], options: &RigOptions) -> Record {
+    let mut machine = machine::describe();
+    let written = if profile.fills_itself() { "its own phases" } else { "writing every block once" };
+    machine.insert(
+        "caches of the target".into(),
+        format!("warm: as {written} and the load before each sample have left them; nothing was dropped"),
+    );
     Record {
         format: Record::FORMAT,
         version: stonefold_server::VERSION.into(),
-        profile,
+        profile: profile.name.clone(),
         targets: targets.iter().map(ToString::to_string).collect(),
         seed: options.seed,
         threads: options.threads,
         verified: options.verify && !targets.contains(&TargetSpec::Null),
-        machine: machine::describe(),
+        machine,
+        scale: profile.scale,
         ..Record::default()
     }
 }

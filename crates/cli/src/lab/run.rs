@@ -252,7 +252,7 @@ impl Run {
 }
 
 fn record_of(plan: &Plan, locked: bool, began: u64) -> Record {
-    let mut record = record(plan.profile.name.clone(), &plan.targets, &plan.options);
+    let mut record = record(&plan.profile, &plan.targets, &plan.options);
     let fleet = &plan.fleet;
     if !fleet.workers.is_empty() {
         let on = |worker: &WorkerAddress| format!("{} by worker {worker}", fleet.targets.join(" and "));
@@ -265,7 +265,6 @@ fn record_of(plan: &Plan, locked: bool, began: u64) -> Record {
         bytes: plan.profile.bytes(plan.quick) * fleet.workers.len().max(1) as u64,
         began,
         outages: plan.outages.clone(),
-        scale: plan.profile.scale,
         ..record
     }
 }

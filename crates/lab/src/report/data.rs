@@ -7,11 +7,13 @@ use crate::measure::{Point, PointLoad, Probe};
 use crate::oltp::figures::{Step, ramp};
 use crate::oltp::{chain, migration};
 use crate::record::{Direction, Latencies, Second, StreamRecord};
+use crate::reduced::Reduced;
 use crate::stats::require::ABOVE_MIN;
 use crate::system::System;
 use crate::tiles::{self, figures::Tiles};
 use serde::Serialize;
 use std::collections::BTreeSet;
+use stonefold_types::BLOCK_BYTES;
 use utoipa::ToSchema;
 
 /// Points of a spectrum at most.
@@ -56,6 +58,8 @@ pub struct PointChart {
     pub busy: f64,
     /// How busy the whole machine was, where that could be told.
     pub machine: Option<Busy>,
+    /// How far what its volumes held at its end reduces.
+    pub reduced: Vec<ReducedFigures>,
     /// Its I/Os for each of what the target is declared to be made of.
     pub shares: Vec<String>,
     /// Each stream's figures.
@@ -66,6 +70,23 @@ pub struct PointChart {
     pub spectrum: Vec<SpectrumPoint>,
     /// Share of I/Os that took no longer.
     pub cumulative: Vec<CumulativePoint>,
+}
+
+/// How far what a volume holds reduces: blocks of 4 KiB for each different one, and bytes for each that compression leaves.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct ReducedFigures {
+    /// The volume.
+    pub volume: String,
+    /// As declared.
+    pub dedupe_declared: f64,
+    /// As counted.
+    pub dedupe: f64,
+    /// As declared.
+    pub compression_declared: f64,
+    /// As counted, half way between what LZ4 and zstd leave.
+    pub compression: f64,
+    /// Bytes that hold what was written.
+    pub held_bytes: u64,
 }
 
 /// The figures of a stream.
@@ -204,6 +225,7 @@ fn point_chart(point: &Point, system: Option<&System>) -> PointChart {
         bytes: bytes as f64 / point.seconds,
         busy: point.busy,
         machine: point.machine_cpu,
+        reduced: point.reduced.iter().map(reduced).collect(),
         shares: system
             .filter(|_| point.is_load())
             .map(|system| system.shares(point.iops()))
@@ -217,6 +239,17 @@ fn point_chart(point: &Point, system: Option<&System>) -> PointChart {
         timeline: past.chain(counted).collect(),
         spectrum,
         cumulative: cumulative(&response),
+    }
+}
+
+fn reduced(of: &Reduced) -> ReducedFigures {
+    ReducedFigures {
+        volume: of.name.clone(),
+        dedupe_declared: of.dedupe_declared,
+        dedupe: of.dedupe(),
+        compression_declared: of.compression_declared,
+        compression: of.compression(),
+        held_bytes: of.blocks * BLOCK_BYTES as u64,
     }
 }
 

@@ -117,6 +117,13 @@ function users(run) {
     element("h3", {}, text(cycles ? `Of ${plateau.name}` : `With ${plateau.users} ${plateau.users === 1 ? "user" : "users"}`)),
     table(["transaction", "a minute>", "mean>", "p50>", "p90>", "p99>", "p99.9>", "max>"], kinds)];
 }
+function reduction(run) {
+  const rows = run.charts.points.flatMap((point) => point.reduced.map((one) => [point.name, one.volume, size(one.held_bytes),
+    `${one.dedupe_declared.toFixed(2)}:1`, `${one.dedupe.toFixed(2)}:1`, `${one.compression_declared.toFixed(2)}:1`, `${one.compression.toFixed(2)}:1`]));
+  return rows.length ? [element("details", {}, element("summary", {}, text("How far what was written reduces")),
+    element("p", { class: "soft" }, text("Of what the volumes hold after each point: blocks of 4 KiB for each different one, and bytes for each that LZ4 and zstd leave. A target that reduces data stores so much less at best.")),
+    table(["point", "volume", "holds>", "duplicates declared>", "counted>", "compression declared>", "counted>"], rows))] : null;
+}
 function phases(run) {
   const rows = run.charts.tasks.map((task) => [task.name, { fill: "write", copy: "copy", check: "read and look at" }[task.kind] + ` ${task.what}`,
     time(task.seconds * 1000), size(task.bytes), (task.rate / 1e6).toFixed(1)]);
@@ -343,20 +350,27 @@ function trialVerdict({ trial, findings }) {
     element("div", {}, element("p", {}, text(why)), marks.map((mark) => element("p", { class: "soft" }, text(mark)))));
 }
 function forest({ trial, findings, confidence }) {
-  const rows = findings.contrasts.map((one) => ({ ...one.comparison, void: one.void,
-    name: `${one.point}: ${figureNames[one.figure]}${trial.arms.length > 2 ? `, ${trial.arms[one.arm]}` : ""}`, says: says(one)[0] }))
+  const several = trial.arms.length > 2;
+  const all = findings.contrasts.map((one) => ({ ...one.comparison, figure: one.figure, void: one.void,
+    name: several ? `${one.point}: ${trial.arms[one.arm]}` : `${one.point}: ${figureNames[one.figure]}`, says: says(one)[0] }))
     .filter((one) => one.low > 0 && one.high !== null);
-  if (!rows.length) return null;
+  if (!all.length) return null;
   const colour = (one) => (["faster", "less CPU"].includes(one.says) ? css("--blue") : ["slower", "more CPU"].includes(one.says) ? css("--orange") : css("--soft"));
   const left = Math.min(260, width * 0.45);
-  const plot = Plot.plot({ ...base(), width, height: 60 + rows.length * 26, marginLeft: left, grid: true,
+  const draw = (rows) => Plot.plot({ ...base(), width, height: 60 + rows.length * 26, marginLeft: left, grid: true,
     x: { type: "log", label: `ratio to ${trial.arms[0]} →`, tickFormat: ".2f", inset: 8 }, y: { domain: rows.map((one) => one.name), label: null },
     marks: [Plot.ruleX([1], { stroke: css("--ink"), strokeDasharray: "4 3" }),
       Plot.link(rows, { x1: "low", x2: "high", y1: "name", y2: "name", stroke: colour, strokeWidth: 3 }),
       Plot.dot(rows, { x: "ratio", y: "name", r: 4.5, fill: colour, tip: true,
         title: (d) => `${d.name}\n${d.ratio.toFixed(3)} (${d.low.toFixed(3)} to ${d.high.toFixed(3)}): ${d.says}` })] });
-  return [element("h2", {}, text("What differs")),
-    figure(`Ratio with its interval; of equal arms all intervals together hold 1 in ${(confidence * 100).toFixed(0)} of 100 comparisons. Grey: no difference that can be told, or void. Blue: better than ${trial.arms[0]}. Orange: worse.`, plot)];
+  const reads = `Ratio with its interval; of equal arms all intervals together hold 1 in ${(confidence * 100).toFixed(0)} of 100 comparisons. Grey: no difference that can be told, or void. Blue: better than ${trial.arms[0]}. Orange: worse.`;
+  if (!several) return [element("h2", {}, text("What differs")), figure(reads, draw(all))];
+  // A chart of everything would be longer than anybody looks: the first figure is shown, the others are a click away.
+  const kinds = [...new Set(all.map((one) => one.figure))];
+  return [element("h2", {}, text("What differs")), kinds.map((kind, at) => {
+    const chart = figure(`${figureNames[kind]}. ${at ? "" : reads}`, draw(all.filter((one) => one.figure === kind)));
+    return at ? element("details", {}, element("summary", {}, text(figureNames[kind])), chart) : chart;
+  })];
 }
 function rounds({ trial, findings }) {
   const rates = findings.contrasts.filter((one) => one.figure === "rate" || one.figure === "orders");
@@ -371,20 +385,42 @@ function rounds({ trial, findings }) {
     marks: [Plot.line(dots.filter((dot) => dot.point === name), { x: "round", y: "iops", stroke: "arm" }),
       Plot.dot(dots.filter((dot) => dot.point === name), { x: "round", y: "iops", fill: "arm", tip: true })] })))];
 }
+const interval = ({ low, high }) => (low > 0 && high !== null ? `${low.toFixed(3)} to ${high.toFixed(3)}` : "–");
 function contrasts({ trial, findings }) {
-  const rows = findings.levels.flatMap((level) => level.medians.map((median, arm) => {
-    const one = findings.contrasts.find((one) => one.point === level.point && one.figure === level.figure && one.arm === arm);
-    const told = [level.point, figureNames[level.figure], trial.arms[arm], median === null ? "–" : amount(median, level.figure)];
-    if (!one) return [...told, "", "", "", ""];
-    const { ratio, low, high, detectable } = one.comparison, [word, kind] = says(one);
-    return [...told, one.comparison.pairs.length ? ratio.toFixed(3) : "–", low > 0 && high !== null ? `${low.toFixed(3)} to ${high.toFixed(3)}` : "–",
-      element("span", { class: kind }, text(word)), detectable === null ? "–" : `${(detectable * 100).toFixed(1)}%`];
-  }));
+  const of = (level, arm) => findings.contrasts.find((one) => one.point === level.point && one.figure === level.figure && one.arm === arm);
+  const median = (level, arm) => (level.medians[arm] === null ? "–" : amount(level.medians[arm], level.figure));
   const voids = [...new Set(findings.contrasts.filter((one) => one.void).map((one) => `${one.point}: ${one.void}`))];
   return [element("h2", {}, text("Every figure")),
-    table(["point", "figure", "arm", "median>", `÷ ${trial.arms[0]}>`, "interval", "says", "would have shown>"], rows),
+    trial.arms.length > 2 ? armByArm(trial, findings, of, median) : oneByOne(trial, findings, of, median),
     [...voids, ...new Set(findings.contrasts.filter((one) => one.unsteady).map((one) => `${one.point}: rounds that did not become steady and are left out: ${one.unsteady}`)), ...findings.unlike.map((why) => `Not alike: ${why}`), ...findings.left_out].map((why) => element("p", { class: "soft" }, text(why))),
     trial.arms.length > 2 ? findings.spread.map(([point, spread]) => element("p", {}, text(`${point}: the best arm does ${spread.toFixed(2)} times the I/Os of the worst.`))) : null];
+}
+// Two arms: a line for each of their medians, and what can be said of the second.
+function oneByOne(trial, findings, of, median) {
+  const rows = findings.levels.flatMap((level) => level.medians.map((_, arm) => {
+    const one = of(level, arm);
+    const told = [level.point, figureNames[level.figure], trial.arms[arm], median(level, arm)];
+    if (!one) return [...told, "", "", "", ""];
+    const { ratio, detectable } = one.comparison, [word, kind] = says(one);
+    return [...told, one.comparison.pairs.length ? ratio.toFixed(3) : "–", interval(one.comparison),
+      element("span", { class: kind }, text(word)), detectable === null ? "–" : `${(detectable * 100).toFixed(1)}%`];
+  }));
+  return table(["point", "figure", "arm", "median>", `÷ ${trial.arms[0]}>`, "interval", "says", "would have shown>"], rows);
+}
+// More arms: a column for each, with its median, its ratio to the first and what that says.
+function armByArm(trial, findings, of, median) {
+  const cell = (level, arm) => {
+    const one = of(level, arm);
+    if (!one) return median(level, arm);
+    const { ratio, detectable, pairs } = one.comparison, [word, kind] = says(one);
+    const line = pairs.length ? `× ${ratio.toFixed(3)} (${interval(one.comparison)})` : "–";
+    return element("div", { title: detectable === null ? "" : `a difference of ${(detectable * 100).toFixed(1)}% would have shown` },
+      text(median(level, arm)), element("br"), element("small", { class: "soft" }, text(line)), element("br"), element("span", { class: kind }, text(word)));
+  };
+  const figures = [...new Set(findings.levels.map((level) => level.figure))];
+  return figures.map((figure) => [element("h3", {}, text(figureNames[figure])),
+    table(["point", ...trial.arms.map((arm) => `${arm}>`)],
+      findings.levels.filter((level) => level.figure === figure).map((level) => [level.point, ...trial.arms.map((_, arm) => cell(level, arm))]))]);
 }
 function trialConfiguration({ trial, runs: made }) {
   return [element("h2", {}, text("What was run, and on what")),
@@ -399,13 +435,13 @@ function trialConfiguration({ trial, runs: made }) {
 for (const one of runs.filter((one) => one.trial)) {
   root.append(...[element("h1", {}, text(`${one.trial.profile}: ${one.trial.arms.join(" against ")}`)),
     element("p", { class: "soft" }, text(new Date(one.trial.began * 1000).toISOString().slice(0, 16).replace("T", " ") + " UTC")),
-    trialVerdict(one), forest(one), contrasts(one), rounds(one), trialConfiguration(one)].flat(3).filter(Boolean));
+    trialVerdict(one), forest(one), rounds(one), contrasts(one), trialConfiguration(one)].flat(3).filter(Boolean));
 }
 for (const run of runs.filter((one) => one.run)) {
   root.append(...[
     element("h1", {}, text(`${run.run.profile} on ${run.run.targets.join(", ")}`)),
     element("p", { class: "soft" }, text(new Date(run.run.began * 1000).toISOString().slice(0, 16).replace("T", " ") + " UTC")),
-    verdict(run), requirements(run), migration(run), chain(run), tiles(run), outages(run), phases(run), search(run), figures(run), curve(run), cliff(run), heat(run), points(run), configuration(run),
+    verdict(run), requirements(run), migration(run), chain(run), tiles(run), outages(run), phases(run), search(run), figures(run), reduction(run), curve(run), cliff(run), heat(run), points(run), configuration(run),
   ].flat(3).filter(Boolean));
 }
 document.title = runs.map((one) => (one.trial ? `${one.trial.profile}: ${one.trial.arms.join(" against ")}` : `${one.run.profile}: ${one.summary.verdict}`)).join(", ");

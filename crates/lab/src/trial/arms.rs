@@ -13,6 +13,8 @@ pub struct Arm {
     pub name: String,
     /// As a run takes them: one for each volume of the profile, or one for all.
     pub targets: Vec<TargetSpec>,
+    /// The same as they were written.
+    pub words: Vec<String>,
     /// A shell command before each of its runs: makes a file system, sets a switch.
     pub before: Option<String>,
     /// And one after each, whether the run failed or not.
@@ -69,14 +71,15 @@ pub fn arms_of_file(text: &str, resolve: impl Fn(&str) -> Result<TargetSpec>) ->
     let file: ArmsFile = toml::from_str(text)
         .map_err(|e| Error::new(Kind::Invalid, format!("the list of arms: {}", e.to_string().trim_end())))?;
     let arm = |words: ArmWords| {
-        let targets = match words.target {
+        let written = match words.target {
             OneOrMany::One(target) => vec![target],
             OneOrMany::Many(targets) => targets,
         };
-        let targets = targets.iter().map(|target| resolve(target)).collect::<Result<_>>();
+        let targets = written.iter().map(|target| resolve(target)).collect::<Result<_>>();
         let targets = targets.map_err(|e: Error| e.context(format!("arm '{}'", words.name)))?;
         let system = words.system.map(|system| system.check(&words.name)).transpose()?;
-        Ok(Arm { name: words.name, targets, before: words.before, after: words.after, system })
+        let ArmWords { name, before, after, .. } = words;
+        Ok(Arm { name, targets, words: written, before, after, system })
     };
     file.arm.into_iter().map(arm).collect()
 }
@@ -117,6 +120,7 @@ mod tests {
         let arm = |before: &str| Arm {
             name: "a".into(),
             targets: vec![TargetSpec::Null],
+            words: vec!["null:".into()],
             before: Some(before.into()),
             after: None,
             system: None,

@@ -90,7 +90,7 @@ impl Subject {
                     options,
                     fleet: FleetPlan::default(),
                     outages: None,
-                    counters: Vec::new(),
+                    counters: plan.counters.get(turn.arm).cloned().unwrap_or_default(),
                 };
                 let points = measure::run(env, &plan, reins).and_then(Measured::unbroken)?.points;
                 Ok(Ran { points, facts: BTreeMap::new(), bytes })

@@ -54,6 +54,14 @@ fn documents_of_version_1_are_read() {
     assert_eq!(paused.webhook.as_deref(), Some("https://hooks.example/T0/B1"));
     let point: Point = is_kept(include_str!("../../fixtures/1/point-of-policy.json"));
     assert_eq!(point.policy.unwrap().as_str(), "nightly");
+    let agent: Machine = is_kept(include_str!("../../fixtures/1/machine-agent.json"));
+    assert_eq!(agent.agent.unwrap().to_string(), "libvirt:qemu:///system");
+    let boot: crate::boots::Boot = is_kept(include_str!("../../fixtures/1/boot.json"));
+    assert_eq!(boot.disks[0].runs, [(80, 1), (16, 2)]);
+    let still: crate::standstills::Standstill = is_kept(include_str!("../../fixtures/1/standstill.json"));
+    assert_eq!((still.machine.as_str(), still.domain.as_str()), ("web", "web"));
+    let app: Point = is_kept(include_str!("../../fixtures/1/point-app.json"));
+    assert_eq!(app.consistency, crate::Consistency::App);
     let point: Point = is_kept(include_str!("../../fixtures/1/point.json"));
     assert!(point.removing && point.disks[0].created == 1_795_459_205_123_456_789);
 }

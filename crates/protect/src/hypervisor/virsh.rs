@@ -16,7 +16,7 @@ use tokio::process::Command;
 const COMMAND_MAX: Duration = Duration::from_secs(60);
 
 /// A libvirt.
-pub(super) struct Virsh<'a> {
+pub(crate) struct Virsh<'a> {
     pub(super) env: &'a Env,
     pub(super) uri: &'a str,
 }
@@ -72,6 +72,16 @@ impl Virsh<'_> {
         self.undefine(uuid).await
     }
 
+    /// Runs a command that says of how many it did something: "Froze 2 filesystem(s)".
+    pub(super) async fn count_of(&self, words: &[&str], patience: Duration) -> Result<u64> {
+        let said = self.run_for(words, "", patience).await?;
+        let number = said.split_whitespace().find_map(|word| word.parse().ok());
+        number.ok_or_else(|| {
+            let what = format!("libvirt at '{}' answers '{}' with '{}'", self.uri, words[0], said.trim());
+            Error::new(Kind::Io, what)
+        })
+    }
+
     async fn undefine(&self, uuid: &str) -> Result<()> {
         match self.run(&["undefine", uuid, "--nvram"], "").await {
             Err(error) if is_no_domain(&error) => Ok(()),
@@ -80,9 +90,13 @@ impl Virsh<'_> {
     }
 
     async fn run(&self, words: &[&str], input: &str) -> Result<String> {
+        self.run_for(words, input, COMMAND_MAX).await
+    }
+
+    async fn run_for(&self, words: &[&str], input: &str, patience: Duration) -> Result<String> {
         let mut command = Command::new("virsh");
         // Its words are told to people and looked at here: in one language.
-        command.env("LC_ALL", "C").args(["--quiet", "--connect", self.uri]).args(words);
+        command.env("LC_ALL", "C").args(["--connect", self.uri]).args(words);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         let failed = |e: std::io::Error| {
             match e.kind() {
@@ -96,8 +110,8 @@ impl Virsh<'_> {
             // One that refuses before it has read all says why.
             let _ = stdin.write_all(input.as_bytes()).await;
         }
-        let output = within(self.env, COMMAND_MAX, child.wait_with_output()).await.ok_or_else(|| {
-            let seconds = COMMAND_MAX.as_secs();
+        let output = within(self.env, patience, child.wait_with_output()).await.ok_or_else(|| {
+            let seconds = patience.as_secs();
             let what = format!("libvirt at '{}' did not answer '{}' within {seconds} s", self.uri, words[0]);
             Error::new(Kind::Io, what).remedy("look whether libvirtd runs")
         })?;

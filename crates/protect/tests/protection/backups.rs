@@ -2,7 +2,7 @@
 
 use crate::life::{ENDS, End, Ended, Life, Pool, name};
 use crate::machines::web;
-use stonefold_protect::{Hardware, RunState, SourceOf};
+use stonefold_protect::{Hardware, RunRequest, RunState, SourceOf};
 use stonefold_types::{Error, Kind, PointName};
 
 async fn source(life: &Life) {
@@ -11,7 +11,7 @@ async fn source(life: &Life) {
 }
 
 async fn back_up(life: &Life) -> PointName {
-    life.protection.back_up(&name("nightly"), false).await.unwrap().name
+    life.protection.back_up(&name("nightly"), RunRequest::default()).await.unwrap().name
 }
 
 /// Every point of the pool, looked at: each is whole, or is refused by name. Returns how many there are.
@@ -39,7 +39,7 @@ fn a_run_makes_a_point_of_all_disks_at_one_instant() {
     let pool = Pool::new();
     let point = pool.life(|life| async move {
         source(&life).await;
-        let run = life.protection.back_up(&name("nightly"), false).await.unwrap();
+        let run = life.protection.back_up(&name("nightly"), RunRequest::default()).await.unwrap();
         assert_eq!((run.state, run.hardware, run.note), (RunState::Done, None, None));
         life.write("root", 9).await;
         run.name
@@ -79,14 +79,22 @@ fn what_cannot_be_done_is_refused() {
         refused(twice, Kind::AlreadyExists, "source 'nightly'");
         let kept = protection.remove_machine(&name("web")).await.unwrap_err();
         refused(kept, Kind::Busy, "source rm nightly");
-        refused(protection.back_up(&name("none"), false).await.unwrap_err(), Kind::NotFound, "source 'none'");
+        refused(
+            protection.back_up(&name("none"), RunRequest::default()).await.unwrap_err(),
+            Kind::NotFound,
+            "source 'none'",
+        );
         let unknown = "nightly@20200101T000000Z".parse().unwrap();
         refused(protection.point(&unknown).await.unwrap_err(), Kind::NotFound, "point 'nightly@2020");
         refused(protection.remove_point(&unknown).await.unwrap_err(), Kind::NotFound, "point ls");
 
         // A disk that is gone: the run fails, and is kept with the reason.
         life.store.remove_disk(&name("data")).await.unwrap();
-        refused(protection.back_up(&name("nightly"), false).await.unwrap_err(), Kind::NotFound, "'data'");
+        refused(
+            protection.back_up(&name("nightly"), RunRequest::default()).await.unwrap_err(),
+            Kind::NotFound,
+            "'data'",
+        );
         let runs = protection.runs(None).await.unwrap();
         assert!(runs.len() == 1 && runs[0].state == RunState::Failed);
         assert!(runs[0].note.as_ref().unwrap().contains("disk 'data' does not exist"), "{runs:?}");
@@ -165,7 +173,7 @@ fn a_run_cut_off(end: End) {
         let ended = pool.life(|life| async move {
             source(&life).await;
             back_up(&life).await;
-            life.cut_after(steps, life.protection.back_up(&name("nightly"), false)).await
+            life.cut_after(steps, life.protection.back_up(&name("nightly"), RunRequest::default())).await
         });
         pool.ends(end);
         let made = pool.life(|life| async move {
@@ -200,7 +208,7 @@ fn a_run_that_fails_is_ended_by_the_same_server() {
         Pool::new().life(|life| async move {
             source(&life).await;
             life.fail_once(ask, key);
-            life.protection.back_up(&name("nightly"), false).await.unwrap_err();
+            life.protection.back_up(&name("nightly"), RunRequest::default()).await.unwrap_err();
             let points = sound_points(&life, "").await;
             let runs = life.protection.runs(None).await.unwrap();
             assert_eq!(runs.iter().filter(|run| run.state == RunState::Done).count(), points, "{key}");
@@ -225,8 +233,13 @@ fn a_run_shaken(end: End, failing: usize) {
         let when = &format!("{end:?} after {failing} failures after {steps} steps");
         let (any, told) = pool.life(|life| async move {
             source(&life).await;
-            let (any, told) =
-                life.shaken_after(steps, failing, life.protection.back_up(&name("nightly"), false)).await;
+            let (any, told) = life
+                .shaken_after(
+                    steps,
+                    failing,
+                    life.protection.back_up(&name("nightly"), RunRequest::default()),
+                )
+                .await;
             // Of what was told as an error another run may have been made whole.
             (any, told.is_some_and(|told| told.is_ok()))
         });

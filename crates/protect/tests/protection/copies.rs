@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 use stonefold_protect::domain::{Network, Reach};
 use stonefold_protect::rounds::Round;
-use stonefold_protect::{ImageFile, NewPolicy, RecoverRequest, Run, RunState, SourceOf};
+use stonefold_protect::{ImageFile, NewPolicy, RecoverRequest, Run, RunRequest, RunState, SourceOf};
 use stonefold_types::{Error, Kind, PointName};
 
 const MIB: usize = 1 << 20;
@@ -48,7 +48,7 @@ async fn exported(life: &Life, bytes: Vec<u8>) -> Exporter {
 }
 
 async fn run(life: &Life) -> Run {
-    life.protection.back_up(&name("db"), false).await.unwrap()
+    life.protection.back_up(&name("db"), RunRequest::default()).await.unwrap()
 }
 
 fn snapshot(point: &PointName) -> String {
@@ -102,7 +102,13 @@ fn the_first_is_whole_and_the_next_only_what_differs() {
         assert!(extents.iter().all(|extent| extent.hole), "{extents:?}");
 
         exporter.after(None);
-        let full = life.protection.back_up(&name("db"), true).await.unwrap().copied.unwrap();
+        let full = life
+            .protection
+            .back_up(&name("db"), RunRequest { full: true, ..RunRequest::default() })
+            .await
+            .unwrap()
+            .copied
+            .unwrap();
         assert_eq!((full.read_bytes, full.written_bytes, full.full), (4 * MIB as u64, 0, true));
         assert_eq!(exporter.reads(), 4);
         (first.name, old)
@@ -137,7 +143,7 @@ fn a_plain_server_is_read_whole() {
         assert_eq!(copied.copied.unwrap().sent_bytes, MIB as u64 + 512);
         is_held(&life, &snapshot(&copied.name), &exporter.bytes(), "plain").await;
         exporter.after(Some((0, Then::Fail)));
-        let failed = life.protection.back_up(&name("db"), false).await.unwrap_err();
+        let failed = life.protection.back_up(&name("db"), RunRequest::default()).await.unwrap_err();
         refused(failed, Kind::Io, "an error of its medium (5)");
     });
 }
@@ -173,7 +179,7 @@ fn a_source_that_fails_leaves_what_there_was() {
             let old = exporter.bytes();
             exporter.change(|bytes| *bytes = patterned(4 * MIB, 2));
             exporter.after(Some((5, then)));
-            let error = life.protection.back_up(&name("db"), false).await.unwrap_err();
+            let error = life.protection.back_up(&name("db"), RunRequest::default()).await.unwrap_err();
             let words = match then {
                 Then::Fail => "an error of its medium (5): worn",
                 _ => "the NBD server has gone",
@@ -215,15 +221,15 @@ fn what_cannot_be_copied_is_refused() {
         // One that came meanwhile is nobody's to copy to.
         let exporter = exported(&life, patterned(MIB, 1)).await;
         life.create(DISK).await;
-        let taken = protection.back_up(&name("db"), false).await.unwrap_err();
+        let taken = protection.back_up(&name("db"), RunRequest::default()).await.unwrap_err();
         refused(taken, Kind::AlreadyExists, "disk 'db.vda' exists already");
         assert_eq!(contents(&life, DISK).await, vec![0; MIB]);
         life.store.remove_disk(&name(DISK)).await.unwrap();
         exporter.change(Vec::clear);
-        let empty = protection.back_up(&name("db"), false).await.unwrap_err();
+        let empty = protection.back_up(&name("db"), RunRequest::default()).await.unwrap_err();
         refused(empty, Kind::Invalid, "has 0 bytes");
         drop(exporter);
-        let gone = protection.back_up(&name("db"), false).await.unwrap_err();
+        let gone = protection.back_up(&name("db"), RunRequest::default()).await.unwrap_err();
         refused(gone, Kind::NotFound, "connecting to the NBD server");
         let runs = protection.runs(None).await.unwrap();
         assert!(runs.len() == 3 && runs.iter().all(|run| run.state == RunState::Failed), "{runs:?}");
@@ -247,7 +253,7 @@ fn what_others_write_to_the_disk_is_in_no_point() {
         is_held(&life, &snapshot(&next.name), &exporter.bytes(), "set right").await;
 
         let guest = life.store.attach_for(&DISK.parse().unwrap(), "a guest".into()).unwrap();
-        let busy = life.protection.back_up(&name("db"), false).await.unwrap_err();
+        let busy = life.protection.back_up(&name("db"), RunRequest::default()).await.unwrap_err();
         refused(busy, Kind::Busy, "is in use: a guest");
         drop(guest);
         assert!(run(&life).await.copied.unwrap().notes.is_empty());
@@ -262,7 +268,7 @@ fn what_others_write_to_the_disk_is_in_no_point() {
             exporter.after(None);
         };
         let db = name("db");
-        let (ended, ()) = futures::join!(life.protection.back_up(&db, false), comes);
+        let (ended, ()) = futures::join!(life.protection.back_up(&db, RunRequest::default()), comes);
         refused(ended.unwrap_err(), Kind::Conflict, "something else wrote to disk 'db.vda'");
         let next = run(&life).await;
         is_held(&life, &snapshot(&next.name), &exporter.bytes(), "after all").await;
@@ -284,7 +290,7 @@ fn a_run_that_is_cancelled_makes_no_point() {
             let under_way = protection.runs(None).await.unwrap().pop().unwrap();
             assert_eq!(under_way.state, RunState::Running);
             crate::machines::web(&life, None).await;
-            let twice = protection.back_up(&name("db"), false).await.unwrap_err();
+            let twice = protection.back_up(&name("db"), RunRequest::default()).await.unwrap_err();
             refused(twice, Kind::Busy, &format!("backup cancel {}", under_way.name));
             refused(protection.remove_source(&name("db")).await.unwrap_err(), Kind::Busy, "is under way");
             refused(life.store.remove_disk(&name(DISK)).await.unwrap_err(), Kind::Busy, "backup run 'db@");
@@ -293,7 +299,7 @@ fn a_run_that_is_cancelled_makes_no_point() {
             ended
         };
         let db = name("db");
-        let (error, ended) = futures::join!(protection.back_up(&db, false), meanwhile);
+        let (error, ended) = futures::join!(protection.back_up(&db, RunRequest::default()), meanwhile);
         refused(error.unwrap_err(), Kind::Conflict, "was cancelled");
         assert_eq!(points(&life).await, 0);
         refused(protection.cancel_run(&ended.name).await.unwrap_err(), Kind::Invalid, "has ended already");
@@ -321,7 +327,7 @@ fn a_server_killed_in_the_midst_leaves_no_point() {
         };
         let db = name("db");
         tokio::select! {
-            done = life.protection.back_up(&db, false) => panic!("{done:?}"),
+            done = life.protection.back_up(&db, RunRequest::default()) => panic!("{done:?}"),
             () = killed => {}
         }
     });
@@ -399,7 +405,7 @@ fn a_copy_cut_off(end: End) {
         let ended = pool.life(|life| async move {
             let exporter = Exporter::start_in(&life, served, patterned(256 << 10, 1));
             life.protection.add_source(name("db"), SourceOf::Nbd(exporter.uri())).await.unwrap();
-            life.cut_after(steps, life.protection.back_up(&name("db"), false)).await
+            life.cut_after(steps, life.protection.back_up(&name("db"), RunRequest::default())).await
         });
         pool.ends(end);
         let made = pool.life(|life| async move {
@@ -464,7 +470,7 @@ fn an_image_is_copied_by_a_real_qemu() {
             is_held(&life, &snapshot(&next.name), &changed, format).await;
             is_held(&life, &snapshot(&first.name), bytes, format).await;
             std::fs::remove_file(image).unwrap();
-            let gone = life.protection.back_up(&name("db"), false).await.unwrap_err();
+            let gone = life.protection.back_up(&name("db"), RunRequest::default()).await.unwrap_err();
             refused(gone, Kind::Io, "No such file");
             assert_eq!(points(&life).await, 2);
         });

@@ -9,4 +9,5 @@ mod outcomes;
 mod pauses;
 mod policies;
 mod recoveries;
+mod standstills;
 mod syncs;

@@ -4,7 +4,7 @@ use crate::life::{HOUR, Pool, name};
 use crate::policies::{HOURLY, asked, begin, hours_pass, refused};
 use parking_lot::Mutex;
 use std::sync::Arc;
-use stonefold_protect::{NewMachine, NewPolicy, Outcome, Protection, SourceOf};
+use stonefold_protect::{NewMachine, NewPolicy, Outcome, Protection, RunRequest, SourceOf};
 use stonefold_types::Kind;
 
 /// What is told from now on, as `POLICY SOURCE failed` or `… works`, with the URL that is to hear it.
@@ -40,7 +40,7 @@ fn what_fails_is_told_and_what_works_again() {
             life.protection.apply_policy(&name(HOURLY), &[name("a")]).await.unwrap();
             let told = heard(&life.protection);
             life.store.remove_disk(&name("lone")).await.unwrap();
-            life.protection.back_up(&name("a"), false).await.unwrap_err();
+            life.protection.back_up(&name("a"), RunRequest::default()).await.unwrap_err();
             assert!(told.lock().is_empty(), "who asked himself is answered");
             hours_pass(pool, &life, 2).await;
             assert_eq!(*told.lock(), [FAILED; 2]);

@@ -2,6 +2,7 @@
 
 use crate::life::{BEGINNING, End, HOUR, Pool, name};
 use crate::policies::{HOURLY, asked, begin, hours, hours_pass, plan, refused, round};
+use stonefold_protect::RunRequest;
 use stonefold_protect::rounds::Round;
 use stonefold_types::Kind;
 
@@ -33,7 +34,7 @@ fn a_paused_policy_rests_and_then_catches_up_once() {
             assert_eq!(hours_pass(pool, &life, 2).await, []);
             assert_eq!(hours(&life).await, [12], "paused over a loss of power");
             // What somebody asks for himself is made.
-            life.protection.back_up(&name("web"), false).await.unwrap();
+            life.protection.back_up(&name("web"), RunRequest::default()).await.unwrap();
             let resumed = life.protection.pause_policy(&name(HOURLY), false).await.unwrap();
             assert_eq!(resumed.paused, None);
             let caught_up = round(&life).await;

@@ -4,7 +4,7 @@ use crate::life::{BEGINNING, DAY, ENDS, End, Ended, HOUR, Life, Pool, name};
 use crate::machines::web;
 use std::time::Duration;
 use stonefold_protect::rounds::{self, Round};
-use stonefold_protect::{NewPolicy, Plan, RUNS_MAX, RunState, SourceOf, Verdict};
+use stonefold_protect::{NewPolicy, Plan, RUNS_MAX, RunRequest, RunState, SourceOf, Verdict};
 use stonefold_types::{Error, Kind, PointName};
 
 pub(crate) const HOURLY: &str = "hourly";
@@ -66,7 +66,7 @@ fn runs_are_made_when_they_are_due() {
         async move {
             begin(&life, asked("1h", Some("last=2"))).await;
             assert_eq!(round(&life).await, Round::default(), "applied at 10:30");
-            let by_hand = life.protection.back_up(&name("web"), false).await.unwrap();
+            let by_hand = life.protection.back_up(&name("web"), RunRequest::default()).await.unwrap();
             assert_eq!((by_hand.slot, by_hand.lock_until), (None, None));
             pool.clock.passes(HOUR / 2);
             let first = round(&life).await;

@@ -4,7 +4,7 @@ use crate::life::{ENDS, End, Ended, Life, Pool, name};
 use crate::machines::{XML, web};
 use stonefold_engine::wrap::Ask;
 use stonefold_protect::domain::{Domain, Network, Reach};
-use stonefold_protect::{Hardware, NewMachine, RecoverRequest, SourceOf, StopRequest};
+use stonefold_protect::{Hardware, NewMachine, RecoverRequest, RunRequest, SourceOf, StopRequest};
 use stonefold_types::{Error, Kind, PointName};
 
 const DISCARD: StopRequest = StopRequest { discard: true, power_off: false };
@@ -13,7 +13,7 @@ const DISCARD: StopRequest = StopRequest { discard: true, power_off: false };
 async fn point(life: &Life) -> PointName {
     web(life, Some(Hardware::Libvirt(XML.into()))).await;
     life.protection.add_source(name("nightly"), SourceOf::Machine(name("web"))).await.unwrap();
-    let point = life.protection.back_up(&name("nightly"), false).await.unwrap().name;
+    let point = life.protection.back_up(&name("nightly"), RunRequest::default()).await.unwrap().name;
     for disk in ["root", "data"] {
         life.write(disk, 9).await;
     }

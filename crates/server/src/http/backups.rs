@@ -3,6 +3,7 @@
 use super::Shared;
 use super::answer::{Answer, Asked, Body, PointPath, SourcePath};
 use super::guard;
+use crate::convert;
 use axum::Json;
 use axum::http::{HeaderMap, StatusCode};
 use serde::Deserialize;
@@ -64,7 +65,9 @@ pub(super) async fn show(app: Shared, PointPath(name): PointPath) -> Answer<Json
 
 pub(super) async fn start(app: Shared, Body(asked): Body<RunStart>) -> Answer<(StatusCode, Json<Run>)> {
     let protection = app.protection.clone();
-    let done = app.gate.run(move |_| async move { protection.back_up(&asked.source, asked.full).await });
+    let consistency = asked.consistency.map_or_else(Default::default, convert::asked_consistency);
+    let request = protect::RunRequest { full: asked.full, consistency };
+    let done = app.gate.run(move |_| async move { protection.back_up(&asked.source, request).await });
     Ok((StatusCode::CREATED, Json(shown(done.await?))))
 }
 

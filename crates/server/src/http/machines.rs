@@ -1,18 +1,22 @@
 //! Machines: added, listed, removed, snapshotted, cloned.
 
 use super::answer::{Answer, Body, MachinePath};
-use super::{App, Shared};
+use super::{App, Shared, guard};
 use crate::{convert, doors};
 use axum::Json;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use stonefold_api::{
     Hardware, HardwareKind, Machine, MachineClone, MachineCloned, MachineCreate, MachineDisk,
     MachineDiskStats, MachineSet, MachineSnapshot, MachineSnapshotTaken, MachineStats, MachineSync,
     MachineSynced, Time,
 };
 use stonefold_protect as protect;
+use stonefold_protect::AgentPlace;
 use stonefold_protect::domain::Reach;
-use stonefold_types::{Error, ExportName, Kind, Result};
+use stonefold_types::{Error, ExportName, Kind, Result, Role};
+
+/// Instead of a place, for a machine whose guest has no agent any more.
+const NO_AGENT: &str = "none";
 
 pub(super) async fn list(app: Shared) -> Answer<Json<Vec<Machine>>> {
     let protection = app.protection.clone();
@@ -50,13 +54,23 @@ pub(super) async fn create(
 pub(super) async fn set(
     app: Shared,
     MachinePath(name): MachinePath,
+    headers: HeaderMap,
     Body(asked): Body<MachineSet>,
 ) -> Answer<Json<Machine>> {
-    let MachineSet { qos, template } = asked;
+    let MachineSet { qos, template, agent } = asked;
+    if agent.is_some() {
+        // The server speaks to whatever is there.
+        app.access.check_role(Role::Admin, guard::secret(&headers))?;
+    }
+    let agent = agent.map(|place| (place != NO_AGENT).then(|| place.parse::<AgentPlace>()).transpose());
+    let agent = agent.transpose()?;
     let protection = app.protection.clone();
     let set = app.gate.run(move |_| async move {
         if let Some(class) = qos {
             protection.set_machine_class(&name, &class).await?;
+        }
+        if let Some(agent) = agent {
+            protection.set_machine_agent(&name, agent).await?;
         }
         match template {
             Some(template) => protection.set_template(&name, template).await,
@@ -164,6 +178,7 @@ pub(super) fn shown(machine: protect::Machine, app: &App) -> Machine {
         origin: machine.origin,
         added: Time::from_nanos(machine.added),
         template: machine.template,
+        agent: machine.agent.map(String::from),
     }
 }
 

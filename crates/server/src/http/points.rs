@@ -5,12 +5,11 @@ use super::answer::{Answer, Asked, Body, PointPath};
 use super::backups::Of;
 use super::machines::hardware;
 use super::snapshots::lock_end;
+use crate::convert;
 use axum::Json;
 use axum::http::StatusCode;
 use serde::Deserialize;
-use stonefold_api::{
-    Consistency, DiffRange, Point, PointDiff, PointDisk, PointDiskDiff, PointState, SnapshotLock, Time,
-};
+use stonefold_api::{DiffRange, Point, PointDiff, PointDisk, PointDiskDiff, PointState, SnapshotLock, Time};
 use stonefold_protect as protect;
 use stonefold_types::PointName;
 
@@ -92,9 +91,7 @@ fn shown(status: protect::PointStatus) -> Point {
             (false, true) => PointState::Whole,
             (false, false) => PointState::Broken,
         },
-        consistency: match point.consistency {
-            protect::Consistency::Crash => Consistency::Crash,
-        },
+        consistency: convert::consistency(point.consistency),
         name: point.name,
         policy: point.policy,
         machine: point.machine,

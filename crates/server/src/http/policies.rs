@@ -3,11 +3,12 @@
 use super::Shared;
 use super::answer::{Answer, Body, PolicyPath};
 use super::recoveries::sign;
+use crate::convert;
 use axum::Json;
 use axum::http::StatusCode;
 use stonefold_api::{
-    Consistency, PlanVerdict, PlannedPoint, PlannedRun, Policy, PolicyApply, PolicyCreate, PolicyPlan,
-    PolicySet, PolicySource, Time, VerifyCreate, Webhook,
+    PlanVerdict, PlannedPoint, PlannedRun, Policy, PolicyApply, PolicyCreate, PolicyPlan, PolicySet,
+    PolicySource, Time, VerifyCreate, Webhook,
 };
 use stonefold_protect as protect;
 
@@ -40,9 +41,8 @@ pub(super) async fn create(
         on_failure_webhook: webhook,
     } = asked;
     webhook.as_deref().map(Webhook::new).transpose()?;
-    // There is one, which is the default.
-    let (None | Some(Consistency::Crash)) = consistency;
-    let new = protect::NewPolicy { every, at, zone, window, keep, lock_seconds, webhook };
+    let consistency = consistency.map_or_else(Default::default, convert::asked_consistency);
+    let new = protect::NewPolicy { every, at, zone, window, keep, lock_seconds, consistency, webhook };
     let made = app.gate.run(move |_| async move { protection.create_policy(name, new).await });
     Ok((StatusCode::CREATED, Json(shown(made.await?))))
 }
@@ -126,9 +126,7 @@ fn shown(policy: protect::Policy) -> Policy {
         window: schedule.window().map(ToString::to_string),
         keep: keep.map(|keep| keep.to_string()),
         lock_seconds,
-        consistency: match consistency {
-            protect::Consistency::Crash => Consistency::Crash,
-        },
+        consistency: convert::consistency(consistency),
         sources: sources.into_iter().map(source).collect(),
         created: Time::from_nanos(created),
         paused: policy.paused.map(Time::from_nanos),

@@ -1,0 +1,110 @@
+//! Loads that are made by workers in processes of their own, and led by a command.
+
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+/// Two seconds of one stream on one volume.
+const PROFILE: &str = "title = 'one volume'\nabout = 'for this test'\n[[volume]]\nname = 'v'\nsize = '8M'\nquick = '8M'\n\
+    [[stream]]\nname = 's'\nvolume = 'v'\nread = 70\nrandom = 100\nsizes = { '4K' = 100 }\noutstanding = 4\n\
+    [time]\nprecondition = '1s'\nsample = '5s'\nquick_precondition = '1s'\nquick_sample = '5s'\n";
+
+/// One that listens; it ends with the test.
+struct Worker {
+    process: Child,
+    at: String,
+}
+
+impl Worker {
+    fn start(token: &Path) -> Worker {
+        let mut process = Command::new(env!("CARGO_BIN_EXE_stonefold"))
+            .args(["lab", "worker", "--listen", "127.0.0.1:0", "--token-file"])
+            .arg(token)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let at = line.trim().strip_prefix("listening on ").expect("it says where it listens").to_owned();
+        Worker { process, at }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn run(folder: &Path, workers: &[&Worker], token: &str, target: &str) -> Output {
+    let profile = folder.join("p.toml");
+    std::fs::write(&profile, PROFILE).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_stonefold"));
+    command.args(["lab", "run"]).arg(profile).args(["--quick", "--json", "--target", target]);
+    workers.iter().for_each(|worker| {
+        command.args(["--worker", &worker.at]);
+    });
+    command.arg("--token-file").arg(folder.join(token)).output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Goal: two workers make one result: each fills and loads a file of its own, all they did is in it, and what they read was what they had written.
+#[test]
+fn workers_of_two_processes_make_one_result() {
+    let folder = tempfile::tempdir().unwrap();
+    let token = folder.path().join("token");
+    let (first, second) = (Worker::start(&token), Worker::start(&token));
+    let target = format!("file:{}/disk-{{n}}.img", folder.path().display());
+    let one = run(folder.path(), &[&first], "token", &target);
+    let both = run(folder.path(), &[&first, &second], "token", &target);
+    let told = |output: &Output| -> Value {
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", said(output)))
+    };
+    let (one, both) = (told(&one), told(&both));
+    assert_eq!(both["run"]["targets"].as_array().unwrap().len(), 2, "{both}");
+    assert_eq!(both["run"]["bytes"], one["run"]["bytes"].as_u64().unwrap() * 2);
+    for number in [1, 2] {
+        let file = folder.path().join(format!("disk-{number}.img"));
+        assert_eq!(std::fs::metadata(file).unwrap().len(), 8 << 20);
+    }
+    let point = &both["summary"]["points"][0];
+    assert!(point["iops"].as_f64().unwrap() > 0.0, "{point}");
+    let gates = point["gates"].as_array().unwrap();
+    let verified = gates.iter().find(|gate| gate["name"] == "verification").unwrap();
+    assert_eq!(verified["state"], "pass", "{verified}");
+}
+
+/// Goal: whoever does not know the token has a worker do nothing, and a worker that goes in mid-run ends the run, which says which.
+#[test]
+fn a_worker_obeys_who_knows_the_token_and_is_missed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (token, other) = (folder.path().join("token"), folder.path().join("other"));
+    let (worker, stranger) = (Worker::start(&token), Worker::start(&other));
+    let target = format!("file:{}/disk-{{n}}.img", folder.path().display());
+    let refused = run(folder.path(), &[&worker], "other", &target);
+    assert!(!refused.status.success(), "{}", said(&refused));
+    assert!(!folder.path().join("disk-1.img").exists(), "a stranger had it write");
+    drop(stranger);
+
+    let (second, pid) = (Worker::start(&token), worker.process.id());
+    let lost = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // In its sample, whose beginning needs both files.
+            let both = || (1..3).all(|number| folder.path().join(format!("disk-{number}.img")).exists());
+            (0..3000)
+                .take_while(|_| !both())
+                .for_each(|_| std::thread::sleep(std::time::Duration::from_millis(10)));
+            std::thread::sleep(std::time::Duration::from_secs(3));
+            let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
+            rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+        });
+        run(folder.path(), &[&worker, &second], "token", &target)
+    });
+    assert!(!lost.status.success() && said(&lost).contains(&worker.at), "{}", said(&lost));
+}

@@ -1,0 +1,238 @@
+//! Guests that stand still while their disks are snapshotted, so that a point holds what their file systems, and by their agents' hooks their
+//! programs, had finished.
+//!
+//! *Order*: the agent is seen to be there; a document says that the guest is about to stand still; it does; what is to be done is done; it goes on;
+//! the document goes. *Promise*: a guest is told to go on until it has, whatever came between: at once, then with each round, also of a later
+//! server. *Never*: keeps a guest still for longer than [`STILL_MAX`] because something else takes long: it goes on, and what was done is not taken for done
+//! while it stood.
+
+use crate::catalog::{self, Entry, Unknown};
+use crate::domain::Domain;
+use crate::hypervisor::{AgentPlace, Guest};
+use crate::machines::Machine;
+use crate::{Hardware, Protection};
+use serde::{Deserialize, Serialize};
+use std::future::Future;
+use std::pin::pin;
+use std::time::Duration;
+use stonefold_env::WallNanos;
+use stonefold_types::{Error, Kind, Name, Result};
+
+/// How long a guest may take to stand still: it writes all that it has in memory, and its hooks have databases do so.
+const FREEZE_MAX: Duration = Duration::from_secs(60);
+/// How long it stands still at most. Windows goes on by itself after ten seconds.
+const STILL_MAX: Duration = Duration::from_secs(9);
+/// How long it is told to go on before that is left to the rounds.
+const WAKE_MAX: Duration = Duration::from_secs(30);
+/// How long a guest may take to go on, once it is told.
+const THAW_MAX: Duration = Duration::from_secs(20);
+const WAKE_AGAIN: Duration = Duration::from_millis(500);
+
+/// The document of a guest that may stand still, `standstills/MACHINE`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Standstill {
+    pub(crate) machine: Name,
+    /// Where its agent is reached.
+    pub(crate) agent: AgentPlace,
+    /// What libvirt calls it.
+    pub(crate) domain: String,
+    /// Trusted time, nanoseconds since 1970.
+    pub(crate) asked: WallNanos,
+    #[serde(flatten)]
+    pub(crate) unknown: Unknown,
+}
+
+/// How a guest stood while something was done.
+#[derive(Debug, Default)]
+pub(crate) struct Stood {
+    /// Why what was done cannot be taken for done while it stood still.
+    pub(crate) broken: Option<String>,
+    /// Why it may stand still yet.
+    pub(crate) asleep: Option<String>,
+}
+
+impl Entry for Standstill {
+    const FAMILY: &'static str = "standstills";
+    const NOUN: &'static str = "standstill of machine";
+    const LISTED_BY: &'static str = "stonefold machine ls";
+
+    fn key(&self) -> String {
+        self.machine.to_string()
+    }
+}
+
+impl Machine {
+    /// Fails where nothing is known of its guest's agent.
+    pub(crate) fn check_agent(&self) -> Result<&AgentPlace> {
+        self.agent.as_ref().ok_or_else(|| {
+            let what = format!("nobody said where the guest agent of machine '{}' is reached", self.name);
+            let remedy = format!(
+                "say so: stonefold machine set {} --agent unix:PATH or libvirt:URI; or back it up as after a loss of power (crash)",
+                self.name
+            );
+            Error::new(Kind::Invalid, what).remedy(remedy)
+        })
+    }
+}
+
+impl Protection {
+    /// Says where a machine's guest agent is reached, or that it is not any more.
+    pub async fn set_machine_agent(&self, name: &Name, agent: Option<AgentPlace>) -> Result<Machine> {
+        let set = |machine: &mut Machine| {
+            machine.agent.clone_from(&agent);
+            Ok(())
+        };
+        self.change(catalog::change(&self.store, name.as_str(), set)).await
+    }
+
+    /// What becomes of a machine's guest, which has an agent.
+    pub(crate) fn standstill_of(&self, machine: &Machine) -> Result<Standstill> {
+        let domain = match &machine.hardware {
+            Some(Hardware::Libvirt(xml)) => {
+                let domain = Domain::parse(xml)?;
+                domain.uuid.unwrap_or(domain.name)
+            }
+            _ => machine.name.to_string(),
+        };
+        Ok(Standstill {
+            machine: machine.name.clone(),
+            agent: machine.check_agent()?.clone(),
+            domain,
+            asked: self.store.time().trusted,
+            unknown: Unknown::new(),
+        })
+    }
+
+    /// Does something while a guest stands still. Where it cannot be had to, nothing is done.
+    pub(crate) async fn while_still<T>(
+        &self,
+        still: &Standstill,
+        what: impl Future<Output = T>,
+    ) -> Result<(T, Stood)> {
+        let named = |e: Error| e.context(format!("the guest of machine '{}'", still.machine));
+        let _standing = self.stands(still).map_err(named)?;
+        let frozen = self.freeze(still).await.map_err(named)?;
+        let mut what = pin!(what);
+        let in_time = tokio::select! {
+            biased;
+            done = &mut what => Some(done),
+            () = self.env.sleep(STILL_MAX) => None,
+        };
+        let woken = self.wake(still, WAKE_MAX).await;
+        // Only of a guest that was seen to stand still to the end is said that it did.
+        let broken = match (&in_time, &woken) {
+            (None, _) => {
+                Some(format!("it took longer than {} s, and the guest went on", STILL_MAX.as_secs()))
+            }
+            (Some(_), Ok(thawed)) if *thawed < frozen => {
+                Some("its file systems had gone on by themselves".to_owned())
+            }
+            (Some(_), Err(_)) => Some("it is not known whether the guest stood still to the end".to_owned()),
+            (Some(_), Ok(_)) => None,
+        };
+        let done = match in_time {
+            Some(done) => done,
+            None => what.await,
+        };
+        Ok((done, Stood { broken, asleep: woken.err().map(|error| error.to_string()) }))
+    }
+
+    /// Told of a guest that this server looks after; of one at a time.
+    fn stands(&self, still: &Standstill) -> Result<Standing<'_>> {
+        match self.standing.lock().insert(still.machine.clone()) {
+            true => Ok(Standing { protection: self, machine: still.machine.clone() }),
+            false => {
+                Err(Error::new(Kind::Busy, "it stands still for another run")
+                    .remedy("wait until that has ended"))
+            }
+        }
+    }
+
+    /// Has it stand still, on return; how many file systems do.
+    async fn freeze(&self, still: &Standstill) -> Result<u64> {
+        let mut agent = self.guest(still).greet().await?;
+        // One that was left has gone on before it is asked again; nothing has been asked of it yet.
+        if let Some(left) = catalog::find::<Standstill>(&self.store, still.machine.as_str()).await? {
+            drop(agent);
+            self.wake(&left, THAW_MAX).await?;
+            agent = self.guest(still).greet().await?;
+        }
+        catalog::put_new(&self.store, still).await?;
+        let frozen = match agent.freeze(FREEZE_MAX).await {
+            Ok(0) => Err(Error::new(Kind::Conflict, "its agent found no file system that could stand still")
+                .remedy("back it up as after a loss of power (crash)")),
+            frozen => frozen,
+        };
+        drop(agent);
+        let error = match frozen {
+            Ok(frozen) => return Ok(frozen),
+            Err(error) => error,
+        };
+        // Some may stand, and one that was too slow comes to it later.
+        match self.wake(still, WAKE_MAX).await {
+            Ok(_) => Err(error),
+            Err(asleep) => Err(error.context(format!("{asleep}; it is told to go on until it has"))),
+        }
+    }
+
+    fn guest<'a>(&'a self, still: &'a Standstill) -> Guest<'a> {
+        Guest { env: &self.env, agent: &still.agent, domain: &still.domain }
+    }
+
+    /// Has a guest go on, and forgets that it stood. Returns how many file systems had stood still.
+    async fn wake(&self, still: &Standstill, patience: Duration) -> Result<u64> {
+        let (guest, until) = (self.guest(still), self.env.monotonic() + patience);
+        let woken = loop {
+            match guest.thaw(THAW_MAX).await {
+                Ok(thawed) => break thawed,
+                // With the machine its guest has gone, and nothing stands.
+                Err(_) if guest.is_gone().await => break 0,
+                Err(error) if self.env.monotonic() > until => {
+                    return Err(error.context("it may stand still"));
+                }
+                Err(_) => self.env.sleep(WAKE_AGAIN).await,
+            }
+        };
+        if let Err(error) = catalog::remove::<Standstill>(&self.store, still.machine.as_str()).await {
+            // It is told once more to go on, then, which changes nothing.
+            tracing::warn!("that the guest of machine '{}' goes on is not kept: {error}", still.machine);
+        }
+        Ok(woken)
+    }
+
+    /// Has all go on that were left standing still, each in a task of its own: one that does not answer keeps nothing else waiting.
+    pub(crate) async fn wake_left(&self) -> Result<()> {
+        for key in catalog::keys::<Standstill>(&self.store, None).await? {
+            let Some(left) = self.readable::<Standstill>(&key).await? else { continue };
+            let Some(me) = self.me.upgrade() else { return Ok(()) };
+            self.env.spawn("wake a guest", async move { me.wake_one(&left).await });
+        }
+        Ok(())
+    }
+
+    async fn wake_one(&self, left: &Standstill) {
+        // One that this server has stand still is looked after.
+        let Ok(_standing) = self.stands(left) else { return };
+        match self.wake(left, Duration::ZERO).await {
+            Ok(_) => {
+                tracing::warn!(
+                    "the guest of machine '{}' was left standing still, and goes on",
+                    left.machine
+                );
+            }
+            Err(error) => tracing::warn!("the guest of machine '{}': {error}", left.machine),
+        }
+    }
+}
+
+/// A guest that this server looks after.
+struct Standing<'a> {
+    protection: &'a Protection,
+    machine: Name,
+}
+
+impl Drop for Standing<'_> {
+    fn drop(&mut self) {
+        self.protection.standing.lock().remove(&self.machine);
+    }
+}
