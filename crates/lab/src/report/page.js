@@ -372,6 +372,23 @@ function forest({ trial, findings, confidence }) {
     return at ? element("details", {}, element("summary", {}, text(figureNames[kind])), chart) : chart;
   })];
 }
+// What each arm did, whatever can be concluded from it.
+function levels({ trial, findings }) {
+  const of = (kind) => findings.levels.filter((level) => level.figure === kind).flatMap((level) => level.medians.map((median, arm) => ({ point: level.point, arm: trial.arms[arm], median })))
+    .filter((one) => one.median !== null);
+  const nanoseconds = (kind) => kind === "mean" || kind === "p99";
+  const draw = (kind) => {
+    const dots = of(kind).map((one) => ({ ...one, value: nanoseconds(kind) ? one.median / 1e6 : one.median }));
+    if (!dots.length) return null;
+    const names = [...new Set(dots.map((dot) => dot.point))];
+    return figure(`${figureNames[kind]}: the median of each arm's runs.`, Plot.plot({ ...base(), width, height: 70 + names.length * 22, marginLeft: Math.min(220, width * 0.4), grid: true,
+      x: { label: nanoseconds(kind) ? "ms →" : `${figureNames[kind]} →`, type: nanoseconds(kind) ? "log" : "linear", zero: !nanoseconds(kind), tickFormat: nanoseconds(kind) ? "~r" : "~s", inset: 8 },
+      y: { domain: names, label: null }, color: { legend: true, domain: trial.arms },
+      marks: [Plot.dot(dots, { x: "value", y: "point", fill: "arm", r: 4.5, tip: true, title: (d) => `${d.arm}, ${d.point}\n${amount(d.median, kind)}` })] }));
+  };
+  const drawn = ["rate", "p99", "orders"].map(draw).filter(Boolean);
+  return drawn.length ? [element("h2", {}, text("What each did")), drawn] : null;
+}
 function rounds({ trial, findings }) {
   const rates = findings.contrasts.filter((one) => one.figure === "rate" || one.figure === "orders");
   const dots = rates.flatMap((one) => one.comparison.pairs.flatMap(([a, b], round) => [
@@ -413,9 +430,9 @@ function armByArm(trial, findings, of, median) {
     const one = of(level, arm);
     if (!one) return median(level, arm);
     const { ratio, detectable, pairs } = one.comparison, [word, kind] = says(one);
-    const line = pairs.length ? `× ${ratio.toFixed(3)} (${interval(one.comparison)})` : "–";
+    const line = pairs.length ? [element("small", { class: "soft" }, text(`× ${ratio.toFixed(3)} (${interval(one.comparison)})`)), element("br")] : [];
     return element("div", { title: detectable === null ? "" : `a difference of ${(detectable * 100).toFixed(1)}% would have shown` },
-      text(median(level, arm)), element("br"), element("small", { class: "soft" }, text(line)), element("br"), element("span", { class: kind }, text(word)));
+      text(median(level, arm)), element("br"), line, element("span", { class: kind }, text(word)));
   };
   const figures = [...new Set(findings.levels.map((level) => level.figure))];
   return figures.map((figure) => [element("h3", {}, text(figureNames[figure])),
@@ -435,7 +452,7 @@ function trialConfiguration({ trial, runs: made }) {
 for (const one of runs.filter((one) => one.trial)) {
   root.append(...[element("h1", {}, text(`${one.trial.profile}: ${one.trial.arms.join(" against ")}`)),
     element("p", { class: "soft" }, text(new Date(one.trial.began * 1000).toISOString().slice(0, 16).replace("T", " ") + " UTC")),
-    trialVerdict(one), forest(one), rounds(one), contrasts(one), trialConfiguration(one)].flat(3).filter(Boolean));
+    trialVerdict(one), levels(one), forest(one), rounds(one), contrasts(one), trialConfiguration(one)].flat(3).filter(Boolean));
 }
 for (const run of runs.filter((one) => one.run)) {
   root.append(...[
