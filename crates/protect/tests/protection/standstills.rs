@@ -42,11 +42,13 @@ struct State {
     mood: Mood,
     still: bool,
     asked: usize,
+    /// So often it refuses to go on, or hangs up when it is told to.
+    refusals: usize,
 }
 
 impl Guest {
     fn new(mood: Mood) -> Guest {
-        let state = State { mood, still: false, asked: 0 };
+        let state = State { mood, still: false, asked: 0, refusals: 0 };
         Guest { folder: tempfile::tempdir().unwrap(), state: Arc::new(Mutex::new(state)) }
     }
 
@@ -90,6 +92,17 @@ async fn serve(stream: UnixStream, state: &Mutex<State>, life: &Life) -> std::io
                 Some(answer) => answer,
                 None => return Ok(()),
             },
+            "guest-fsfreeze-thaw" if state.lock().refusals > 0 => {
+                let left = {
+                    let mut state = state.lock();
+                    state.refusals -= 1;
+                    state.refusals
+                };
+                if left % 2 == 0 {
+                    return Ok(());
+                }
+                json!({ "error": { "desc": "a file system is busy" } })
+            }
             "guest-fsfreeze-thaw" => {
                 let (was_still, mood) = {
                     let mut state = state.lock();
@@ -236,6 +249,22 @@ fn a_guest_that_cannot_stand_still_has_no_point() {
         // Well again, and nothing is in its way.
         guest.state.lock().mood = Mood::Well;
         life.protection.back_up(&name("nightly"), APP).await.unwrap();
+        assert_eq!(points(&life).await, (1, 0));
+    });
+}
+
+/// Goal: a guest that does not go on when it is told to is told again, and its point is what it says.
+#[test]
+fn a_guest_that_is_slow_to_go_on_is_told_again() {
+    Pool::new().life(|life| async move {
+        source(&life).await;
+        let guest = Guest::new(Mood::Well);
+        guest.wakes_up(&life);
+        life.protection.set_machine_agent(&name("web"), Some(guest.place())).await.unwrap();
+        guest.state.lock().refusals = 3;
+        let run = life.protection.back_up(&name("nightly"), APP).await.unwrap();
+        assert_eq!((run.state, run.note), (RunState::Done, None));
+        assert!(!guest.is_still() && guest.state.lock().refusals == 0);
         assert_eq!(points(&life).await, (1, 0));
     });
 }
