@@ -44,8 +44,11 @@ function figure(caption, plot) {
 function verdict(run) {
   const summary = run.summary;
   const word = summary.verdict === "PASS" && summary.required.length === 0 ? "VALID" : summary.verdict;
+  // Of a database's steps those beside the plateau may be void, and nothing rests on them.
+  const plateau = isDatabase(run) ? run.charts.ramp.findIndex((step) => step.plateau) : -1;
+  const valid = plateau < 0 ? "every figure is valid" : "the plateau is valid, whatever the steps beside it are";
   const says = {
-    PASS: summary.required.length ? "Every requirement is met." : "Nothing was required; every figure is valid.",
+    PASS: summary.required.length ? "Every requirement is met." : `Nothing was required; ${valid}.`,
     FAIL: "A requirement is not met.",
     INVALID: "What is marked as void allows no conclusion.",
     INCONCLUSIVE: "Too little was measured to say.",
@@ -55,7 +58,8 @@ function verdict(run) {
     run.run.cut_short ? "ended before its time" : null].filter(Boolean);
   const least = summary.required.map((one) => one.met.headroom).filter((one) => one !== null);
   const headroom = least.length && ["PASS", "FAIL"].includes(summary.verdict) ? ` Headroom ${(Math.min(...least) * 100).toFixed(0)}%.` : "";
-  const rests = summary.required.length ? summary.required.map((one) => summary.points[one.point]) : summary.points;
+  const rests = summary.required.length ? summary.required.map((one) => summary.points[one.point])
+    : plateau < 0 ? summary.points : [summary.points[plateau]];
   const grade = rests.map((one) => one.grade).sort().at(-1);
   return element("section", { class: `verdict ${summary.verdict}` },
     element("strong", {}, text(word)),
