@@ -167,7 +167,12 @@ pub fn load(dir: &Path) -> Result<Bundle> {
     }
     let mut contents = Vec::new();
     for name in FILES {
-        let content = read(&place(dir, name))?;
+        let content = read(&place(dir, name)).map_err(|e| match e.kind() {
+            Kind::NotFound => e.remedy(
+                "take the bundle from where it is whole; the points of an earlier build are packed by: zstd points.json",
+            ),
+            _ => e,
+        })?;
         let kept = manifest.files.get(name).is_some_and(|kept| *kept == hash(content.as_bytes()));
         if !kept {
             let what = format!(

@@ -33,6 +33,13 @@ pub struct Domain {
     pub macs: Vec<String>,
 }
 
+impl Domain {
+    /// By what libvirt finds it: its UUID, or its name where that is left to libvirt.
+    pub(crate) fn known_as(self) -> String {
+        self.uuid.unwrap_or(self.name)
+    }
+}
+
 /// A disk of a domain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DomainDisk {

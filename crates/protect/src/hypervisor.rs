@@ -177,8 +177,7 @@ impl Host {
                 Ok(Host::Qemu { folder: qemu::folder_of(&own.folder, name.as_str(), env.random()).0 })
             }
             (Where::Libvirt(uri), Some(Hardware::Libvirt(xml))) => {
-                let domain = Domain::parse(xml)?;
-                Ok(Host::Libvirt { uri: uri.clone(), domain: domain.uuid.unwrap_or(domain.name) })
+                Ok(Host::Libvirt { uri: uri.clone(), domain: Domain::parse(xml)?.known_as() })
             }
             (Where::Libvirt(_), other) => {
                 let has = if other.is_some() { "QEMU's arguments are kept" } else { "nothing is kept" };

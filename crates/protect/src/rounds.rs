@@ -2,9 +2,10 @@
 //!
 //! *Promises*: a run is made for the newest slot that is over, so what was missed is caught up once; which slot that was stands in the run's own
 //! document, which comes first, so no start makes it again. Of a policy that is paused nothing is made and nothing goes; resumed, it catches up
-//! in the same way. Guests that an earlier server left standing still go on first. After each run the points that its policy no longer keeps go, oldest first, one change each: a crash in between leaves fewer
-//! to go. What fails for one source is told, and keeps no other from its run; nor does one that is copied, for hours perhaps, or whose guest has to stand still first: it has a task
-//! of its own, and where it has not ended when its next slot comes, that is passed over.
+//! in the same way. Guests that were left standing still are told to go on first. After each run the points that its policy no longer keeps go,
+//! oldest first, one change each: a crash in between leaves fewer to go. What fails for one source is told, and keeps no other from its run; nor
+//! does one that is copied, for hours perhaps, or whose guest has to stand still first: it has a task of its own, and where it has not ended when
+//! its next slot comes, that is passed over.
 //! *Never*: removes anything while the machine's clock is doubted; nothing goes because time has passed, only because a newer point
 //! has come ([`retention`](crate::retention)). Time is the store's trusted time.
 

@@ -88,10 +88,7 @@ impl Protection {
     /// What becomes of a machine's guest, which has an agent.
     pub(crate) fn standstill_of(&self, machine: &Machine) -> Result<Standstill> {
         let domain = match &machine.hardware {
-            Some(Hardware::Libvirt(xml)) => {
-                let domain = Domain::parse(xml)?;
-                domain.uuid.unwrap_or(domain.name)
-            }
+            Some(Hardware::Libvirt(xml)) => Domain::parse(xml)?.known_as(),
             _ => machine.name.to_string(),
         };
         Ok(Standstill {

@@ -3,7 +3,9 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use stonefold_api::{Access, Client, DiskCreate, SnapshotCreate, SourceCreate, TokenCreate};
+use stonefold_api::{
+    Access, Client, DiskCreate, MachineCreate, MachineSet, SnapshotCreate, SourceCreate, TokenCreate,
+};
 use stonefold_server::{Config, Running, Settings, start};
 use stonefold_types::{Kind, Name, Role, Size, SnapshotName};
 
@@ -99,6 +101,12 @@ fn from_the_first_token_on_everybody_needs_one_whose_role_allows_it() {
     assert_eq!(boss.create_source(&image).unwrap_err().kind(), Kind::NotFound);
     let nbd = SourceCreate { image: None, nbd: Some("nbd://storage/db".to_owned()), ..image };
     operator.create_source(&nbd).unwrap();
+    // So does whoever says where a guest agent is: the server speaks to what is there.
+    let new = MachineCreate { name: name("vm"), disks: vec![name("web")], hardware: None };
+    operator.create_machine(&new).unwrap();
+    let agent = MachineSet { agent: Some("unix:/nowhere".to_owned()), ..MachineSet::default() };
+    assert_eq!(operator.set_machine(&name("vm"), &agent).unwrap_err().kind(), Kind::Denied);
+    assert_eq!(boss.set_machine(&name("vm"), &agent).unwrap().agent.as_deref(), Some("unix:/nowhere"));
     for client in [&operator, &viewer] {
         assert_eq!(client.tokens().unwrap_err().kind(), Kind::Denied);
         assert_eq!(client.create_token(&too_little).unwrap_err().kind(), Kind::Denied);
