@@ -4,6 +4,7 @@
 //! server is stopped or killed, another client reads. *Past bug*: none yet.
 
 use std::fs;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
@@ -198,7 +199,7 @@ fn nbdkit_passes_it_on() {
         let upstream = format!("uri={}", place.uri("web"));
         let kit =
             Beside::start("nbdkit", &["-f", "-U", &socket.to_string_lossy(), "nbd", &upstream], || {
-                socket.exists()
+                UnixStream::connect(&socket).is_ok()
             })?;
         let through = format!("nbd+unix:///?socket={}", socket.display());
         run("nbdcopy", &["--flush", &place.text("in"), &through])?;

@@ -2,6 +2,7 @@
 //! and comes back, and repeats what was not answered. What it holds is offered again, over NBD or as a file.
 
 use std::fs::File;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -34,7 +35,7 @@ impl Qemu {
     /// # Errors
     /// When it cannot be started.
     pub fn over_nbd(place: &Place, exports: &[&str], socket: &Path) -> Result<Self> {
-        let daemon = start(place, exports, &Offer::Nbd(socket), || socket.exists())?;
+        let daemon = start(place, exports, &Offer::Nbd(socket), || UnixStream::connect(socket).is_ok())?;
         Ok(Qemu { daemon, file: None })
     }
 

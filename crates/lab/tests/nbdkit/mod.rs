@@ -1,5 +1,6 @@
 //! An nbdkit of a test's own, with what filters and plugin it likes; it ends with the test.
 
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -8,13 +9,14 @@ use std::time::Duration;
 pub(crate) struct Served(pub(crate) Child);
 
 impl Served {
-    /// Returns when the socket is there.
+    /// Returns when it listens.
     pub(crate) fn start(socket: &Path, arguments: &[&str]) -> Self {
         let mut command = Command::new("nbdkit");
         command.args(["--foreground", "--exit-with-parent", "--unix"]).arg(socket).args(arguments);
         let served = Served(command.stderr(Stdio::null()).spawn().unwrap());
         for _ in 0..400 {
-            if socket.exists() {
+            // A socket that is there is not yet one that is listened on.
+            if UnixStream::connect(socket).is_ok() {
                 return served;
             }
             std::thread::sleep(Duration::from_millis(25));

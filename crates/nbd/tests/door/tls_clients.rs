@@ -96,7 +96,7 @@ fn nbdcopy_nbdkit_and_fio_carry_data_over_it() {
             "export=disk",
         ],
     );
-    nbdkit.wait_for(|| socket.exists());
+    nbdkit.wait_for(|| std::os::unix::net::UnixStream::connect(&socket).is_ok());
     run("nbdcopy", "libnbd-bin", &[&format!("nbd+unix:///?socket={path}"), back.to_str().unwrap()]);
     assert!(std::fs::read(&back).unwrap() == contents);
 

@@ -1,6 +1,7 @@
 //! Against QEMU's storage daemon, which is its block layer without a machine, and against one that is played: who is silent, who speaks nonsense, who answers out of order.
 
 use super::*;
+use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use stonefold_env::SystemWorld;
 use tokio::net::UnixListener;
@@ -23,7 +24,7 @@ impl Machine {
         let machine =
             Machine(spawned.expect("qemu-storage-daemon is there, of the package qemu-system-common"));
         for _ in 0..800 {
-            if socket.exists() {
+            if UnixStream::connect(socket).is_ok() {
                 return machine;
             }
             std::thread::sleep(Duration::from_millis(25));
