@@ -37,7 +37,7 @@ const FILES: [(&str, &str); 7] = [
     ("-rw-r--r--", "./lib/systemd/system/stonefold.service"),
     ("-rw-r--r--", "./etc/stonefold/stonefold.toml"),
     ("-rw-r--r--", "./usr/share/doc/stonefold/copyright"),
-    ("-rw-r--r--", "./usr/share/doc/stonefold/operate/serve.md"),
+    ("-rw-r--r--", "./usr/share/doc/stonefold/docs/operate/serve.md"),
     ("-rw-r--r--", "./usr/share/bash-completion/completions/stonefold"),
     ("-rw-r--r--", "./usr/share/zsh/vendor-completions/_stonefold"),
 ];
@@ -52,6 +52,7 @@ fn the_package_installs_serves_and_goes_without_the_pool() {
     in_a_place(|place| {
         let package = build(place)?;
         holds_what_it_should(&package)?;
+        its_pages_lead_somewhere(place, &package)?;
         depends_on_what_it_needs(place, &package)?;
         if !there_is(Need::Loop, "installing the Debian package in a root of its own") {
             return Ok(());
@@ -102,6 +103,35 @@ fn build(place: &Place) -> Result<PathBuf> {
     let built = process::run(command.env("DPKG_DEB_COMPRESSOR_TYPE", "none"), BUILD_MAX)?;
     ensure!(built.status.success(), "build-deb: {}", built.stderr);
     Ok(built.stdout.trim().into())
+}
+
+/// Every link of its pages that is none into the web.
+fn its_pages_lead_somewhere(place: &Place, package: &Path) -> Result<()> {
+    let folder = place.path("unpacked");
+    run("dpkg-deb", &["--extract", &package.to_string_lossy(), &folder.to_string_lossy()])?;
+    let mut folders = vec![folder.join("usr/share/doc/stonefold")];
+    let mut links = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder)? {
+            let path = entry?.path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let text = if path.extension().is_some_and(|ends| ends == "md") {
+                fs::read_to_string(&path)?
+            } else {
+                continue;
+            };
+            for link in text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next()) {
+                let leads = link.is_empty() || link.contains(':') || folder.join(link).exists();
+                ensure!(leads, "{} leads to '{link}', which is not in the package", path.display());
+                links += 1;
+            }
+        }
+    }
+    ensure!(links > 100, "only {links} links are seen");
+    Ok(())
 }
 
 /// A field of its control file.

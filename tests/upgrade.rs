@@ -5,7 +5,7 @@
 //! does; the server is told to stop (SIGTERM) and another copy of the binary is started on the same pool, several times. Two times are judged
 //! at every single upgrade: how long the *server* is away, by knocking at its door, less what the kernel says that its threads waited for a
 //! processor meanwhile, which other tests had; and how long a *request* waited at most, against the moment at which QEMU tries again after the
-//! server is back. Where nobody held the server up, the two together are the promise. *Past bug*: stopping waited for the whole journal to be
+//! server is back. How often QEMU came is counted by each server. Where nobody held the server up, the two together are the promise. *Past bug*: stopping waited for the whole journal to be
 //! folded, with the doors closed.
 //!
 //! ```sh
@@ -78,6 +78,8 @@ fn an_upgrade_costs_a_reconnect_and_no_error() {
             costs.push(cost);
             gateway = after;
         }
+        std::thread::sleep(LOAD);
+        one_connection_each(place)?;
         world.ending.store(true, SeqCst);
         for client in clients {
             client.join().map_err(|_| anyhow!("a client panicked"))?;
@@ -152,10 +154,19 @@ fn world(socket: &Path) -> Arc<World> {
     Arc::new(World::new(socket.to_owned(), story).without_trims())
 }
 
+/// Of all that ever came to the server that runs now, two opened an export: QEMU has two disks, and came once for each.
+fn one_connection_each(place: &Place) -> Result<()> {
+    let accepted = place.metric("stonefold_nbd_connections_accepted_total")?;
+    let passers_by = place.metric("stonefold_nbd_handshakes_failed_total")?;
+    ensure!(accepted - passers_by == 2, "{accepted} connections, {passers_by} of which opened nothing");
+    Ok(())
+}
+
 /// One upgrade, from load to load; gives what it cost, and the server that is there now.
 fn upgrade(place: &Place, world: &World, gateway: Gateway, next: &Path) -> Result<(Cost, Gateway)> {
     std::thread::sleep(LOAD);
     world.check()?;
+    one_connection_each(place)?;
     world.longest_nanos.store(0, SeqCst);
     let (knocker, since) = (Knocker::start(&place.nbd(), gateway.pid())?, Stopwatch::start());
     gateway.stop()?;

@@ -1,7 +1,8 @@
 //! A running `stonefold serve`, in a folder of its own: started, killed, started again, asked by the command line.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -183,6 +184,19 @@ impl Place {
     /// As [`Place::ok`].
     pub fn json(&self, line: &str) -> Result<serde_json::Value> {
         Ok(serde_json::from_str(&self.ok(&format!("{line} --json"))?)?)
+    }
+
+    /// A number of the server's metrics that has no labels, by its whole name.
+    ///
+    /// # Errors
+    /// When the server does not answer, or has no such number.
+    pub fn metric(&self, name: &str) -> Result<u64> {
+        let mut stream = UnixStream::connect(self.path("api.sock"))?;
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        let line = answer.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        Ok(line.with_context(|| format!("no {name} in {answer}"))?.parse()?)
     }
 
     /// Runs what must fail with this status and print nothing; gives what it complained of.

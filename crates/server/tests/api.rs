@@ -184,6 +184,36 @@ fn everything_documented_is_routed() {
     running.stop().unwrap();
 }
 
+/// The other way round: what the document does not have is not routed either, so that no path is there which nobody is told of.
+#[test]
+fn everything_routed_is_documented() {
+    let (running, client) = server();
+    let document = client.openapi().unwrap();
+    // What every path begins with, and the document.
+    let of_itself = [stonefold_api::paths::V1, stonefold_api::paths::OPENAPI];
+    let paths = include_str!("../../api/src/paths.rs").lines().filter_map(|line| {
+        let path = line.strip_prefix("pub const ")?.split('"').nth(1)?;
+        (!of_itself.contains(&path)).then_some(path)
+    });
+    let mut seen = 0;
+    for pattern in paths {
+        let path = pattern.replace('{', "").replace('}', "");
+        for method in ["GET", "PUT", "POST", "PATCH", "DELETE"] {
+            if document["paths"][pattern][method.to_lowercase()].is_object() {
+                seen += 1;
+                continue;
+            }
+            let head = format!("{method} {path} HTTP/1.1\r\nHost: HOST\r\nConnection: close");
+            let answer = raw(&running, &format!("{head}\r\nContent-Length: 0\r\n\r\n"));
+            assert!(answer.contains("the API has no"), "{method} {path}: {answer}");
+        }
+    }
+    let documented = document["paths"].as_object().unwrap().values();
+    let documented: usize = documented.map(|operations| operations.as_object().unwrap().len()).sum();
+    assert_eq!(seen, documented, "a path of the document is none of the constants");
+    running.stop().unwrap();
+}
+
 #[test]
 fn classes_of_service_are_made_changed_used_and_removed() {
     let (running, client) = server();
