@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -18,11 +19,17 @@ fn stopped(dir: &Path, at: &str) -> (Value, Option<i32>) {
     let shown = String::from_utf8(lab(&["show", "corners"]).stdout).unwrap();
     let profile = dir.join("corners.toml");
     std::fs::write(&profile, shown.split("[time]").next().unwrap().to_owned() + TIMES).unwrap();
+    let target = format!("file:{}/t.img", dir.display());
+    interrupted(dir, &["run", "corners.toml", "--target", &target, "--size", "32M"], at)
+}
+
+/// What the lab answers that gets SIGINT two seconds after it told that it does what begins so, and its status; what it keeps is in `out`.
+fn interrupted(dir: &Path, words: &[&str], at: &str) -> (Value, Option<i32>) {
     let mut run = Command::new(env!("CARGO_BIN_EXE_stonefold"))
-        .args(["lab", "run"])
-        .arg(profile)
-        .args(["--target", &format!("file:{}/t.img", dir.display()), "--size", "32M", "--json", "--out"])
-        .arg(dir.join("out"))
+        .current_dir(dir)
+        .arg("lab")
+        .args(words)
+        .args(["--json", "--out", "out"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -110,4 +117,74 @@ fn a_comparison_that_is_stopped_keeps_its_runs() {
     let page = dir.path().join("trial.html");
     let report = lab(&["report", &out, "--html", page.to_str().unwrap()]);
     assert!(std::fs::read_to_string(page).is_ok(), "{}", String::from_utf8_lossy(&report.stderr));
+}
+
+/// It is marked, and void for that reason; what was kept is whole, tells the same, and can be shown.
+fn is_partial_and_valid(dir: &Path, words: &[&str], at: &str) {
+    let (run, status) = interrupted(dir, words, at);
+    assert_eq!((status, &run["run"]["cut_short"]), (Some(3), &Value::Bool(true)), "{words:?}: {run}");
+    let summary = &run["summary"];
+    assert_eq!(summary["verdict"], "INVALID", "{words:?}");
+    let last = summary["points"].as_array().unwrap().last().unwrap();
+    assert!(void(last).contains(&"whole"), "{words:?}: {last}");
+    let out = dir.join("out").to_str().unwrap().to_owned();
+    let again = lab(&["verify", &out, "--json"]);
+    let again: Value = serde_json::from_slice(&again.stdout).unwrap();
+    assert_eq!(again[0]["summary"], *summary, "{words:?}");
+    let page = dir.join("page.html");
+    let report = lab(&["report", &out, "--html", page.to_str().unwrap()]);
+    assert!(report.status.success(), "{}", String::from_utf8_lossy(&report.stderr));
+    std::fs::remove_dir_all(dir.join("out")).unwrap();
+}
+
+#[test]
+fn a_replay_tiles_and_a_database_that_are_stopped_keep_what_they_have() {
+    let dir = tempfile::tempdir().unwrap();
+    let replay = ["replay", "store-db", "--target", "null:", "--duration", "60s", "--size", "16M"];
+    is_partial_and_valid(dir.path(), &replay, "replaying store-db");
+
+    let tile = "title = 't'\nabout = 'a'\n[tiles]\nsample = '60s'\nquick_sample = '60s'\nscale = 0.001\n\
+        [[vm]]\nname = 'shop'\ntrace = 'store-db'\ngigabytes = 45\ncount = 1\n";
+    std::fs::write(dir.path().join("tile.toml"), tile).unwrap();
+    let tiles = ["run", "tile.toml", "--target", "null:", "--tiles", "1..2"];
+    is_partial_and_valid(dir.path(), &tiles, "1 tile: replaying");
+
+    // PostgreSQL's user has to come through.
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o711)).unwrap();
+    let database = "title = 't'\nabout = 'a'\n[database]\nwarehouses = 1\nbuffers = '32M'\nusers = [1, 2]\n\
+        warm_up = '1s'\nsample = '60s'\n[settings]\nmax_wal_size = '256MB'\n";
+    std::fs::write(dir.path().join("db.toml"), database).unwrap();
+    let target = format!("dir:{}/db", dir.path().display());
+    is_partial_and_valid(dir.path(), &["run", "db.toml", "--target", &target], "1 user, ");
+    let left = std::fs::read_dir(dir.path().join("db")).unwrap().count();
+    assert_eq!(left, 0, "the database is left behind");
+}
+
+/// Goal: on a terminal there is one line that moves, with how much is done, what comes of it now, and how long it will take.
+#[test]
+fn a_terminal_is_shown_what_comes_of_it_now() {
+    let dir = tempfile::tempdir().unwrap();
+    let profile = "title = 't'\nabout = 'a'\n[[volume]]\nname = 'v'\nsize = '8M'\nquick = '8M'\n[[stream]]\nname = 's'\n\
+        volume = 'v'\nread = 100\nrandom = 100\nsizes = { '4K' = 100 }\noutstanding = 2\n\
+        [time]\nprecondition = '0s'\nsample = '4s'\nquick_precondition = '0s'\nquick_sample = '4s'\n";
+    std::fs::write(dir.path().join("p.toml"), profile).unwrap();
+    let command =
+        format!("stty cols 120; exec '{}' lab run p.toml --target null:", env!("CARGO_BIN_EXE_stonefold"));
+    let run = Command::new("script")
+        .current_dir(dir.path())
+        .args(["--quiet", "--return", "--command", &command, "/dev/null"])
+        .stdin(Stdio::null())
+        .output()
+        .expect("script is there, of the package bsdutils");
+    let shown = String::from_utf8_lossy(&run.stdout);
+    let frames: Vec<&str> = shown.split(['\r', '\n']).filter(|line| line.contains(" IOPS, p99 ")).collect();
+    let moving = |line: &&&str| {
+        let iops = line.split(" IOPS").next().and_then(|line| line.rsplit(' ').next());
+        iops.and_then(|iops| iops.parse::<u64>().ok()).is_some_and(|iops| iops > 1000)
+    };
+    assert!(frames.iter().filter(moving).count() > 3, "{shown}");
+    let left =
+        |line: &str| line.split(", ").last().and_then(|last| last.split(' ').next()?.parse::<u32>().ok());
+    let lefts: Vec<u32> = frames.iter().filter_map(|line| left(line)).collect();
+    assert!(lefts.windows(2).any(|pair| pair[1] < pair[0]), "how long it will take does not fall: {lefts:?}");
 }

@@ -224,7 +224,7 @@ fn what_the_check_finds_voids_the_run() {
     assert_eq!(summary.verdict, Verdict::Invalid);
 }
 
-/// Two workers do the phases together: the check begins on both when both have ended what goes before it.
+/// Four workers do the phases together: the check begins on all when all have ended what goes before it.
 #[test]
 fn workers_wait_for_each_other_before_the_check() {
     const TOKEN: &str = "a token for this test alone";
@@ -239,23 +239,24 @@ fn workers_wait_for_each_other_before_the_check() {
         std::thread::Builder::new().name("worker".into()).spawn(serving).unwrap();
         address
     };
-    // One of the two is slow to write: the other waits for it.
+    // One of them is slow to write: the others wait for it.
     let (slow, fast) = (dir.path().join("sock-1"), dir.path().join("sock-2"));
     let _slow = Served::start(&slow, &["--filter=delay", "memory", "16M", "wdelay=120ms"]);
     let _fast = Served::start(&fast, &["--filter=log", "memory", "16M", &log(dir.path())]);
+    let _others = ["sock-3", "sock-4"].map(|name| Served::start(&dir.path().join(name), &["memory", "16M"]));
     let mut plan = plan(profile("copies = \"equal\"", ""), "null:");
     plan.fleet = FleetPlan {
-        workers: vec![worker().parse().unwrap(), worker().parse().unwrap()],
+        workers: (0..4).map(|_| worker().parse().unwrap()).collect(),
         token: Some(Token::new(TOKEN).unwrap()),
         targets: vec![format!("nbd+unix:///?socket={}/sock-{{n}}", dir.path().display())],
     };
     let (points, _) = run(&plan);
     assert_eq!(points.len(), 3);
-    assert!(points.iter().all(|point| point.workers.len() == 2));
+    assert!(points.iter().all(|point| point.workers.len() == 4));
     let check = &points[2];
     assert!(
         check.verification.faults() == 0
-            && check.verification.right > 2 * (VOLUME_BYTES as u64) * 8 / 10 / 512
+            && check.verification.right > 4 * (VOLUME_BYTES as u64) * 8 / 10 / 512
     );
     // The fast one had copied long before; between its last write and its check lies what the slow one's copy took.
     let waited = silence_before_the_check(&dir.path().join("log"));

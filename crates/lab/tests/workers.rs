@@ -108,6 +108,29 @@ fn what_comes_of_all_is_the_sum_of_each() {
     assert!(blocks("vm-1").is_disjoint(&blocks("vm-2")));
 }
 
+/// Goal: sixteen machines with ten disks each, as published methods have them, are one result, and each disk is one of its own.
+#[test]
+fn sixteen_machines_with_ten_disks_each_are_one_result() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let workers: Vec<String> = (0..16).map(|_| worker()).collect();
+    let mut plan = plan(dir.path(), &workers, TOKEN);
+    let profile = PROFILE.replace("count = 2", "count = 10").replace("\"8M\"", "\"1M\"");
+    plan.profile = Profile::parse("p", &profile).unwrap();
+    let (_runtime, env) = env();
+    let Measured { points, machines, .. } = run(&env, &plan, &Reins::new()).unwrap().unbroken().unwrap();
+    let [point] = &points[..] else { panic!("{} points", points.len()) };
+    assert_eq!((machines.len(), point.workers.len(), point.streams.len()), (16, 16, 10));
+    for (number, stream) in point.streams.iter().enumerate() {
+        let each: Vec<u64> = point.workers.iter().map(|(_, streams)| streams[number].ios()).collect();
+        assert!(each.iter().all(|ios| *ios > 0), "disk {number}: {each:?}");
+        assert_eq!(stream.ios(), each.iter().sum::<u64>(), "disk {number}");
+    }
+    assert!(point.verification.right > 0 && point.verification.faults() == 0, "{:?}", point.verification);
+    for machine in 1..=16 {
+        assert_eq!(std::fs::metadata(dir.path().join(format!("vm-{machine}"))).unwrap().len(), 10 << 20);
+    }
+}
+
 /// Goal: half of what all can do together is half, and no rule is broken by there being two of them.
 #[test]
 fn a_share_of_the_capacity_is_one_of_all_together() {

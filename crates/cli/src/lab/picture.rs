@@ -71,7 +71,7 @@ impl Picture {
         self.bar.set_position((done.min(1.0) * 1000.0) as u64);
         self.bar.set_message(doing.what.clone());
         self.bar.set_prefix(format!(
-            "{}/s, p99 {}, {left}",
+            "{} IOPS, p99 {}, {left}",
             live.last.ios(),
             time(live.last.response.quantile(0.99) as f64)
         ));

@@ -46,6 +46,9 @@ pub(crate) struct Study {
     /// Who keeps points of a target that is no disk of a server, as 'lab run' takes it
     #[arg(long, value_name = "FILE", requires = "target")]
     recovery: Option<PathBuf>,
+    /// Where the loads go on that a profile has beside its database, as 'lab run' takes them: once for each, in their order
+    #[arg(long, value_name = "TARGET", requires = "target")]
+    beside: Vec<String>,
     /// Measure nothing: read the folder that an earlier run of the study, or of its profile, has kept; once for each arm where arms are runs
     /// of their own
     #[arg(long, value_name = "DIR", conflicts_with_all = ["a", "b", "arms", "out", "quick", "size", "destroy_data"])]
@@ -118,6 +121,7 @@ impl Study {
             let run = Run {
                 to: self.to.clone().filter(|_| moves),
                 recovery: self.recovery.clone().filter(|_| recovers),
+                beside: self.beside.iter().filter(|_| recovers).cloned().collect(),
                 ..Run::plain(
                     Load::plain(name, self.quick, out, self.size, self.destroy_data),
                     self.target.clone(),
@@ -134,10 +138,12 @@ impl Study {
     fn check(&self, study: &Report) -> Result<(), Failure> {
         let given = self.arms.are_given();
         let single = study.arms.is_empty() || study.load.is_of_runs();
-        if (self.to.is_some() || self.recovery.is_some()) && !study.load.is_of_runs() {
+        let of_runs = self.to.is_some() || self.recovery.is_some() || !self.beside.is_empty();
+        if of_runs && !study.load.is_of_runs() {
             let what = format!("the study '{}' moves and recovers nothing", study.name);
             return Err(Failure::Misuse(
-                Error::new(Kind::Invalid, what).remedy("leave --to and --recovery out, or take 'recovery'"),
+                Error::new(Kind::Invalid, what)
+                    .remedy("leave --to, --recovery and --beside out, or take 'recovery'"),
             ));
         }
         let (what, remedy) = match (single, given, self.target.is_empty()) {

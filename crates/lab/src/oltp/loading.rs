@@ -67,7 +67,7 @@ fn fill(server: &Server, population: &Population, warehouses: u32, reins: &Reins
     let mut client = server.connect()?;
     client.batch_execute(TABLES).map_err(|e| failed("making the tables", &e))?;
     let doing = |what: &str| Doing { what: what.into(), ..Doing::default() };
-    reins.begin(doing(&format!("loading {warehouses} warehouses")));
+    reins.begin(doing(&format!("loading {warehouses} warehouse{}", if warehouses == 1 { "" } else { "s" })));
     copy(&mut client, "item", |out| population.items(out))?;
     let loaders = crate::machine::cores().clamp(1, LOADERS_MAX).min(warehouses as usize);
     let next = AtomicU32::new(1);
