@@ -26,6 +26,8 @@ mod lab;
 mod machine;
 mod migrate;
 mod offline;
+#[cfg(test)]
+mod pages;
 mod point;
 mod policy;
 mod pool;

@@ -46,7 +46,9 @@ pub struct Launch {
     memory_mib: u32,
     processors: u32,
     kernel: Option<DirectKernel>,
-    disk: Option<NbdDisk>,
+    disks: Vec<NbdDisk>,
+    /// A port of this machine, and the guest's port that it leads to.
+    forward: Option<(u16, u16)>,
 }
 
 impl Launch {
@@ -59,7 +61,8 @@ impl Launch {
             memory_mib: 512,
             processors: 2,
             kernel: None,
-            disk: None,
+            disks: Vec::new(),
+            forward: None,
         }
     }
 
@@ -85,10 +88,18 @@ impl Launch {
         self
     }
 
-    /// The guest's disk, `/dev/vda`.
+    /// One more disk of the guest: `/dev/vda`, from which it boots, then `/dev/vdb`, and so on.
     #[must_use]
     pub fn disk(mut self, disk: NbdDisk) -> Self {
-        self.disk = Some(disk);
+        self.disks.push(disk);
+        self
+    }
+
+    /// Gives the guest a network of its own, 10.0.2.0/24, of which it is to be 10.0.2.15, and leads connections to `port` of this machine's
+    /// loopback to its port `inside`. It has no network unless told.
+    #[must_use]
+    pub fn forward(mut self, port: u16, inside: u16) -> Self {
+        self.forward = Some((port, inside));
         self
     }
 
@@ -150,17 +161,11 @@ impl Launch {
             &self.processors.to_string(),
         ]);
         add(self.accelerator.arguments());
-        add(&[
-            "-nodefaults",
-            "-no-user-config",
-            "-no-reboot",
-            "-display",
-            "none",
-            "-nic",
-            "none",
-            "-serial",
-            "stdio",
-        ]);
+        add(&["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-serial", "stdio"]);
+        let forwarded = self.forward.map(|(port, inside)| {
+            format!("user,model=virtio-net-pci,hostfwd=tcp:127.0.0.1:{port}-:{inside}")
+        });
+        add(&["-nic", forwarded.as_deref().unwrap_or("none")]);
         add(&[
             "-device",
             "virtio-rng-pci",
@@ -180,18 +185,19 @@ impl Launch {
             // Boot loaders and unknown guests expect a screen, and a screenshot tells what they say when the console is mute.
             None => add(&["-vga", "std"]),
         }
-        if let Some(disk) = &self.disk {
-            add(&["-blockdev", &disk.blockdev(), "-device", "virtio-blk-pci,drive=disk0,bootindex=1"]);
+        for (number, disk) in self.disks.iter().enumerate() {
+            let device = format!("virtio-blk-pci,drive=disk{number},bootindex={}", number + 1);
+            add(&["-blockdev", &disk.blockdev(number), "-device", &device]);
         }
         arguments
     }
 }
 
 impl NbdDisk {
-    fn blockdev(&self) -> String {
+    fn blockdev(&self, number: usize) -> String {
         json!({
             "driver": "nbd",
-            "node-name": "disk0",
+            "node-name": format!("disk{number}"),
             "server": { "type": "unix", "path": self.socket.to_string_lossy() },
             "export": self.export,
             "reconnect-delay": RECONNECT_DELAY_S,
@@ -224,6 +230,20 @@ mod tests {
         );
         assert!(
             words.contains(r#""export":"debian""#) && words.contains(r#""path":"/run/nbd.sock""#),
+            "{words}"
+        );
+    }
+
+    #[test]
+    fn disks_come_in_their_order_and_a_port_leads_inside() {
+        let disk = |export: &str| NbdDisk::new("/run/nbd.sock", export);
+        let launch = Launch::new("debian", "/logs").disk(disk("root")).disk(disk("data")).forward(7000, 7771);
+        let words = words(&launch);
+        let at = |text: &str| words.find(text).unwrap_or_else(|| panic!("no {text} in {words}"));
+        assert!(at(r#""export":"root""#) < at("drive=disk0,bootindex=1"));
+        assert!(at("drive=disk0,bootindex=1") < at("drive=disk1,bootindex=2"));
+        assert!(
+            words.contains("hostfwd=tcp:127.0.0.1:7000-:7771") && !words.contains("-nic none"),
             "{words}"
         );
     }

@@ -46,7 +46,7 @@ pub(crate) struct Run {
     #[arg(long, required = true, value_name = "TARGET")]
     pub(super) target: Vec<String>,
     /// Let 'stonefold lab worker' of that machine make the load, on targets as they are named there; as often as there are
-    /// machines. In --target {n} is a worker's number, from 1 on
+    /// machines. In --target a worker's number, from 1 on, takes the place of an n in braces
     #[arg(long, value_name = "HOST[:PORT]", requires = "token_file")]
     pub(super) worker: Vec<WorkerAddress>,
     /// What the workers know, too

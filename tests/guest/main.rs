@@ -1,12 +1,16 @@
 //! A real Debian, from the distribution's packages: proven to boot by its own agent, brought back, and moved home while it runs.
 //!
+//! And a load that several guests make together.
+//!
 //! Run by `./test`, which has the guest's image made (`setup/guest-image`), with its folder in STONEFOLD_GUEST; minutes where there is no KVM.
+
+mod workers;
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::{env, fs};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, Result, ensure};
 use stonefold_e2e::gateway::in_a_place;
 use stonefold_e2e::machines::Machines;
 use stonefold_e2e::tools::attempt;
@@ -14,12 +18,16 @@ use stonefold_e2e::tools::attempt;
 /// Longer than a Debian takes to boot under emulation on a busy machine.
 const BOOT_MAX: &str = "15m";
 
+/// Where the guest's image lies.
+fn guest() -> Result<PathBuf> {
+    Ok(env::var("STONEFOLD_GUEST").context("STONEFOLD_GUEST names no folder of a guest")?.into())
+}
+
 #[test]
 fn a_debian_is_proven_brought_back_and_moved_home() {
     in_a_place(|place| {
         let _ended = Machines(place);
-        let guest =
-            PathBuf::from(env::var("STONEFOLD_GUEST").context("STONEFOLD_GUEST names no folder of a guest")?);
+        let guest = guest()?;
         // What runs under KVM here is not known; emulation runs everywhere.
         let server = place.start(&["--machines", &place.text("machines"), "--accelerator", "tcg"])?;
         place.ok(&format!("disk import deb {}", guest.join("disk.raw").display()))?;
