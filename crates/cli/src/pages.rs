@@ -66,7 +66,12 @@ fn commands(line: &str) -> Vec<Vec<String>> {
 }
 
 fn read(from: &str, line: &str, seen: &mut usize) {
-    for words in commands(&line.replace("$HOME", "/home/me").replace("$STONEFOLD_LAB_ROUND", "1")) {
+    for words in commands(
+        &line
+            .replace("$HOME", "/home/me")
+            .replace("$STONEFOLD_LAB_ROUND", "1")
+            .replace("$(cat point-$STONEFOLD_LAB_POINT)", "shop@20261125T031749Z"),
+    ) {
         // A form of a command, not one of them.
         if words.iter().any(|word| word.contains(['…', '['])) {
             continue;
