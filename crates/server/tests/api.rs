@@ -197,7 +197,7 @@ fn everything_routed_is_documented() {
     });
     let mut seen = 0;
     for pattern in paths {
-        let path = pattern.replace('{', "").replace('}', "");
+        let path = pattern.replace(['{', '}'], "");
         for method in ["GET", "PUT", "POST", "PATCH", "DELETE"] {
             if document["paths"][pattern][method.to_lowercase()].is_object() {
                 seen += 1;
