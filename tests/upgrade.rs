@@ -5,8 +5,8 @@
 //! does; the server is told to stop (SIGTERM) and another copy of the binary is started on the same pool, several times. Two times are judged
 //! at every single upgrade: how long the *server* is away, by knocking at its door, less what the kernel says that its threads waited for a
 //! processor meanwhile, which other tests had; and how long a *request* waited at most, against the moment at which QEMU tries again after the
-//! server is back. How often QEMU came is counted by each server. Where nobody held the server up, the two together are the promise. *Past bug*: stopping waited for the whole journal to be
-//! folded, with the doors closed.
+//! server is back. Where nobody held the server up, the two together are the promise. How often QEMU came is counted by each server: once for
+//! each disk. *Past bug*: stopping waited for the whole journal to be folded, with the doors closed.
 //!
 //! ```sh
 //! STONEFOLD_UPGRADES=20 cargo test --release -p stonefold-e2e --test upgrade -- --nocapture

@@ -61,7 +61,7 @@ fn a_full_place_refuses_writes_and_loses_nothing_and_goes_on_with_room() {
             said.contains("late") && said.to_lowercase().contains("no space"),
             "a command is told otherwise: {said}"
         );
-        ensure!(said.contains("; "), "a command is not told what to do: {said}");
+        ensure!(said.contains("what to do: "), "a command is not told what to do: {said}");
         ensure!(!place.ok("disk ls")?.contains("late"), "an import that failed leaves a disk");
 
         gateway.kill();

@@ -19,6 +19,7 @@ mod front;
 pub mod generations;
 pub mod import;
 pub mod load;
+mod lock;
 pub mod machine;
 pub mod measure;
 pub mod oltp;

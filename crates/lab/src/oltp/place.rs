@@ -7,9 +7,9 @@
 mod devices;
 
 use super::tools::{User, command, run};
+use crate::lock::Lock;
 use crate::target::{Opened, TargetSpec};
 use devices::{Device, Fuse, Loop, Mount};
-use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, DirBuilder, File};
 use std::os::unix::fs::{DirBuilderExt, chown};
 use std::path::{Path, PathBuf};
@@ -217,23 +217,18 @@ pub(super) fn is_ours(beginning: &[u8]) -> bool {
     has(MAGIC.0, &MAGIC.1) && has(LABEL_AT, LABEL)
 }
 
-fn lock(path: &Path) -> Result<File> {
-    let failed = |e| Error::io(format!("locking '{}'", path.display()), e);
-    let file = File::open(path).map_err(failed)?;
-    flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|e| match e {
-        rustix::io::Errno::WOULDBLOCK => {
-            Error::new(Kind::Busy, format!("another run has its database in '{}'", path.display()))
-                .remedy("wait for it, or name another folder")
-        }
-        other => failed(other.into()),
-    })?;
-    Ok(file)
+fn lock(path: &Path) -> Result<Lock> {
+    let file = File::open(path).map_err(|e| Error::io(format!("locking '{}'", path.display()), e))?;
+    Lock::take(file, path, || {
+        Error::new(Kind::Busy, format!("another run has its database in '{}'", path.display()))
+            .remedy("wait for it, or name another folder")
+    })
 }
 
 /// A folder of the lab's own on a target, removed with what is in it.
 struct Own {
     folder: PathBuf,
-    _lock: File,
+    _lock: Lock,
 }
 
 impl Drop for Own {

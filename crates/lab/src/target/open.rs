@@ -4,8 +4,8 @@
 
 use super::nbd::{self, Connection, Lasting, Link, Nbd};
 use super::{Abilities, Backend, Buffers, Completion, Files, Null, Op, Request, TargetSpec};
+use crate::lock::Lock;
 use crate::payload::{SECTOR_BYTES, is_ours};
-use rustix::fs::{FlockOperation, flock};
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
@@ -27,7 +27,9 @@ pub(crate) struct Opened {
     /// Bytes it has.
     pub bytes: u64,
     /// Held so that nobody else writes meanwhile.
-    _lock: Option<File>,
+    _lock: Option<Lock>,
+    /// Of a device, which nobody mounts while it is open so.
+    _claim: Option<File>,
     /// What I/Os must be multiples of, and the largest, in bytes.
     pub io_bytes_min: u64,
     pub io_bytes_max: u64,
@@ -69,6 +71,7 @@ impl Opened {
                 spec: spec.clone(),
                 bytes,
                 _lock: None,
+                _claim: None,
                 io_bytes_min: 1,
                 io_bytes_max: u64::MAX,
                 abilities: Abilities::ALL,
@@ -255,16 +258,21 @@ fn file(spec: &TargetSpec, path: &Path, bytes: u64) -> Result<Opened> {
         let what = format!("'{}' is no regular file", path.display());
         return Err(Error::new(Kind::Invalid, what).remedy("name a block device as dev:PATH"));
     }
-    lock(&file, path)?;
+    let busy = || {
+        Error::new(Kind::Busy, format!("'{}' is used by somebody else", path.display()))
+            .remedy("name another file, or end what uses it")
+    };
+    let lock = Lock::take(file, path, busy)?;
     if meta.len() < bytes {
         // Longer is never an overwrite.
-        file.set_len(bytes).map_err(failed)?;
+        lock.file().set_len(bytes).map_err(failed)?;
     }
     direct(path)?;
     Ok(Opened {
         spec: spec.clone(),
         bytes: meta.len().max(bytes),
-        _lock: Some(file),
+        _lock: Some(lock),
+        _claim: None,
         io_bytes_min: 1,
         io_bytes_max: u64::MAX,
         abilities: Abilities::ALL,
@@ -291,7 +299,8 @@ fn device(spec: &TargetSpec, path: &Path) -> Result<Opened> {
         spec: spec.clone(),
         bytes,
         abilities: Abilities { trim: can_discard(&file), ..Abilities::ALL },
-        _lock: Some(file),
+        _lock: None,
+        _claim: Some(file),
         io_bytes_min: 1,
         io_bytes_max: u64::MAX,
         connections: 1,
@@ -322,19 +331,10 @@ fn export(spec: &TargetSpec) -> Result<Opened> {
         spec: spec.clone(),
         bytes: export.bytes,
         _lock: None,
+        _claim: None,
         io_bytes_min: export.io_bytes_min.into(),
         io_bytes_max: export.io_bytes_max.into(),
         abilities: export.abilities,
         connections: if export.multi_conn { CONNECTIONS_MAX } else { 1 },
-    })
-}
-
-fn lock(file: &File, path: &Path) -> Result<()> {
-    flock(file, FlockOperation::NonBlockingLockExclusive).map_err(|e| match e {
-        rustix::io::Errno::WOULDBLOCK => {
-            Error::new(Kind::Busy, format!("'{}' is used by somebody else", path.display()))
-                .remedy("name another file, or end what uses it")
-        }
-        other => Error::io(format!("locking '{}'", path.display()), other.into()),
     })
 }
