@@ -314,7 +314,14 @@ impl Part {
             self.backend.reap(&mut done)?;
             if !done.is_empty() {
                 let now = self.clock() - running.start;
-                done.drain(..).for_each(|completion| self.complete(completion, now, running));
+                for completion in done.drain(..) {
+                    self.complete(completion, now, running);
+                    // What it makes room for goes out before the next is looked at: the target is not to wait for that.
+                    let now = self.clock() - running.start;
+                    if issuing && now < running.end {
+                        self.issue_due(now);
+                    }
+                }
                 self.note_breaks(running)?;
                 continue;
             }

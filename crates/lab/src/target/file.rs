@@ -74,12 +74,13 @@ impl Backend for Files {
             // SAFETY: the buffer is this backend's until completion, by the trait's contract, and mapped for as long as the
             // ring lives; the files are open for as long.
             let pushed = unsafe { self.ring.submission().push(&entry) };
+            // At once, and not with those that are made next: meanwhile a quick device would have nothing to do. So is what was there before,
+            // where it was full. An error comes again at the next push, where it can be told.
+            let _ = self.ring.submit();
             if pushed.is_ok() {
                 self.in_flight += 1;
                 return;
             }
-            // Full: hand over what is there. An error comes again at the next push, where it can be told.
-            let _ = self.ring.submit();
         }
     }
 
