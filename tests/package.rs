@@ -7,21 +7,16 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
+use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use stonefold_dice::noise;
-use stonefold_e2e::binary::stonefold;
 use stonefold_e2e::gateway::{Place, in_a_place};
+use stonefold_e2e::package::build;
 use stonefold_e2e::root::Root;
 use stonefold_e2e::tools::{Beside, run};
-use stonefold_guest::process;
 use stonefold_needs::{Need, there_is};
 
-/// To strip and to pack a test build.
-const BUILD_MAX: Duration = Duration::from_secs(240);
 /// Below what folders it has files.
 const FOLDERS: [&str; 6] = [
     "./etc/stonefold/",
@@ -92,17 +87,6 @@ fn the_package_installs_serves_and_goes_without_the_pool() {
         ensure!(fs::read(root.path("tmp/back.raw"))? == data, "the disk came back as something else");
         stop(server)
     });
-}
-
-/// Of the binary that is tested.
-fn build(place: &Place) -> Result<PathBuf> {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/build-deb");
-    let mut command = Command::new(script);
-    command.arg("--binary").arg(stonefold()?).arg(place.path("packages"));
-    // Nobody downloads it.
-    let built = process::run(command.env("DPKG_DEB_COMPRESSOR_TYPE", "none"), BUILD_MAX)?;
-    ensure!(built.status.success(), "build-deb: {}", built.stderr);
-    Ok(built.stdout.trim().into())
 }
 
 /// Every link of its pages that is none into the web.

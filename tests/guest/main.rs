@@ -1,26 +1,64 @@
 //! A real Debian, from the distribution's packages: proven to boot by its own agent, brought back, and moved home while it runs.
 //!
-//! And a load that several guests make together.
+//! And a load that several guests make together, and the package under a systemd that runs.
 //!
 //! Run by `./test`, which has the guest's image made (`setup/guest-image`), with its folder in STONEFOLD_GUEST; minutes where there is no KVM.
 
+mod unit;
 mod workers;
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 use std::{env, fs};
 
 use anyhow::{Context, Result, ensure};
-use stonefold_e2e::gateway::in_a_place;
+use stonefold_e2e::gateway::{Place, in_a_place};
 use stonefold_e2e::machines::Machines;
-use stonefold_e2e::tools::attempt;
+use stonefold_e2e::tools::{attempt, run};
+use stonefold_guest::{Guest, Launch, NbdDisk};
 
 /// Longer than a Debian takes to boot under emulation on a busy machine.
 const BOOT_MAX: &str = "15m";
 
+/// The same, of whoever waits at its console.
+const LOGIN_MAX: Duration = Duration::from_secs(900);
+const SHELL_MAX: Duration = Duration::from_secs(180);
+const QUIT_MAX: Duration = Duration::from_secs(60);
+const PROMPT: &str = "root@stonefold-guest:~#";
+
 /// Where the guest's image lies.
 fn guest() -> Result<PathBuf> {
     Ok(env::var("STONEFOLD_GUEST").context("STONEFOLD_GUEST names no folder of a guest")?.into())
+}
+
+/// A guest with these disks, the first of which it boots from; with a port of this machine that leads to one of its own.
+fn boot(place: &Place, name: &str, disks: &[impl ToString], forward: Option<(u16, u16)>) -> Result<Guest> {
+    let mut launch = Launch::new(name, place.path("logs"));
+    for disk in disks {
+        launch = launch.disk(NbdDisk::new(place.nbd(), disk.to_string()));
+    }
+    if let Some((here, inside)) = forward {
+        launch = launch.forward(here, inside);
+    }
+    launch.start()
+}
+
+fn log_in(guest: &mut Guest) -> Result<()> {
+    guest.wait_for("login:", LOGIN_MAX)?;
+    guest.wait_for(PROMPT, SHELL_MAX).map(drop)
+}
+
+/// An image with a file system that has what a folder of the place has.
+fn image_of(place: &Place, folder: &str) -> Result<String> {
+    let (image, folder) = (place.text(&format!("{folder}.raw")), place.path(folder));
+    let mut bytes = 16 << 20;
+    for entry in fs::read_dir(&folder)? {
+        bytes += entry?.metadata()?.len();
+    }
+    fs::File::create(&image)?.set_len(bytes.next_multiple_of(4096))?;
+    run("mkfs.ext4", &["-q", "-F", "-d", &folder.to_string_lossy(), &image])?;
+    Ok(image)
 }
 
 #[test]

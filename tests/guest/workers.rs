@@ -8,18 +8,13 @@ use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use stonefold_e2e::binary::stonefold;
 use stonefold_e2e::gateway::{Place, in_a_place};
 use stonefold_e2e::tools::run;
-use stonefold_guest::{Guest, Launch, NbdDisk};
+use stonefold_guest::Guest;
 
-/// Longer than a Debian takes to boot under emulation on a busy machine, beside another.
-const BOOT_MAX: Duration = Duration::from_secs(900);
-const SHELL_MAX: Duration = Duration::from_secs(180);
-const PROMPT: &str = "root@stonefold-guest:~#";
 /// Where workers listen, each in its guest.
 const INSIDE: u16 = 7771;
 const DATA_BYTES: u64 = 32 << 20;
@@ -46,7 +41,8 @@ fn two_debians_make_one_load() {
             place.ok(&format!("disk create {name}-data --size {DATA_BYTES}"))?;
             // Free now, and nobody else is told of it.
             let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-            guests.push(boot(place, name, port)?);
+            let disks = [name.to_owned(), format!("{name}-program"), format!("{name}-data")];
+            guests.push(super::boot(place, name, &disks, Some((port, INSIDE)))?);
             ports.push(port);
         }
         for guest in &mut guests {
@@ -72,7 +68,7 @@ fn two_debians_make_one_load() {
             ensure!(reads > Some(20) && written > Some(16 << 20), "{name}: {}", disk["io"]);
         }
         for guest in &mut guests {
-            guest.quit(Duration::from_secs(60))?;
+            guest.quit(super::QUIT_MAX)?;
         }
         server.stop()
     });
@@ -80,31 +76,17 @@ fn two_debians_make_one_load() {
 
 /// An image of a file system with nothing on it but the program and the token.
 fn program(place: &Place) -> Result<String> {
-    let (folder, image) = (place.path("program"), place.text("program.raw"));
+    let folder = place.path("program");
     fs::create_dir(&folder)?;
     let stripped = folder.join("stonefold");
     run("strip", &["--strip-debug", "-o", &stripped.to_string_lossy(), &stonefold()?.to_string_lossy()])?;
     fs::write(folder.join("token"), TOKEN)?;
-    let bytes = (fs::metadata(&stripped)?.len() + (16 << 20)).next_multiple_of(4096);
-    fs::File::create(&image)?.set_len(bytes)?;
-    run("mkfs.ext4", &["-q", "-F", "-d", &folder.to_string_lossy(), &image])?;
-    Ok(image)
-}
-
-fn boot(place: &Place, name: &str, port: u16) -> Result<Guest> {
-    let disk = |export: String| NbdDisk::new(place.nbd(), export);
-    Launch::new(name, place.path("logs"))
-        .disk(disk(name.to_owned()))
-        .disk(disk(format!("{name}-program")))
-        .disk(disk(format!("{name}-data")))
-        .forward(port, INSIDE)
-        .start()
+    super::image_of(place, "program")
 }
 
 /// Has its worker listen.
 fn work(guest: &mut Guest) -> Result<()> {
-    guest.wait_for("login:", BOOT_MAX)?;
-    guest.wait_for(PROMPT, SHELL_MAX)?;
+    super::log_in(guest)?;
     // The one card there is, whatever the guest calls it.
     let network = "for card in /sys/class/net/e*; do ip link set ${card##*/} up && ip addr add 10.0.2.15/24 dev ${card##*/}; done";
     let mounted = "mount -o ro /dev/vdb /mnt && install -m 600 /mnt/token /root/token";
@@ -113,7 +95,7 @@ fn work(guest: &mut Guest) -> Result<()> {
          for tried in $(seq 60); do grep -q : /root/worker.log && break; sleep 1; done; cat /root/worker.log"
     );
     for command in [network, mounted, &serving] {
-        guest.run(command, SHELL_MAX)?.success()?;
+        guest.run(command, super::SHELL_MAX)?.success()?;
     }
     Ok(())
 }

@@ -17,7 +17,7 @@
 //! | [`rot`] | damage to files |
 //! | [`recorder`] | a disk that remembers each write and flush, for losses of power |
 //! | [`tools`] | foreign programs; [`mounts`]: file systems and loop devices, for root |
-//! | [`root`] | a root file system to install things into |
+//! | [`root`] | a root file system to install things into; [`package`]: the Debian package |
 //! | [`postgres`] | a database server, as a user of its own |
 
 pub mod away;
@@ -29,6 +29,7 @@ pub mod load;
 pub mod machines;
 pub mod mounts;
 pub mod nbd;
+pub mod package;
 pub mod postgres;
 pub mod qemu;
 pub mod recorder;

@@ -262,8 +262,8 @@ operation! {
     responses((status = 200, body = Disk), (status = "default", body = ErrorBody))
 }
 operation! {
-    /// Remove a disk; refused while clients are connected, and while it has snapshots unless they shall go, too
-    disk_remove: delete, path = "/v1/disks/{disk}", tag = "disks", params(("disk" = String, Path), ("snapshots" = Option<bool>, Query, description = "Remove its snapshots, too")),
+    /// Remove a disk; refused while clients are connected, while a machine, a recovery or a source needs it unless it shall go nevertheless, and while it has snapshots unless they shall go, too
+    disk_remove: delete, path = "/v1/disks/{disk}", tag = "disks", params(("disk" = String, Path), ("snapshots" = Option<bool>, Query, description = "Remove its snapshots, too"), ("needed" = Option<bool>, Query, description = "Also where a machine, a recovery or a source needs it")),
     responses((status = 204), (status = "default", body = ErrorBody))
 }
 operation! {

@@ -119,7 +119,7 @@ impl Source {
             }
             Source::Rm { name } => {
                 client.remove_source(&name)?;
-                let text = || format!("removed source '{name}'; its points are still there\n");
+                let text = || format!("removed source '{name}'; its points stay as they are\n");
                 context.answer(&json!({ "removed": [name] }), text)
             }
         }

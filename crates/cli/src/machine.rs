@@ -199,7 +199,7 @@ impl Machine {
             }
             Machine::Rm { name } => {
                 client.remove_machine(&name)?;
-                let text = || format!("removed machine '{name}'; its disks are still there\n");
+                let text = || format!("removed machine '{name}'; its disks stay as they are\n");
                 context.answer(&json!({ "removed": [name] }), text)
             }
             Machine::Snapshot { machine, name } => {

@@ -61,6 +61,10 @@ impl Point {
         match self {
             Point::Ls { source } => {
                 let points = client.points(source.as_ref())?;
+                if let (Some(source), []) = (&source, points.as_slice()) {
+                    // One that was removed has left its points; of one that never was there is nothing to list.
+                    client.source(source)?;
+                }
                 context.answer(&points, || table(&points))
             }
             Point::Show { point } => {

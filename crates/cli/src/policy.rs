@@ -174,7 +174,7 @@ impl Policy {
             }
             Policy::Rm { name } => {
                 client.remove_policy(&name)?;
-                let text = || format!("removed policy '{name}'; its points are still there\n");
+                let text = || format!("removed policy '{name}'; its points stay as they are\n");
                 context.answer(&json!({ "removed": [name] }), text)
             }
         }

@@ -140,13 +140,17 @@ impl Recover {
                 context.answer(&recovery, || shown(&recovery))
             }
             Some(Command::Stop { name, discard, power_off }) => {
+                let before = client.recovery(&name)?;
                 let of_thread = name.clone();
                 wait_for(&client, "stop", move |client| {
                     client.stop_recovery(&of_thread, discard, power_off)
                 })?;
-                let disks = if discard { "and its disks are gone" } else { "its disks are still there" };
+                let disks = if discard { "and its disks are gone" } else { "its disks stay as they are" };
                 let answer = json!({ "stopped": [name], "discarded": discard });
-                context.answer(&answer, || format!("recovery '{name}' is over, {disks}\n"))
+                let runs_on = if power_off { None } else { before.started.and_then(runs_on) };
+                context.answer(&answer, || {
+                    format!("recovery '{name}' is over, {disks}\n{}", runs_on.unwrap_or_default())
+                })
             }
             None => self.recover(context, &client),
         }
@@ -215,6 +219,17 @@ fn shown(recovery: &Recovery) -> String {
     let begun = begun.to_seconds_text();
     format!("recovery '{name}' of {point}, {begun} UTC, ready after {}\n", micros(*ready_us))
         + &lines(recovery)
+}
+
+/// Of a machine that was moved, and goes on without its recovery: where, and what ends it.
+fn runs_on(started: StartedMachine) -> Option<String> {
+    let home = (!started.home.is_empty()).then(|| started.home.join(", "))?;
+    let ends = match (started.folder, started.domain) {
+        (Some(folder), _) => format!("'kill $(cat {folder}/pid)' on the server's host ends it"),
+        (_, Some(domain)) => format!("'virsh shutdown {domain}' ends it"),
+        _ => return None,
+    };
+    Some(format!("its machine, which was moved to {home}, runs on: {ends}\n"))
 }
 
 fn table(recoveries: &[Recovery]) -> String {

@@ -54,7 +54,7 @@ fn a_machine_lives_from_add_to_rm() {
     let missing = error(&running, "machine add x --disk test.vda --xml /nowhere.xml");
     assert!(missing.contains("'/nowhere.xml' cannot be read"), "{missing}");
     assert!(error(&running, "machine show wbe").contains("machine ls"));
-    assert!(text(&running, "machine rm test").contains("its disks are still there"));
+    assert!(text(&running, "machine rm test").contains("its disks stay as they are"));
     assert!(
         error(&running, "machine add y --disk test.vda --qemu-args /dev/null")
             .contains("no arguments of QEMU")
@@ -89,7 +89,11 @@ fn a_machine_is_looked_after_as_a_whole() {
     assert_eq!(exact["usage"]["logical_bytes"], 0);
     assert!(exact["disks"][0]["disk"]["usage"]["as_of"].is_string(), "{exact}");
     text(&running, "disk set root --qos test");
-    text(&running, "disk rm data --snapshots");
+    text(&running, "disk create spare --size 1G");
+    let refused = error(&running, "disk rm spare data --snapshots");
+    assert!(refused.contains("disk 'data' is one of machine 'web'") && refused.contains("--needed"), "{refused}");
+    assert_eq!(json(&running, "disk show spare")["name"], "spare", "all or none");
+    text(&running, "disk rm spare data --snapshots --needed");
     let table = text(&running, "machine stats web");
     assert!(table.contains("missing") && table.contains("test"), "{table}");
     assert!(error(&running, "machine set web --qos production").contains("disk 'data' does not exist"));
@@ -165,15 +169,18 @@ fn points_outlive_their_server_and_come_back() {
     assert_eq!(json(&running, "disk show again.vdb")["qos"], "test");
     let told = text(&running, &format!("recover {} --as other", name(1)));
     assert!(told.contains("ready after") && told.contains("reached at"), "{told}");
+    assert!(error(&running, "disk rm again.vdb").contains("recover stop again --discard"));
     assert!(text(&running, "recover stop again --discard").contains("its disks are gone"));
-    assert!(text(&running, "recover stop other").contains("still there"));
+    assert!(text(&running, "recover stop other").contains("its disks stay"));
     assert_eq!(json(&running, "disk ls").as_array().unwrap().len(), 4);
 
     assert!(text(&running, &format!("point lock {first} --until 30d")).contains("is locked until"));
     assert!(error(&running, &format!("point rm {first}")).contains("is locked until"));
     text(&running, &format!("point rm {}", name(1)));
     assert!(error(&running, "machine rm web").contains("source rm nightly"));
-    assert!(text(&running, "source rm nightly").contains("still there"));
+    assert!(text(&running, "source rm nightly").contains("its points stay"));
+    assert_eq!(text(&running, "point ls nightly").lines().count(), 2, "they do");
+    assert!(error(&running, "point ls weekly").contains("source 'weekly' does not exist"));
     assert_eq!(json(&running, "point ls").as_array().unwrap().len(), 1);
     assert!(error(&running, "backup run nightly").contains("source 'nightly' does not exist"));
     assert!(error(&running, "recover nightly@20200101T000000Z --as x").contains("point ls"));
@@ -237,6 +244,7 @@ fn images_and_exports_are_copied() {
         ),
     );
     assert_eq!(json(&running, "backup ls").as_array().unwrap().len(), 4);
+    assert!(error(&running, "disk rm db.vda --snapshots").contains("source 'db'"));
 
     assert!(error(&running, "source add x --nbd one.vda").contains("nbd://HOST"));
     assert!(error(&running, "source add x --image /nowhere").contains("'/nowhere' cannot be read"));
@@ -323,7 +331,7 @@ fn a_policy_lives_from_create_to_rm() {
     assert!(error(&running, "source rm web").contains("stonefold policy apply nightly web --remove"));
     assert!(text(&running, "policy apply nightly web --remove").contains("applied to nothing"));
     text(&running, "source rm web");
-    assert!(text(&running, "policy rm nightly").contains("still there"));
+    assert!(text(&running, "policy rm nightly").contains("its points stay"));
     assert!(error(&running, "policy plan nightly").contains("policy 'nightly' does not exist"));
     running.stop().unwrap();
 }
@@ -343,7 +351,7 @@ fn a_server_runs_its_policies() {
     text(&running, "machine add lone --disk lone");
     text(&running, "source add lone --machine lone");
     text(&running, "policy apply often lone");
-    text(&running, "disk rm lone");
+    text(&running, "disk rm lone --needed");
     running.stop().unwrap();
 
     let (command, told) = (folder.path().join("tell"), folder.path().join("told"));

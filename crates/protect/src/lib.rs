@@ -9,7 +9,7 @@
 //!
 //! [`Protection`] is all of it that changes something: one change at a time, each in steps that a start finds and ends ([`clones`],
 //! [`syncs`], [`runs`], [`points`], [`recoveries`]). [`starts`] starts machines with them ([`hypervisor`]), with what their boots read fetched ahead ([`boots`]); [`migrations`] brings those home,
-//! [`proofs`] show that they boot. Guests stand still for points where that is wished ([`standstills`]). [`policies`] say when and what for; [`rounds`] do it, as [`plan`] tells beforehand.
+//! [`proofs`] show that they boot. Guests stand still for points where that is wished ([`standstills`]). Disks that they need stay ([`needed`]). [`policies`] say when and what for; [`rounds`] do it, as [`plan`] tells beforehand.
 
 mod boots;
 mod catalog;
@@ -25,6 +25,7 @@ mod machines;
 mod masters;
 mod migrations;
 mod nbd;
+mod needed;
 mod number;
 mod outcomes;
 mod plan;

@@ -78,7 +78,7 @@ impl Folder {
         let (pool, socket) = (self.pool(), self.socket());
         let (pool, socket) = (pool.display(), socket.display());
         say(&format!(
-            "\nThe pool is kept. To look further:
+            "\nThe pool is kept until ./quickstart runs again. To look further:
   {binary} serve --pool file://{pool} --nbd unix://{socket}
       (then, in another terminal; Ctrl-C ends it)
   {binary} disk ls
@@ -108,6 +108,7 @@ fn remove_unless_served(run: &Path) -> Result<()> {
         say(&format!("An earlier run's pool is being served and stays: {}", run.display()));
         return Ok(());
     }
+    say(&format!("The earlier run's pool goes: {}", run.display()));
     fs::remove_dir_all(run).with_context(|| format!("could not remove the earlier run {}", run.display()))
 }
 

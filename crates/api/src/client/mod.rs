@@ -203,10 +203,15 @@ impl Client {
         self.post_empty(&paths::of_disk(paths::DISK_FLUSH, name))
     }
 
-    /// Removes a disk; with its snapshots when asked, else refused while it has any.
+    /// Removes a disk; with its snapshots when asked, else refused while it has any, and while a machine, a recovery or a source needs it.
     pub fn remove_disk(&self, name: &Name, with_snapshots: bool) -> Result<()> {
+        self.delete(&format!("{}?snapshots={with_snapshots}", paths::of_disk(paths::DISK, name)))
+    }
+
+    /// The same, also while a machine, a recovery or a source needs it.
+    pub fn remove_needed_disk(&self, name: &Name, with_snapshots: bool) -> Result<()> {
         let path = paths::of_disk(paths::DISK, name);
-        self.delete(&if with_snapshots { format!("{path}?snapshots=true") } else { path })
+        self.delete(&format!("{path}?snapshots={with_snapshots}&needed=true"))
     }
 
     /// Removes a disk whose head cannot be read, with all it held.

@@ -10,7 +10,7 @@ use crate::waiting::wait_for;
 use clap::{Args, Subcommand};
 use serde_json::json;
 use std::collections::HashSet;
-use stonefold_api::{Disk as Info, DiskCreate, DiskResize, DiskSet, DiskUsage, DomainState};
+use stonefold_api::{Client, Disk as Info, DiskCreate, DiskResize, DiskSet, DiskUsage, DomainState};
 use stonefold_types::{Compression, Durability, Error, Kind, Name, Size};
 
 /// Make, list, change, remove, import and export disks
@@ -62,7 +62,8 @@ pub(crate) enum Disk {
     },
     /// Remove disks; clones made from them stay
     ///
-    /// Refused while a client is connected, and while the disk has snapshots: --snapshots removes those, too.
+    /// Refused while a client is connected, while a machine, a recovery or a source needs the disk, and while it has snapshots:
+    /// --snapshots removes those, too.
     #[command(after_help = "Examples:\n  stonefold disk rm web-test\n  stonefold disk rm web --snapshots")]
     Rm {
         /// The disks
@@ -71,9 +72,12 @@ pub(crate) enum Disk {
         /// Remove their snapshots, too
         #[arg(long)]
         snapshots: bool,
+        /// Also those that a machine, a recovery or a source needs, which is of no use without
+        #[arg(long)]
+        needed: bool,
         /// Give up disks whose heads cannot be read, with all they held: their snapshots too, locked or not, because nobody can
         /// tell. Clones of them live on. Their space comes back when the server has counted what all others refer to
-        #[arg(long, conflicts_with = "snapshots")]
+        #[arg(long, conflicts_with_all = ["snapshots", "needed"])]
         damaged: bool,
     },
     Import(import::Import),
@@ -134,7 +138,7 @@ impl Disk {
             Disk::Set { name, change } => set(context, &name, &change),
             Disk::Resize { name, size, shrink } => resize(context, &name, size, shrink),
             Disk::Rm { names, damaged: true, .. } => give_up(context, &names),
-            Disk::Rm { names, snapshots, .. } => remove(context, &names, snapshots),
+            Disk::Rm { names, snapshots, needed, .. } => remove(context, &names, snapshots, needed),
             Disk::Import(import) => import.run(context),
             Disk::Export(export) => export.run(context),
         }
@@ -321,7 +325,7 @@ fn resize(context: &Context, name: &Name, size: Size, shrink: bool) -> Result<()
     })
 }
 
-fn remove(context: &Context, names: &[Name], with_snapshots: bool) -> Result<(), Failure> {
+fn remove(context: &Context, names: &[Name], with_snapshots: bool, needed: bool) -> Result<(), Failure> {
     let client = context.client()?;
     let mut disks =
         names.iter().map(|name| client.disk(name)).collect::<stonefold_types::Result<Vec<_>>>()?;
@@ -344,13 +348,10 @@ fn remove(context: &Context, names: &[Name], with_snapshots: bool) -> Result<(),
                 .into());
         }
     }
-    if let ([_, _, ..], true) = (names, with_snapshots) {
-        let mut locked = HashSet::new();
-        for snapshot in client.snapshots(None)? {
-            locked.extend(snapshot.locked_until.map(|_| snapshot.disk));
-        }
+    if names.len() > 1 {
+        let refused = refused(&client, with_snapshots, needed)?;
         // Refused, in the server's words, before any other is removed.
-        disks.sort_by_key(|disk| !locked.contains(&disk.name));
+        disks.sort_by_key(|disk| !refused.contains(&disk.name));
     }
     remove_all(
         context,
@@ -358,13 +359,34 @@ fn remove(context: &Context, names: &[Name], with_snapshots: bool) -> Result<(),
         |disk| disk.name.to_string(),
         |disk| {
             let name = disk.name.clone();
-            wait_for(&client, "remove", move |client| client.remove_disk(&name, with_snapshots))?;
+            wait_for(&client, "remove", move |client| match needed {
+                true => client.remove_needed_disk(&name, with_snapshots),
+                false => client.remove_disk(&name, with_snapshots),
+            })?;
             Ok(match disk.snapshots {
                 0 => format!("removed disk '{}'\n", disk.name),
                 some => format!("removed disk '{}' and its {}\n", disk.name, count(some, "snapshot")),
             })
         },
     )
+}
+
+/// The disks that the server will not remove: those with locked snapshots, where snapshots are to go, too, and those that somebody needs.
+fn refused(client: &Client, with_snapshots: bool, needed: bool) -> Result<HashSet<Name>, Error> {
+    let mut refused = HashSet::new();
+    if with_snapshots {
+        for snapshot in client.snapshots(None)? {
+            refused.extend(snapshot.locked_until.map(|_| snapshot.disk));
+        }
+    }
+    if !needed {
+        let of_machines = client.machines()?.into_iter().flat_map(|machine| machine.disks);
+        refused.extend(of_machines.map(|disk| disk.disk));
+        let of_recoveries = client.recoveries()?.into_iter().flat_map(|recovery| recovery.disks);
+        refused.extend(of_recoveries.map(|disk| disk.disk));
+        refused.extend(client.sources()?.into_iter().filter_map(|source| source.disk));
+    }
+    Ok(refused)
 }
 
 /// Removes disks whose heads cannot be read.

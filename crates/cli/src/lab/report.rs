@@ -13,7 +13,7 @@ use stonefold_lab::oltp::figures::{Step, ramp};
 use stonefold_lab::oltp::{chain, migration};
 use stonefold_lab::record::{Direction, Latencies};
 use stonefold_lab::report::{OutageFigures, Report, TaskFigures, outages, tasks};
-use stonefold_lab::stats::gates::{Grade, State};
+use stonefold_lab::stats::gates::{Grade, STEADY, State};
 use stonefold_lab::stats::require::time;
 use stonefold_lab::tiles::figures::{Tiles, figures as tiles};
 use stonefold_lab::trial::Trial;
@@ -107,6 +107,7 @@ pub(super) fn verify(context: &Context, dirs: &[PathBuf]) -> Result<ExitCode, Fa
         worst = worst.max(summary.verdict.status());
         let document = Document::of(&bundle, &summary);
         texts.push_str(&text(&document, Some(dir)));
+        texts.push_str(&format!("its files are what the run wrote: bundle {}\n", bundle.hash));
         documents.push(serde_json::to_value(&document).map_err(|e| {
             stonefold_types::Error::new(stonefold_types::Kind::Io, format!("writing the answer as JSON: {e}"))
         })?);
@@ -362,9 +363,20 @@ fn verdict_words(summary: &Summary) -> String {
         (Verdict::Pass, true) => "valid; nothing was required".into(),
         (Verdict::Pass, false) => "PASS".into(),
         (Verdict::Fail, _) => "FAIL".into(),
-        (Verdict::Invalid, _) => "INVALID: what is marked as void allows no conclusion".into(),
+        (Verdict::Invalid, _) => invalid(summary),
         (Verdict::Inconclusive, _) => "INCONCLUSIVE: too little was measured".into(),
     }
+}
+
+/// What there is to do about what is void, where more time may mend it.
+fn invalid(summary: &Summary) -> String {
+    let of_points = summary.points.iter().flat_map(|point| &point.gates);
+    let unsteady = of_points.filter(|gate| gate.state == State::Void).any(|gate| gate.name == STEADY);
+    let hint = match unsteady {
+        true => ". Not steady: measure for longer, or warm up for longer, with nothing else on the machine",
+        false => "",
+    };
+    format!("INVALID: what is marked as void allows no conclusion{hint}")
 }
 
 pub(super) fn machine_words(machine: &Machine) -> String {

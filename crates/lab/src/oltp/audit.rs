@@ -120,7 +120,7 @@ fn steady(steady: Option<&Steadiness>) -> Gate {
     };
     let (rate, p99) = (&steady.iops, &steady.p99);
     let why = format!(
-        "transactions: range {:.1}% (20), slope {:+.1}% (10); p99: range {:.1}% (20), slope {:+.1}% (10)",
+        "transactions: range {:.1}% (20% at most), slope {:+.1}% (10% at most); p99: range {:.1}% (20% at most), slope {:+.1}% (10% at most)",
         rate.range * 100.0,
         rate.slope * 100.0,
         p99.range * 100.0,

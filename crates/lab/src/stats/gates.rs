@@ -141,7 +141,11 @@ fn steady(evidence: &Evidence<'_>) -> Gate {
         return gate(STEADY, State::Void, "fewer than five seconds were measured".into());
     };
     let told = |what: &str, window: &super::steady::Window| {
-        format!("{what}: range {:.1}% (20), slope {:+.1}% (10)", window.range * 100.0, window.slope * 100.0)
+        format!(
+            "{what}: range {:.1}% (20% at most), slope {:+.1}% (10% at most)",
+            window.range * 100.0,
+            window.slope * 100.0
+        )
     };
     let why = format!("{}; {}", told("IOPS", &steady.iops), told("p99", &steady.p99));
     gate(STEADY, if steady.is_steady() { State::Pass } else { State::Void }, why)

@@ -7,7 +7,8 @@ use axum::Json;
 use axum::http::StatusCode;
 use serde::Deserialize;
 use stonefold_api::{Disk, DiskCreate, DiskResize, DiskSet, DiskUsage};
-use stonefold_types::DiskSettings;
+use stonefold_store::Store;
+use stonefold_types::{DiskSettings, Name, Result};
 
 pub(super) async fn list(app: Shared) -> Json<Vec<Disk>> {
     let store = app.gate.store();
@@ -96,6 +97,8 @@ pub(super) async fn give_up(app: Shared, disk: DiskPath) -> Answer<StatusCode> {
 pub(super) struct Removal {
     #[serde(default)]
     snapshots: bool,
+    #[serde(default)]
+    needed: bool,
 }
 
 pub(super) async fn remove(
@@ -104,17 +107,24 @@ pub(super) async fn remove(
     Asked(removal): Asked<Removal>,
 ) -> Answer<StatusCode> {
     let export = disk.export();
+    let protection = app.protection.clone();
     let removed = app.gate.run(move |store| async move {
-        if removal.snapshots {
-            // Before the first snapshot goes: the disk itself is refused only after the last.
-            store.check_no_clients(&disk.0)?;
-            store.check_no_locks(&disk.0)?;
-            for snapshot in store.snapshots(Some(&disk.0))? {
-                store.remove_snapshot(&snapshot.name).await?;
-            }
-        }
-        store.remove_disk(&disk.0).await
+        let take = take(&store, &disk.0, removal.snapshots);
+        if removal.needed { take.await } else { protection.where_unneeded(&disk.0, take).await }
     });
     app.hint(&export, removed.await)?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// Removes a disk, and its snapshots where that is asked.
+async fn take(store: &Store, disk: &Name, with_snapshots: bool) -> Result<()> {
+    if with_snapshots {
+        // Before the first snapshot goes: the disk itself is refused only after the last.
+        store.check_no_clients(disk)?;
+        store.check_no_locks(disk)?;
+        for snapshot in store.snapshots(Some(disk))? {
+            store.remove_snapshot(&snapshot.name).await?;
+        }
+    }
+    store.remove_disk(disk).await
 }
