@@ -91,7 +91,10 @@ fn a_machine_is_looked_after_as_a_whole() {
     text(&running, "disk set root --qos test");
     text(&running, "disk create spare --size 1G");
     let refused = error(&running, "disk rm spare data --snapshots");
-    assert!(refused.contains("disk 'data' is one of machine 'web'") && refused.contains("--needed"), "{refused}");
+    assert!(
+        refused.contains("disk 'data' is one of machine 'web'") && refused.contains("--needed"),
+        "{refused}"
+    );
     assert_eq!(json(&running, "disk show spare")["name"], "spare", "all or none");
     text(&running, "disk rm spare data --snapshots --needed");
     let table = text(&running, "machine stats web");
