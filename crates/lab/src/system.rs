@@ -60,7 +60,7 @@ pub struct System {
     pub cores: Option<u32>,
     /// Bytes of memory of all of them.
     pub memory: Option<u64>,
-    /// Bytes of the cache that answers before the devices do, of all of them.
+    /// Bytes of the cache that answers before the devices do, of all of them; 0 where there is none.
     pub cache: Option<u64>,
     /// Bytes that can be stored, redundancy taken off and reduction not counted.
     pub usable: Option<u64>,
@@ -102,7 +102,7 @@ impl System {
             ("nodes", count(self.nodes)),
             ("cores", count(self.cores)),
             ("memory", size(self.memory)),
-            ("cache", size(self.cache)),
+            ("cache", if self.cache == Some(0) { "none".into() } else { size(self.cache) }),
             ("usable", size(self.usable)),
             ("price", price),
         ];
@@ -125,9 +125,9 @@ impl System {
         shares
     }
 
-    /// How large volumes are, against its cache; nothing where that is not told.
+    /// How large volumes are, against its cache; nothing where that is not told, or there is none.
     pub fn of_cache(&self, bytes: u64) -> Option<String> {
-        let cache = self.cache?;
+        let cache = self.cache.filter(|&cache| cache > 0)?;
         let times = bytes as f64 / cache as f64;
         let says = if times <= FITS { ": they fit into it" } else { "" };
         Some(format!("{} times its cache{says}", significant(times)))
@@ -159,6 +159,12 @@ pub fn unlike(first: (&str, &System), second: (&str, &System), bytes: u64) -> Ve
     ];
     for (what, in_a, in_b) in figures {
         match (in_a, in_b) {
+            (Some(0), Some(in_b)) if in_b > 0 => {
+                found.push(format!("{what}: {b} has {}, {a} none", Size(in_b)))
+            }
+            (Some(in_a), Some(0)) if in_a > 0 => {
+                found.push(format!("{what}: {a} has {}, {b} none", Size(in_a)))
+            }
             (Some(in_a), Some(in_b)) if !is_alike(in_a, in_b) => {
                 let times = in_b as f64 / in_a as f64;
                 found.push(format!("{what}: {b} has {} times what {a} has", significant(times)));
@@ -199,7 +205,7 @@ impl SystemWords {
         }
         let size = |what: &str, text: Option<String>| {
             text.map(|text| match text.parse::<Size>() {
-                Ok(Size(bytes)) if bytes > 0 => Ok(bytes),
+                Ok(Size(bytes)) if bytes > 0 || what == "cache" => Ok(bytes),
                 _ => Err(wrong(name, &format!("{what} = \"{text}\" is no size; write it as in 64G"))),
             })
             .transpose()
@@ -317,6 +323,10 @@ mod tests {
         let found = unlike(("A", &whole), ("B", &smaller), 8 << 30);
         assert!(found[0].contains("fit into the cache of A and not into that of B"), "{found:?}");
         assert!(found[1].contains("cache: B has 0.250 times"), "{found:?}");
+        let bare = system("cache = \"16G\"", "cache = \"0\"").unwrap();
+        assert_eq!((bare.of_cache(1), bare.facts()[7].1.as_str()), (None, "none"));
+        let found = unlike(("A", &whole), ("B", &bare), 64 << 30);
+        assert!(found.len() == 1 && found[0].ends_with("cache: A has 16G, B none"), "{found:?}");
         for (change, to, says) in [
             ("cores = 80", "cores = 112", "cores: B has 1.40 times"),
             ("cores = 80", "", "cores: told of A, and not of B"),
