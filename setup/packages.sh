@@ -9,7 +9,7 @@ readonly packages_to_build=(gcc libc6-dev pkg-config ca-certificates)
 # shellcheck disable=SC2034
 readonly packages_to_boot_a_guest=(
     qemu-system-x86 qemu-utils libnbd-bin
-    mmdebstrap uidmap e2fsprogs dosfstools mtools fdisk syslinux syslinux-common cpio xz-utils zstd
+    mmdebstrap uidmap mount e2fsprogs dosfstools mtools fdisk syslinux syslinux-common cpio xz-utils zstd
 )
 # The foreign clients and servers that the tests measure Stonefold against.
 # shellcheck disable=SC2034
