@@ -28,7 +28,7 @@ warehouses = 1
 buffers = '32M'
 users = [2]
 warm_up = '1s'
-sample = '3s'
+sample = '5s'
 [settings]
 max_wal_size = '256MB'
 [chain]
