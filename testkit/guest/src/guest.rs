@@ -129,7 +129,7 @@ impl Guest {
     /// When it has not in time; it is then still running.
     pub fn shut_down(&mut self, allowed: Duration) -> Result<ExitStatus> {
         // Behind the shell's back, which is to answer before it goes.
-        self.run("(sleep 1; systemctl poweroff) >/dev/null 2>&1 &", allowed)?.success()?;
+        self.run("(sleep 1; systemctl poweroff) >/dev/null 2>&1 & true", allowed)?.success()?;
         self.wait_for_end(allowed)
     }
 
