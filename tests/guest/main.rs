@@ -92,9 +92,10 @@ fn a_debian_is_proven_brought_back_and_moved_home() {
         ensure!(proven.status.success() && is_up, "{said}");
 
         // Moved while it runs, and it goes on.
-        let made = place.json(&format!(
+        let recover = format!(
             "recover {point} --as again --to qemu --network isolated --wait agent --timeout {BOOT_MAX}"
-        ))?;
+        );
+        let made = place.json_within(&recover, LOGIN_MAX)?;
         ensure!(made["recovery"]["started"]["alive_us"].is_u64(), "{made}");
 
         // It stands still for a point, which holds what it was just told to write, and goes on.
@@ -114,7 +115,8 @@ fn a_debian_is_proven_brought_back_and_moved_home() {
         place.ok("machine rm live")?;
 
         let home = place.text("home.qcow2");
-        let moved = place.json(&format!("migrate again --to file:{home} --format qcow2"))?;
+        let moved =
+            place.json_within(&format!("migrate again --to file:{home} --format qcow2"), LOGIN_MAX)?;
         ensure!(moved["state"] == "done", "{moved}");
         let (sound, said) = attempt("qemu-img", &["check", "-U", &home])?;
         ensure!(sound == Some(0), "{said}");

@@ -163,9 +163,13 @@ impl Place {
     /// # Errors
     /// When it cannot be run or takes too long; a failure of the command is no error here.
     pub fn run(&self, line: &str) -> Result<Finished> {
+        self.run_within(line, COMMAND_MAX)
+    }
+
+    fn run_within(&self, line: &str, allowed: Duration) -> Result<Finished> {
         let mut command = Command::new(stonefold()?);
         command.args(line.split_whitespace()).env("STONEFOLD_API", self.api());
-        process::run(&mut command, COMMAND_MAX)
+        process::run(&mut command, allowed)
     }
 
     /// Runs what must succeed; gives what it printed.
@@ -173,7 +177,11 @@ impl Place {
     /// # Errors
     /// When it fails, with what it said and the server's last words.
     pub fn ok(&self, line: &str) -> Result<String> {
-        let done = self.run(line)?;
+        self.succeeds(line, COMMAND_MAX)
+    }
+
+    fn succeeds(&self, line: &str, allowed: Duration) -> Result<String> {
+        let done = self.run_within(line, allowed)?;
         ensure!(done.status.success(), "stonefold {line}: {}\n{}", done.stderr, self.last_words());
         Ok(done.stdout)
     }
@@ -183,7 +191,15 @@ impl Place {
     /// # Errors
     /// As [`Place::ok`].
     pub fn json(&self, line: &str) -> Result<serde_json::Value> {
-        Ok(serde_json::from_str(&self.ok(&format!("{line} --json"))?)?)
+        self.json_within(line, COMMAND_MAX)
+    }
+
+    /// The same of what may take longer than other commands: a machine that boots, say.
+    ///
+    /// # Errors
+    /// As [`Place::ok`].
+    pub fn json_within(&self, line: &str, allowed: Duration) -> Result<serde_json::Value> {
+        Ok(serde_json::from_str(&self.succeeds(&format!("{line} --json"), allowed)?)?)
     }
 
     /// A number of the server's metrics that has no labels, by its whole name.
