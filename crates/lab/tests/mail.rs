@@ -187,7 +187,10 @@ fn the_whole_of_it_passes_and_the_search_finds_what_the_requirement_allows() {
     // What was found is what runs.
     let mixed = points.iter().find(|point| point.step == "mixed").unwrap();
     assert_eq!(mixed.loads[0].outstanding, Some(chosen.outstanding));
-    assert!(points.iter().all(|point| point.verification.faults() + point.verification.unwritten == 0));
+    for point in &points {
+        let seen = &point.verification;
+        assert_eq!(seen.faults() + seen.unwritten, 0, "{}: {seen:?}", point.name());
+    }
     assert!(summary.required.iter().all(|one| one.met.met == Some(true)), "{summary:#?}");
     assert!(summary.required.iter().all(|one| points[one.point].step == "mixed"));
     assert_ne!(summary.verdict, Verdict::Fail);

@@ -2,7 +2,8 @@
 //!
 //! The export tells what reads as zeros, which is given back on the disk; the rest is read and compared with what the disk holds, block by
 //! block. So the disk is the export when this is done, whatever it was before: empty, the last point, half of a run that was cut off, or
-//! changed by somebody else. *Never*: drops a write of its own half done; whoever stops it is heard before the next step.
+//! changed by somebody else. Where a bitmap tells what of the export has changed since the last point, only that is looked at, and what of
+//! the disk has changed since. *Never*: drops a write of its own half done; whoever stops it is heard before the next step.
 
 use crate::copying::Live;
 use crate::nbd::Client;
@@ -30,6 +31,8 @@ pub(crate) struct Copy<'a> {
     pub(crate) live: &'a Live,
     /// Reads all of it, also what the export says reads as zeros.
     pub(crate) full: bool,
+    /// What of the disk has changed since it held what the export's bitmap knows of; the bitmap is believed. Nothing: all is looked at.
+    pub(crate) since: Option<Vec<Range<u64>>>,
 }
 
 /// What a copy has done so far.
@@ -67,20 +70,31 @@ impl Copy<'_> {
 
     /// A part of the export in runs, each of whole blocks of both ends.
     async fn parts(&self, all: Range<u64>) -> Result<Vec<(Range<u64>, bool)>> {
-        if self.full || self.from.export().allocation.is_none() {
+        let tells_nothing = self.from.export().allocation.is_none() && self.since.is_none();
+        if self.full || tells_nothing {
             return Ok(vec![(all, false)]);
         }
-        let (mut at, mut data) = (all.start, Vec::new());
+        let (mut at, mut data, mut changed) = (all.start, Vec::new(), Vec::new());
         while at < all.end {
             let told = self.unless_stopped(self.from.runs(at, (all.end - at) as u32)).await?;
             for run in told {
-                if !run.zero {
-                    data.push(at..at + run.bytes);
+                let range = at..at + run.bytes;
+                at = range.end;
+                if run.changed {
+                    changed.push(range.clone());
                 }
-                at += run.bytes;
+                if !run.zero {
+                    data.push(range);
+                }
             }
         }
-        Ok(whole(&data, all, self.grain()))
+        let parts = whole(&data, all.clone(), self.grain());
+        let Some(since) = &self.since else { return Ok(parts) };
+        let of_disk = since.iter().map(|range| range.start.max(all.start)..range.end.min(all.end));
+        changed.extend(of_disk.filter(|range| range.start < range.end));
+        changed.sort_unstable_by_key(|range| range.start);
+        let looked_at = whole(&changed, all, self.grain());
+        Ok(common(&parts, looked_at.iter().filter(|(_, unchanged)| !unchanged).map(|(range, _)| range)))
     }
 
     fn grain(&self) -> u64 {
@@ -198,6 +212,22 @@ fn whole(data: &[Range<u64>], all: Range<u64>, grain: u64) -> Vec<(Range<u64>, b
     runs
 }
 
+/// Of parts, those that lie in the ranges, both in order.
+fn common<'a>(
+    parts: &[(Range<u64>, bool)],
+    ranges: impl Iterator<Item = &'a Range<u64>>,
+) -> Vec<(Range<u64>, bool)> {
+    let (mut found, mut first) = (Vec::new(), 0);
+    for range in ranges {
+        first += parts[first..].iter().take_while(|(part, _)| part.end <= range.start).count();
+        let touched = parts[first..].iter().take_while(|(part, _)| part.start < range.end);
+        found.extend(
+            touched.map(|(part, zero)| (part.start.max(range.start)..part.end.min(range.end), *zero)),
+        );
+    }
+    found
+}
+
 /// Runs of whole blocks that differ, in bytes. Both are as long, and whole blocks.
 fn differing(one: &[u8], other: &[u8]) -> Vec<Range<usize>> {
     let mut runs: Vec<Range<usize>> = Vec::new();
@@ -229,6 +259,16 @@ mod tests {
             of(&[9000..9001, 9001..9002], 0..16_384),
             [(0..8192, true), (8192..12_288, false), (12_288..16_384, true)]
         );
+    }
+
+    #[test]
+    fn what_lies_in_ranges_is_found() {
+        let parts = [(0..10, false), (10..20, true), (20..50, false), (50..60, true)];
+        let of = |ranges: &[Range<u64>]| common(&parts, ranges.iter());
+        assert!(of(&[]).is_empty());
+        assert_eq!(of(&[0..60]), parts);
+        assert_eq!(of(&[2..4, 8..12]), [(2..4, false), (8..10, false), (10..12, true)]);
+        assert_eq!(of(&[20..25, 30..31, 55..60]), [(20..25, false), (30..31, false), (55..60, true)]);
     }
 
     #[test]

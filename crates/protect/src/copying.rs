@@ -1,162 +1,41 @@
-//! Runs that copy: of an export or an image on other people's storage, into a disk of ours, `SOURCE.vda`.
+//! Runs that copy: of what lies on other people's storage, each disk into one of ours, `SOURCE.vda`.
 //!
-//! *Order*: the run's document; the source's document names the number of the disk, the disk is made or gets its size; it is made to be what
-//! the source holds ([`copy`](crate::copy)), and flushed; then the run goes on as one that has nothing to copy. Only the first and the last are changes that others
-//! wait for. *Never*: makes a point of what is not all there; takes another's disk for its own; leaves a run under way of which nobody is
-//! left: it has failed then, and the next one copies only what it lacks.
+//! *Order*: the run's document; the source is opened ([`opened`]); its document names the numbers of the disks, these are made or get their size; each is made
+//! to be what the source holds ([`copy`](crate::copy)), and flushed; the source is given back; then the run goes on as one that has nothing to copy. Only the
+//! first and the last are changes that others wait for. *Never*: makes a point of what is not all there; takes another's disk for its own; leaves a run
+//! under way of which nobody is left: it has failed then, and the next one copies only what it lacks.
 //!
-//! Whatever else has written to the disk, the point is what the source held: every run compares everything, so what is not the source's is
-//! overwritten, and told where the store knows of it. The disk is not set back to the last point first, which would be the same with one round of the fold
-//! more, and could not be done while a client reads an old point. It will have to be, once a run believes a bitmap.
+//! Whatever else has written to a disk, the point is what the source held: a run compares everything, or, where a bitmap says what has changed since the last point,
+//! that and what of the disk has changed since. What is not the source's is overwritten, and told where the store knows of it.
+
+mod live;
+mod opened;
+
+pub(crate) use live::{Copies, Copying, Live};
 
 use crate::catalog;
 use crate::clones::check_no_disk;
-use crate::copy::{Copy, Figures, stopped};
+use crate::copy::{Copy, stopped};
+use crate::fleece::Marks;
 use crate::machines::MachineDisk;
-use crate::nbd::Client;
 use crate::points::Point;
 use crate::runs::{Copied, Run, RunState, Slot, key};
-use crate::sources::{COPIED_AS, ImageFile, Source, SourceOf, copied_to};
-use crate::{Policy, Protection, image};
-use parking_lot::Mutex as Memory;
-use std::collections::BTreeMap;
-use std::future::Future;
+use crate::sources::{Source, copied_to};
+use crate::{Policy, Protection};
+use opened::{Opened, Reading};
+use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use stonefold_store::{Attachment, OWN};
 use stonefold_types::{
     BLOCK_BYTES, DISK_BYTES_MAX, DiskSettings, Error, ExportName, Kind, Name, PointName, Result, Size,
 };
-use tokio::sync::{Semaphore, watch};
 
-/// Copies at once; more wait for their turn. Each takes some 16 MiB of memory.
-const COPIES_MAX: usize = 4;
 /// How long a server may say nothing that owes an answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The class of the disks that are copied to: what takes what is left.
 pub(crate) const CLASS: &str = "backup-target";
-
-/// Runs that copy, now.
-pub(crate) struct Copies {
-    live: Memory<BTreeMap<PointName, Arc<Live>>>,
-    /// Whether one was left in its midst.
-    left: AtomicBool,
-    places: Semaphore,
-}
-
-/// A run that copies, now.
-pub(crate) struct Live {
-    pub(crate) figures: Figures,
-    notes: Memory<Vec<String>>,
-    cancelled: AtomicBool,
-    stop: watch::Sender<bool>,
-    over: watch::Sender<bool>,
-}
-
-/// Such a run for whoever makes it. One that is dropped before it has ended was left in its midst.
-pub(crate) struct Copying {
-    copies: Arc<Copies>,
-    live: Arc<Live>,
-    source: Source,
-    run: Run,
-    ended: bool,
-}
-
-impl Default for Copies {
-    fn default() -> Self {
-        Copies { live: Memory::default(), left: AtomicBool::new(false), places: Semaphore::new(COPIES_MAX) }
-    }
-}
-
-impl Copies {
-    fn enter(self: &Arc<Self>, source: Source, run: Run) -> Copying {
-        let live = Arc::new(Live {
-            figures: Figures::default(),
-            notes: Memory::default(),
-            cancelled: AtomicBool::new(false),
-            stop: watch::Sender::new(false),
-            over: watch::Sender::new(false),
-        });
-        self.live.lock().insert(run.name.clone(), live.clone());
-        Copying { copies: self.clone(), live, source, run, ended: false }
-    }
-
-    pub(crate) fn is_live(&self, run: &PointName) -> bool {
-        self.live.lock().contains_key(run)
-    }
-
-    /// Whether one was left in its midst since this was asked last.
-    pub(crate) fn was_left(&self) -> bool {
-        self.left.swap(false, Ordering::SeqCst)
-    }
-
-    /// A run with how far it is.
-    pub(crate) fn told(&self, mut run: Run) -> Run {
-        let live = self.live.lock().get(&run.name).cloned();
-        if let (Some(live), Some(copied)) = (live, &mut run.copied) {
-            live.tell(copied);
-        }
-        run
-    }
-}
-
-impl Live {
-    /// Has what goes on end at its next step.
-    pub(crate) fn stop(&self) {
-        self.stop.send_replace(true);
-    }
-
-    /// Fails once it is to end.
-    pub(crate) fn check(&self) -> Result<()> {
-        if *self.stop.borrow() { Err(stopped()) } else { Ok(()) }
-    }
-
-    /// Until it is to end.
-    pub(crate) async fn stopped(&self) {
-        // The sender is this one's own.
-        let _ = self.stop.subscribe().wait_for(|stop| *stop).await;
-    }
-
-    /// What comes of something that may be dropped half done, unless it is to end meanwhile.
-    async fn unless_stopped<T>(&self, what: impl Future<Output = Result<T>>) -> Result<T> {
-        tokio::select! {
-            biased;
-            () = self.stopped() => Err(stopped()),
-            done = what => done,
-        }
-    }
-
-    fn is_cancelled(&self) -> bool {
-        self.cancelled.load(Ordering::SeqCst)
-    }
-
-    fn note(&self, text: String) {
-        self.notes.lock().push(text);
-    }
-
-    fn tell(&self, copied: &mut Copied) {
-        let of = |figure: &std::sync::atomic::AtomicU64| figure.load(Ordering::Relaxed);
-        copied.read_bytes = of(&self.figures.read);
-        copied.sent_bytes = of(&self.figures.sent);
-        copied.written_bytes = of(&self.figures.written);
-        copied.notes = self.notes.lock().clone();
-        if of(&self.figures.mended) > 0 {
-            let mended = Size(of(&self.figures.mended));
-            copied.notes.push(format!("{mended} of its disk could not be read, and were written anew"));
-        }
-    }
-}
-
-impl Drop for Copying {
-    fn drop(&mut self) {
-        self.copies.live.lock().remove(&self.run.name);
-        if !self.ended {
-            self.copies.left.store(true, Ordering::SeqCst);
-        }
-        self.live.over.send_replace(true);
-    }
-}
 
 impl Protection {
     /// The first step of a run that copies, within a change.
@@ -166,7 +45,13 @@ impl Protection {
         full: bool,
         of: Option<(&Policy, Slot)>,
     ) -> Result<Copying> {
-        let disks = vec![MachineDisk { target: Name::new(COPIED_AS)?, disk: copied_to(&source.name)? }];
+        // Those of a guest are known once it is asked.
+        let disk = |disk: Name| {
+            let target =
+                disk.as_str().strip_prefix(source.name.as_str()).and_then(|rest| rest.strip_prefix('.'));
+            Ok(MachineDisk { target: Name::new(target.unwrap_or_default())?, disk })
+        };
+        let disks = source.disks().into_iter().map(disk).collect::<Result<_>>()?;
         let mut run = self.new_run(&source.name, source.name.clone(), disks, None, of).await?;
         run.copied = Some(Copied { full, ..Copied::default() });
         let copying = self.copies.enter(source, run);
@@ -178,10 +63,11 @@ impl Protection {
     /// The others. Returns when the point is there, durably.
     pub(crate) async fn copy(&self, copying: Copying) -> Result<Run> {
         let since = self.env.monotonic();
-        let done = self.copy_all(&copying).await;
+        let mut marks = None;
+        let done = self.copy_all(&copying, &mut marks).await;
         let took = self.env.monotonic().saturating_sub(since);
         let done = done.map_err(|e| e.context(format!("run '{}'", copying.run.name)));
-        self.change(async move {
+        let ended = self.change(async move {
             self.steps_begin();
             // Dropped before anybody looks what is left: where this fails it is to be found.
             let mut copying = copying;
@@ -196,52 +82,124 @@ impl Protection {
             };
             copying.ended = ended.is_ok();
             ended
-        })
-        .await?
+        });
+        let ended = ended.await.and_then(|ended| ended);
+        if let Some(marks) = marks {
+            marks.settle(ended.is_ok()).await;
+        }
+        ended
     }
 
-    /// Makes the disk what the source holds, durably.
-    async fn copy_all(&self, copying: &Copying) -> Result<Attachment> {
-        let (live, disk) = (&copying.live, &copying.run.disks[0].disk);
+    /// Makes the disks what the source holds, durably. What is left to do with a guest's bitmaps is put into `marks`.
+    async fn copy_all(&self, copying: &Copying, marks: &mut Option<Marks>) -> Result<Vec<Attachment>> {
+        let live = &copying.live;
         let place = async { self.copies.places.acquire().await.map_err(|_| stopped()) };
         let _place = live.unless_stopped(place).await?;
-        let (from, _served) = live.unless_stopped(self.open(&copying.source.of)).await?;
+        let last = self.last_point(&copying.source.name).await?;
+        let opened = self.open(copying, last.as_ref()).await?;
+        let done = self.copy_opened(copying, &opened, last.as_ref()).await;
+        *marks = self.close(opened).await;
+        done
+    }
+
+    /// The newest point of a source that can be recovered.
+    async fn last_point(&self, source: &Name) -> Result<Option<Point>> {
+        for key in catalog::keys::<Point>(&self.store, Some(source.as_str())).await?.iter().rev() {
+            let Some(point) = self.readable::<Point>(key).await? else { continue };
+            if self.status_of(point.clone()).is_whole() {
+                return Ok(Some(point));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn copy_opened(
+        &self,
+        copying: &Copying,
+        opened: &Opened,
+        last: Option<&Point>,
+    ) -> Result<Vec<Attachment>> {
+        self.note_strangers(copying).await?;
+        let of = |disk: &Reading| {
+            let target = disk.target.clone();
+            Ok(MachineDisk { disk: copied_to(&copying.source.name, &target)?, target })
+        };
+        let disks: Vec<MachineDisk> = opened.disks.iter().map(of).collect::<Result<_>>()?;
+        let say = |run: &mut Run| {
+            (run.disks, run.hardware) = (disks.clone(), opened.hardware.clone());
+            Ok(())
+        };
+        self.change(catalog::change(&self.store, &key(&copying.run.name), say)).await?;
+        let mut attached = Vec::new();
+        for (from, to) in opened.disks.iter().zip(&disks) {
+            let several =
+                |e: Error| if disks.len() > 1 { e.context(format!("disk '{}'", to.target)) } else { e };
+            attached.push(self.copy_disk(copying, from, to, last).await.map_err(several)?);
+        }
+        Ok(attached)
+    }
+
+    /// Makes a disk of ours what one of the source's is, durably.
+    async fn copy_disk(
+        &self,
+        copying: &Copying,
+        reading: &Reading,
+        disk: &MachineDisk,
+        last: Option<&Point>,
+    ) -> Result<Attachment> {
+        let (live, from, to) = (&copying.live, &reading.from, &disk.disk);
         let bytes = from.export().bytes;
         if bytes == 0 || bytes > DISK_BYTES_MAX {
             let what = format!("the source has {bytes} bytes, and a disk 4K to {}", Size(DISK_BYTES_MAX));
             return Err(Error::new(Kind::Invalid, what).remedy("look whether it is the right one"));
         }
-        self.note_strangers(copying).await?;
-        self.change(self.prepare_disk(copying, bytes.next_multiple_of(BLOCK_BYTES as u64))).await?;
+        let was = self.change(self.prepare_disk(copying, disk, bytes.next_multiple_of(BLOCK_BYTES as u64)));
+        let since = self.changed_since(copying, reading, was.await?, last).await?;
         let peer: Arc<str> = format!("backup run '{}'", copying.run.name).into();
-        let to = self.store.attach_for(&ExportName::Disk(disk.clone()), peer.clone())?;
-        let before = self.store.disk(disk)?.traffic[WRITTEN];
+        let attached = self.store.attach_for(&ExportName::Disk(to.clone()), peer.clone())?;
+        let before = self.store.disk(to)?.traffic[WRITTEN];
+        let written_before = live.figures.written.load(Ordering::Relaxed);
         let full = copying.run.copied.as_ref().is_some_and(|copied| copied.full);
-        let copy = Copy { env: &self.env, from: &from, to: &to, live, full };
-        copy.run(|| self.check_alone(disk, Some(&*peer))).await?;
-        self.check_alone(disk, Some(&*peer))?;
+        let copy = Copy { env: &self.env, from, to: &attached, live, full, since };
+        copy.run(|| self.check_alone(to, Some(&*peer))).await?;
+        self.check_alone(to, Some(&*peer))?;
         // One that came and went between two looks. What such a one only trimmed is not counted; the next run finds it.
-        let written = self.store.disk(disk)?.traffic[WRITTEN].saturating_sub(before);
-        if written != live.figures.written.load(Ordering::Relaxed) {
-            let what = format!("something else wrote to disk '{disk}' while the source was copied to it");
+        let written = self.store.disk(to)?.traffic[WRITTEN].saturating_sub(before);
+        if written != live.figures.written.load(Ordering::Relaxed) - written_before {
+            let what = format!("something else wrote to disk '{to}' while the source was copied to it");
             return Err(Error::new(Kind::Conflict, what).remedy("keep others away from it, and run it again"));
         }
-        let _durable = to.flush().await?;
-        Ok(to)
+        let _durable = attached.flush().await?;
+        Ok(attached)
     }
 
-    async fn open(&self, of: &SourceOf) -> Result<(Client, Option<image::Served>)> {
-        match of {
-            SourceOf::Nbd(uri) => Ok((Client::connect(&self.env, &uri.parse()?, PATIENCE).await?, None)),
-            SourceOf::Image(ImageFile { path, format }) => {
-                let format = format.as_deref().unwrap_or("raw");
-                let (client, served) = image::connect(&self.env, path, format, PATIENCE).await?;
-                Ok((client, Some(served)))
+    /// What of a disk has changed since the last point, where a bitmap says what of its source has; nothing where all is to be looked at.
+    async fn changed_since(
+        &self,
+        copying: &Copying,
+        reading: &Reading,
+        was: Was,
+        last: Option<&Point>,
+    ) -> Result<Option<Vec<Range<u64>>>> {
+        let target = &reading.target;
+        let of_point = last.and_then(|point| {
+            let disk = point.disks.iter().find(|disk| disk.target == *target)?;
+            Some(point.snapshot_of(disk))
+        });
+        let whole = match (&reading.whole, last, of_point, was) {
+            (_, None, ..) => return Ok(None),
+            (None, _, Some(snapshot), Was::AsLong) if reading.from.export().changed.is_some() => {
+                let changed = self.store.diff(&snapshot, None).await?;
+                return Ok(Some(changed.into_iter().map(|(at, bytes)| at..at + bytes).collect()));
             }
-            SourceOf::Machine(name) => {
-                Err(Error::new(Kind::Invalid, format!("of machine '{name}' there is nothing to copy")))
-            }
-        }
+            (Some(why), ..) => why.clone(),
+            // Of what knows no bitmaps nothing is to be told.
+            (None, ..) if reading.from.export().changed.is_none() => return Ok(None),
+            (None, _, None, _) => "the last point does not have it".to_owned(),
+            (None, ..) => "its size is another".to_owned(),
+        };
+        copying.live.note(format!("all of disk '{target}' was compared: {whole}"));
+        Ok(None)
     }
 
     /// Notes what something else has changed since the last point, where the last run made one: what a run that was cut off left is its own.
@@ -269,11 +227,11 @@ impl Protection {
         Ok(())
     }
 
-    /// Has the source's disk be there, as long as the source; within a change.
-    async fn prepare_disk(&self, copying: &Copying, size_bytes: u64) -> Result<()> {
-        let disk = &copying.run.disks[0].disk;
+    /// Has the disk be there that one of the source's is copied to, as long as that; within a change.
+    async fn prepare_disk(&self, copying: &Copying, disk: &MachineDisk, size_bytes: u64) -> Result<Was> {
+        let (target, disk) = (&disk.target, &disk.disk);
         let source: Source = catalog::get(&self.store, copying.source.name.as_str()).await?;
-        let is_there = match source.number {
+        let is_there = match source.number_of(target) {
             Some(number) => number.is_there(&self.store, disk)?,
             None => false,
         };
@@ -285,20 +243,22 @@ impl Protection {
                 let what = if before < size_bytes { "grown" } else { "shrunk" };
                 let (before, now) = (Size(before), Size(size_bytes));
                 copying.live.note(format!("the source has {what} from {before} to {now}"));
+                return Ok(Was::Other);
             }
-            return Ok(());
+            return Ok(Was::AsLong);
         }
         check_no_disk(&self.store, disk)
             .map_err(|e| e.context("the source is copied to a disk of its own"))?;
         // Before it is made: so it is known for ours whatever becomes of that.
         let number = self.draw_number();
         let name = |source: &mut Source| {
-            source.number = Some(number);
+            source.numbers.insert(target.clone(), number);
             Ok(())
         };
         catalog::change(&self.store, source.name.as_str(), name).await?;
         let settings = DiskSettings { qos: Name::new(CLASS)?, ..DiskSettings::default() };
-        self.store.create_disk_as(disk, size_bytes, settings, number.0).await.map(drop)
+        self.store.create_disk_as(disk, size_bytes, settings, number.0).await?;
+        Ok(Was::Other)
     }
 
     /// Fails while somebody else can write to a disk.
@@ -377,3 +337,12 @@ impl Protection {
 
 /// Where the bytes written stand among a disk's counts.
 const WRITTEN: usize = 3;
+
+/// What a disk that is copied to was before the copy.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Was {
+    /// Of the source's size.
+    AsLong,
+    /// Of another size, or not there.
+    Other,
+}

@@ -13,10 +13,12 @@ mod virsh;
 mod words;
 
 pub use accelerator::Accelerator;
-pub(crate) use described::{check as check_arguments, recovered as recovered_arguments};
+pub(crate) use described::{
+    check as check_arguments, recovered as recovered_arguments, running as running_arguments,
+};
 pub use guest::AgentPlace;
 pub(crate) use guest::Guest;
-pub(crate) use qemu::{ANSWER_MAX, Folder};
+pub(crate) use qemu::{ANSWER_MAX, Folder, nbd_server};
 pub use sign::Sign;
 pub(crate) use sign::Watched;
 

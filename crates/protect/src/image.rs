@@ -109,7 +109,7 @@ pub(crate) async fn connect(
     loop {
         let served = Served::start(Path::new(path), format).await.map_err(named)?;
         let stream = served.reach(env).await.map_err(named)?;
-        match Client::over(env, Wire::unix(stream), "", patience).await {
+        match Client::over(env, Wire::unix(stream), ("", None), patience).await {
             Ok(client) => return Ok((client, served)),
             // It listens before it has all it needs, and may go again: another holds a lock for a moment, say.
             Err(error) if tries < TRIES_MAX && error.kind() == Kind::Io => {

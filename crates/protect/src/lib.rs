@@ -5,7 +5,7 @@
 //! *Owns*: what the documents of the pool's catalog say; the store keeps them. *May be called by*: the server.
 //!
 //! What lies on other people's storage is read by an [NBD client](nbd) into disks of ours ([`copying`], [`copy`]), image files by way of
-//! [qemu-nbd](image); its points are like all others.
+//! [qemu-nbd](image), disks of a guest that runs as they were at one instant ([`fleece`]); its points are like all others.
 //!
 //! [`Protection`] is all of it that changes something: one change at a time, each in steps that a start finds and ends ([`clones`],
 //! [`syncs`], [`runs`], [`points`], [`recoveries`]). [`starts`] starts machines with them ([`hypervisor`]), with what their boots read fetched ahead ([`boots`]); [`migrations`] brings those home,
@@ -18,6 +18,7 @@ mod clones;
 mod copy;
 mod copying;
 pub mod domain;
+mod fleece;
 mod hardware;
 mod hypervisor;
 mod image;

@@ -78,6 +78,8 @@ pub(crate) struct Run {
     pub(crate) bytes: u64,
     /// It reads as zeros.
     pub(crate) zero: bool,
+    /// The bitmap that was asked for says that it has changed; always so without one.
+    pub(crate) changed: bool,
 }
 
 impl Wire {
@@ -120,13 +122,28 @@ pub(crate) async fn connect_unix(path: &Path) -> std::io::Result<UnixStream> {
 impl Client {
     /// Connects, and asks for the export; a server that is silent for as long as `patience` is given up, now and later.
     pub(crate) async fn connect(env: &Env, address: &Address, patience: Duration) -> Result<Client> {
-        let wire = within(env, patience, Wire::open(&address.place)).await?;
-        Client::over(env, wire, &address.export, patience).await
+        Client::connect_with(env, address, None, patience).await
     }
 
-    /// The same over a connection that is there.
-    pub(crate) async fn over(env: &Env, mut wire: Wire, export: &str, patience: Duration) -> Result<Client> {
-        let export = within(env, patience, handshake::go(&mut wire, export)).await?;
+    /// The same, with a bitmap of QEMU's that says what has changed, by its name. Fails where the server has no such one.
+    pub(crate) async fn connect_with(
+        env: &Env,
+        address: &Address,
+        bitmap: Option<&str>,
+        patience: Duration,
+    ) -> Result<Client> {
+        let wire = within(env, patience, Wire::open(&address.place)).await?;
+        Client::over(env, wire, (&address.export, bitmap), patience).await
+    }
+
+    /// The same over a connection that is there; the export's name, and the bitmap's.
+    pub(crate) async fn over(
+        env: &Env,
+        mut wire: Wire,
+        (export, bitmap): (&str, Option<&str>),
+        patience: Duration,
+    ) -> Result<Client> {
+        let export = within(env, patience, handshake::go(&mut wire, export, bitmap)).await?;
         let (end, ended) = oneshot::channel();
         let shared = Arc::new(Shared { waiting: Mutex::default(), heard: Mutex::new(env.monotonic()) });
         let ears = Ears { env: env.clone(), reader: wire.reader, shared: shared.clone(), export };
@@ -148,8 +165,8 @@ impl Client {
         }
     }
 
-    /// What of a range reads as zeros, from its beginning on: at least one run, and no more than the range. Only of an export that has
-    /// [`Export::allocation`].
+    /// What of a range reads as zeros, and what has changed, from its beginning on: at least one run, and no more than the range. Only of an
+    /// export that has [`Export::allocation`] or [`Export::changed`].
     pub(crate) async fn runs(&self, offset: u64, len: u32) -> Result<Vec<Run>> {
         match self.request(BLOCK_STATUS, Asked::runs(offset, len)).await? {
             Answer::Runs(runs) => Ok(runs),

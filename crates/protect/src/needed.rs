@@ -29,7 +29,7 @@ impl Protection {
             return Err(needed(disk, format!("recovery '{name}'"), ends));
         }
         let sources = catalog::all::<Source>(&self.store, None).await?;
-        if let Some(source) = sources.iter().find(|one| one.disk().as_ref() == Some(disk)) {
+        if let Some(source) = sources.iter().find(|one| one.disks().contains(disk)) {
             let name = &source.name;
             return Err(needed(disk, format!("source '{name}'"), format!("stonefold source rm {name}")));
         }

@@ -7,6 +7,7 @@
 use crate::Listener;
 use crate::boots::LEARNT_AT_ONCE;
 use crate::copying::Copies;
+use crate::domain::Reach;
 use crate::{Hypervisors, MigrationRate};
 use parking_lot::Mutex as Memory;
 use std::collections::{HashMap, HashSet};
@@ -56,6 +57,8 @@ pub struct Protection {
     pub(crate) failing: Memory<HashMap<(Name, Name), bool>>,
     /// Who is told what policies' runs came to.
     pub(crate) listener: OnceLock<Listener>,
+    /// Where a QEMU reaches the disks of ours; unset without a door.
+    pub(crate) reach: OnceLock<Reach>,
     /// Runs that copy, now.
     pub(crate) copies: Arc<Copies>,
     /// Told when something may be due sooner.
@@ -90,9 +93,16 @@ impl Protection {
             slots: Memory::default(),
             failing: Memory::default(),
             listener: OnceLock::new(),
+            reach: OnceLock::new(),
             copies: Arc::default(),
             policies_changed: Arc::default(),
         })
+    }
+
+    /// Told once where a QEMU of this host reaches the disks.
+    pub fn is_reached(&self, reach: Reach) {
+        // Only the first is heard.
+        let _ = self.reach.set(reach);
     }
 
     /// Ends what an earlier server left in its midst. Everything else waits for that, so that nobody sees it; a start should do it, so

@@ -39,6 +39,7 @@ pub struct Qmp(Arc<Inner>);
 struct Inner {
     env: Env,
     socket: PathBuf,
+    peer: Option<Peer>,
     writer: tokio::sync::Mutex<OwnedWriteHalf>,
     shared: Arc<Shared>,
     /// Ends the task that reads.
@@ -72,6 +73,15 @@ pub struct Event {
     pub data: Value,
 }
 
+/// Who listens on a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Its process.
+    pub process: u32,
+    /// Its user.
+    pub user: u32,
+}
+
 /// Events from a moment on.
 pub struct Events {
     qmp: Qmp,
@@ -89,6 +99,10 @@ impl Qmp {
             Error::io(format!("connecting to QEMU at '{at}'"), e)
                 .remedy("name the socket of a running QEMU, as -qmp unix:PATH,server=on,wait=off gave it")
         })?;
+        let peer = stream
+            .peer_cred()
+            .ok()
+            .and_then(|peer| Some(Peer { process: u32::try_from(peer.pid()?).ok()?, user: peer.uid() }));
         let (reader, writer) = stream.into_split();
         let mut reader = BufReader::new(reader);
         let greeting = within(env, patience, line(&mut reader)).await.ok_or_else(|| {
@@ -105,7 +119,7 @@ impl Qmp {
         let shared = Arc::new(Mutex::new(Waiting { next: 0, answers: HashMap::new(), events }));
         env.spawn("qmp", read(reader, shared.clone(), ended));
         let (env, socket, writer) = (env.clone(), socket.to_owned(), tokio::sync::Mutex::new(writer));
-        let qmp = Qmp(Arc::new(Inner { env, socket, writer, shared, _end: end }));
+        let qmp = Qmp(Arc::new(Inner { env, socket, peer, writer, shared, _end: end }));
         qmp.execute("qmp_capabilities", json!({}), patience).await?;
         Ok(qmp)
     }
@@ -158,6 +172,11 @@ impl Qmp {
                 Err(Error::new(Kind::Io, what).remedy("look whether the machine stands still"))
             }
         }
+    }
+
+    /// Who it is, where the kernel says so.
+    pub fn peer(&self) -> Option<Peer> {
+        self.0.peer
     }
 
     /// Events from now on.

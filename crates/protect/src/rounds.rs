@@ -82,6 +82,7 @@ impl Protection {
     pub async fn round(&self) -> Result<Round> {
         let mut round = Round::default();
         self.wake_left().await?;
+        self.release_left().await?;
         for policy in self.policies_at_work().await? {
             for applied in &policy.sources {
                 let source = &applied.source;

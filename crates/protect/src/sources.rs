@@ -3,11 +3,14 @@
 use crate::boots::Boot;
 use crate::catalog::{self, Entry, Unknown};
 use crate::clones::check_no_disk;
+use crate::fleece::Fleece;
 use crate::machines::Machine;
 use crate::nbd::Address;
 use crate::number::DiskNumber;
 use crate::{Protection, image, runs::Run};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use stonefold_env::WallNanos;
 use stonefold_types::{Error, Kind, Name, Result};
 
@@ -18,9 +21,13 @@ pub struct Source {
     pub name: Name,
     /// What it is.
     pub of: SourceOf,
-    /// The number of the disk that it is copied to, from before that is made; nothing of a machine, of which nothing is copied.
+    /// The numbers of the disks that it is copied to, by what its points call them, each from before that is made; none of a machine, of which
+    /// nothing is copied.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) numbers: BTreeMap<Name, DiskNumber>,
+    /// That of the one disk, where an earlier server has made it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) number: Option<DiskNumber>,
+    number: Option<DiskNumber>,
     /// Trusted time, nanoseconds since 1970.
     pub added: WallNanos,
     #[serde(flatten)]
@@ -37,6 +44,8 @@ pub enum SourceOf {
     Nbd(String),
     /// An image file.
     Image(ImageFile),
+    /// The guest of a running QEMU, by its QMP socket: a path from the root on.
+    Qmp(PathBuf),
 }
 
 /// An image file of the server's machine.
@@ -54,7 +63,7 @@ impl SourceOf {
     pub fn machine(&self) -> Option<&Name> {
         match self {
             SourceOf::Machine(machine) => Some(machine),
-            SourceOf::Nbd(_) | SourceOf::Image(_) => None,
+            SourceOf::Nbd(_) | SourceOf::Image(_) | SourceOf::Qmp(_) => None,
         }
     }
 
@@ -70,28 +79,44 @@ impl SourceOf {
                 let format = Some(image::inspect(&path, format.as_deref()).await?);
                 Ok(SourceOf::Image(ImageFile { path, format }))
             }
+            SourceOf::Qmp(socket) if !socket.is_absolute() => {
+                let what = format!("'{}' is no path from the root on", socket.display());
+                Err(Error::new(Kind::Invalid, what).remedy("name the guest's QMP socket from the root on"))
+            }
+            SourceOf::Qmp(socket) => Ok(SourceOf::Qmp(socket)),
         }
     }
 }
 
 impl Source {
-    /// The disk that it is copied to, whether that is made yet or not; nothing of a machine.
-    pub fn disk(&self) -> Option<Name> {
+    /// The disks that it is copied to, whether they are made yet or not; none of a machine, and of a guest those that it had so far.
+    pub fn disks(&self) -> Vec<Name> {
+        let named = |target: &Name| copied_to(&self.name, target).ok();
         match self.of {
-            SourceOf::Machine(_) => None,
-            SourceOf::Nbd(_) | SourceOf::Image(_) => copied_to(&self.name).ok(),
+            SourceOf::Machine(_) => Vec::new(),
+            SourceOf::Nbd(_) | SourceOf::Image(_) => named(&only_disk()).into_iter().collect(),
+            SourceOf::Qmp(_) => self.numbers.keys().filter_map(named).collect(),
         }
+    }
+
+    /// The number of a disk that it is copied to; nothing where none was made.
+    pub(crate) fn number_of(&self, target: &Name) -> Option<DiskNumber> {
+        self.numbers.get(target).copied().or(self.number.filter(|_| target.as_str() == COPIED_AS))
     }
 }
 
-/// The disk that a source is copied to.
-pub(crate) fn copied_to(source: &Name) -> Result<Name> {
-    let named = Name::new(&format!("{source}.{COPIED_AS}"));
+/// The disk that one of a source's is copied to.
+pub(crate) fn copied_to(source: &Name, target: &Name) -> Result<Name> {
+    let named = Name::new(&format!("{source}.{target}"));
     named.map_err(|e| e.context(format!("the disk that source '{source}' is copied to")))
 }
 
-/// What a point calls the one disk of a source that is no machine of ours.
-pub(crate) const COPIED_AS: &str = "vda";
+/// What a point calls the one disk of an image or an export.
+pub(crate) fn only_disk() -> Name {
+    Name::new(COPIED_AS).expect("letters make a name")
+}
+
+const COPIED_AS: &str = "vda";
 
 impl Entry for Source {
     const FAMILY: &'static str = "sources";
@@ -116,7 +141,8 @@ impl Protection {
         catalog::get(&self.store, name.as_str()).await
     }
 
-    /// Adds a source. What is copied from elsewhere is not asked for yet; the name of the disk that it will be copied to must be free.
+    /// Adds a source. What is copied from elsewhere is not asked for yet; the name of the disk that it will be copied to must be free, where it
+    /// is known.
     pub async fn add_source(&self, name: Name, of: SourceOf) -> Result<Source> {
         let of = of.checked().await?;
         self.change(async {
@@ -124,10 +150,11 @@ impl Protection {
                 self.machine(machine).await?;
             }
             let added = self.store.time().trusted;
-            let source = Source { name, of, number: None, added, unknown: Unknown::new() };
-            if source.of.machine().is_none() {
+            let (numbers, number) = (BTreeMap::new(), None);
+            let source = Source { name, of, numbers, number, added, unknown: Unknown::new() };
+            for disk in source.disks() {
                 let named = |e: Error| e.context(format!("source '{}' is copied to a disk", source.name));
-                check_no_disk(&self.store, &copied_to(&source.name)?).map_err(named)?;
+                check_no_disk(&self.store, &disk).map_err(named)?;
             }
             catalog::put_new(&self.store, &source).await?;
             Ok(source)
@@ -137,10 +164,24 @@ impl Protection {
 
     /// Removes a source; its points, the disk that it was copied to and the history of its runs stay. Returns how many points that are.
     pub async fn remove_source(&self, name: &Name) -> Result<usize> {
+        let source = self.source(name).await?;
+        let left = self.remove_source_now(name).await?;
+        if let SourceOf::Qmp(socket) = &source.of {
+            if let Err(error) = self.forget_marks(&source, socket).await {
+                tracing::info!("bitmaps of source '{name}' stay in its QEMU until that ends: {error}");
+            }
+        }
+        Ok(left)
+    }
+
+    async fn remove_source_now(&self, name: &Name) -> Result<usize> {
         self.change(async {
-            self.source(name).await?;
             self.check_no_run(name).await?;
             self.check_no_policy(name).await?;
+            if catalog::find::<Fleece>(&self.store, name.as_str()).await?.is_some() {
+                let what = format!("a guest still has parts of a backup of source '{name}'");
+                return Err(Error::new(Kind::Busy, what).remedy("wait a minute: they are taken out"));
+            }
             catalog::remove::<Source>(&self.store, name.as_str()).await?;
             // Another of its name has other boots.
             catalog::remove::<Boot>(&self.store, name.as_str()).await?;

@@ -138,10 +138,11 @@ fn protection(config: &Config, env: &Env, store: &Arc<Store>, open: &[Door]) -> 
         hooks::listen(config, env, &protection);
         let at_start = protection.clone();
         env.spawn("what was left", async move { at_start.go_on_moving().await });
-        env.spawn("policies", rounds::keep(env.clone(), Arc::downgrade(&protection)));
         if let Some(reach) = reach(open) {
+            protection.is_reached(reach.clone());
             env.spawn("proofs", due::keep(env.clone(), Arc::downgrade(&protection), reach));
         }
+        env.spawn("policies", rounds::keep(env.clone(), Arc::downgrade(&protection)));
     }
     protection
 }

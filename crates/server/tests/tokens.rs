@@ -96,8 +96,11 @@ fn from_the_first_token_on_everybody_needs_one_whose_role_allows_it() {
         nbd: None,
         image: Some("/nowhere".to_owned()),
         format: None,
+        qmp: None,
     };
     assert_eq!(operator.create_source(&image).unwrap_err().kind(), Kind::Denied, "it reads any file");
+    let guest = SourceCreate { image: None, qmp: Some("/nowhere".to_owned()), ..image.clone() };
+    assert_eq!(operator.create_source(&guest).unwrap_err().kind(), Kind::Denied, "it speaks to any QEMU");
     assert_eq!(boss.create_source(&image).unwrap_err().kind(), Kind::NotFound);
     let nbd = SourceCreate { image: None, nbd: Some("nbd://storage/db".to_owned()), ..image };
     operator.create_source(&nbd).unwrap();

@@ -384,7 +384,7 @@ fn refused(client: &Client, with_snapshots: bool, needed: bool) -> Result<HashSe
         refused.extend(of_machines.map(|disk| disk.disk));
         let of_recoveries = client.recoveries()?.into_iter().flat_map(|recovery| recovery.disks);
         refused.extend(of_recoveries.map(|disk| disk.disk));
-        refused.extend(client.sources()?.into_iter().filter_map(|source| source.disk));
+        refused.extend(client.sources()?.into_iter().flat_map(|source| source.disks));
     }
     Ok(refused)
 }

@@ -2,7 +2,7 @@
 
 use super::words::{Word, Words};
 use crate::domain::{self, Identity, Network};
-use stonefold_types::Result;
+use stonefold_types::{Error, Kind, Result};
 
 /// What the host of a machine sees to by itself: none of it can be kept from the original's.
 const OF_THE_HOST: &[&str] = &[
@@ -45,6 +45,21 @@ pub(super) const AGENT: &str = "org.qemu.guest_agent.0";
 /// Fails where arguments cannot be read.
 pub(crate) fn check(text: &str) -> Result<()> {
     Words::parse(text).map(drop)
+}
+
+/// The arguments that a running process was started with, its own name left out.
+///
+/// # Errors
+/// [`stonefold_types::Kind::Invalid`] where they cannot be read: they name an image without an option, say.
+pub(crate) fn running(process: u32) -> Result<String> {
+    let path = format!("/proc/{process}/cmdline");
+    let told = std::fs::read(&path).map_err(|e| Error::io(format!("reading '{path}'"), e))?;
+    let words: Vec<_> = told.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
+    // The last one is ended, too, and the first is the program.
+    let words = words.get(1..words.len().saturating_sub(1)).unwrap_or_default();
+    let text = shlex::try_join(words.iter().map(AsRef::as_ref));
+    let text = text.map_err(|e| Error::new(Kind::Invalid, format!("what QEMU was started with: {e}")))?;
+    Ok(Words::parse(&text)?.text())
 }
 
 /// The arguments of a machine that is brought back, by a new identity, and what of the original it lacks, in words.

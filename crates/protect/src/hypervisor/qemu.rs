@@ -129,22 +129,26 @@ fn accelerate(words: &mut Words, kvm: bool) {
     }
 }
 
-fn blockdev(number: usize, disk: &Attached, reach: &Reach) -> Result<Value> {
-    let server = match reach {
-        Reach::Socket(path) => json!({ "type": "unix", "path": path }),
+/// Where a QEMU of this host finds the exports, as it is told.
+pub(crate) fn nbd_server(reach: &Reach) -> Result<Value> {
+    match reach {
+        Reach::Socket(path) => Ok(json!({ "type": "unix", "path": path })),
         Reach::Tcp { host, port, secret: false } => {
-            json!({ "type": "inet", "host": host, "port": port.to_string() })
+            Ok(json!({ "type": "inet", "host": host, "port": port.to_string() }))
         }
         Reach::Tcp { secret: true, .. } => {
-            let what = "the only door to the disks is TLS, for which a machine that the server starts has no certificate";
-            return Err(Error::new(Kind::Invalid, what)
-                .remedy("serve a Unix socket, too: --nbd unix:///run/stonefold/nbd.sock"));
+            let what = "the only door to the disks is TLS, for which a QEMU of this host has no certificate";
+            Err(Error::new(Kind::Invalid, what)
+                .remedy("serve a Unix socket, too: --nbd unix:///run/stonefold/nbd.sock"))
         }
-    };
+    }
+}
+
+fn blockdev(number: usize, disk: &Attached, reach: &Reach) -> Result<Value> {
     Ok(json!({
         "driver": "nbd",
         "node-name": format!("stonefold-disk{number}"),
-        "server": server,
+        "server": nbd_server(reach)?,
         "export": disk.export.to_string(),
         "reconnect-delay": RECONNECT_DELAY_S,
         "discard": "unmap",

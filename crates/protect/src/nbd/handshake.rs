@@ -1,5 +1,6 @@
 //! From a fresh connection to an export that takes requests: fixed newstyle, `NBD_OPT_GO`, and structured replies with the
-//! context `base:allocation` where the server has them. All numbers are big-endian.
+//! context `base:allocation` where the server has them, and `qemu:dirty-bitmap:NAME` where one is asked for
+//! (<https://www.qemu.org/docs/master/interop/nbd.html>). All numbers are big-endian.
 //!
 //! | an option | bytes | | a reply to it | bytes |
 //! |---|---|---|---|---|
@@ -32,7 +33,9 @@ const REP_ERR_UNKNOWN: u32 = REP_ERROR | 6;
 const INFO_EXPORT: u16 = 0;
 const INFO_BLOCK_SIZE: u16 = 3;
 /// Which parts of an export hold nothing.
-const ALLOCATION: &[u8] = b"base:allocation";
+const ALLOCATION: &str = "base:allocation";
+/// Which parts a bitmap of QEMU's has marked; its name follows.
+const BITMAP: &str = "qemu:dirty-bitmap:";
 /// Longer than any reply to an option that a server has reason to send, in bytes.
 const REPLY_BYTES_MAX: u32 = 64 << 10;
 /// More than a server has reason to send before it acknowledges an option.
@@ -56,13 +59,18 @@ pub(crate) struct Export {
     pub(crate) structured: bool,
     /// The number of the context that tells what holds nothing.
     pub(crate) allocation: Option<u32>,
+    /// The number of the context that tells what has changed, where that was asked for.
+    pub(crate) changed: Option<u32>,
 }
 
-/// Asks for the export `name`; from then on the server takes requests.
-pub(super) async fn go(wire: &mut Wire, name: &str) -> Result<Export> {
+/// Asks for the export `name`, with a bitmap of it; from then on the server takes requests.
+pub(super) async fn go(wire: &mut Wire, name: &str, bitmap: Option<&str>) -> Result<Export> {
     greet(wire).await?;
     let structured = ask(wire, OPT_STRUCTURED_REPLY, &[]).await?.0 == REP_ACK;
-    let allocation = if structured { ask_for_allocation(wire, name).await? } else { None };
+    let bitmap = bitmap.map(|bitmap| format!("{BITMAP}{bitmap}"));
+    let contexts: Vec<&str> = std::iter::once(ALLOCATION).chain(bitmap.as_deref()).collect();
+    let numbers = if structured { ask_for(wire, name, &contexts).await? } else { vec![None; contexts.len()] };
+    let (allocation, changed) = (numbers[0], numbers.get(1).copied().flatten());
     let mut data = named(name);
     data.extend_from_slice(&1u16.to_be_bytes());
     data.extend_from_slice(&INFO_BLOCK_SIZE.to_be_bytes());
@@ -70,8 +78,12 @@ pub(super) async fn go(wire: &mut Wire, name: &str) -> Result<Export> {
     if end != REP_ACK {
         return Err(refusal(end, name, replies.last().map_or(&[][..], |(_, said)| said.as_slice())));
     }
-    let mut export =
-        Export { bytes: 0, block_bytes: 1, io_bytes_max: IO_BYTES_DEFAULT, structured, allocation };
+    if let (Some(bitmap), None) = (&bitmap, changed) {
+        let what = format!("the server has no context '{bitmap}' for export '{name}'");
+        return Err(Error::new(Kind::NotFound, what).remedy("look at what it logs"));
+    }
+    let (bytes, block_bytes, io_bytes_max) = (0, 1, IO_BYTES_DEFAULT);
+    let mut export = Export { bytes, block_bytes, io_bytes_max, structured, allocation, changed };
     let mut has_size = false;
     for (_, reply) in replies.iter().filter(|(kind, _)| *kind == REP_INFO) {
         has_size |= note(reply, &mut export);
@@ -102,21 +114,19 @@ async fn greet(wire: &mut Wire) -> Result<()> {
     wire.writer.write_all(&ours.to_be_bytes()).await.map_err(broken)
 }
 
-/// The context's number; nothing where the server has none.
-async fn ask_for_allocation(wire: &mut Wire, name: &str) -> Result<Option<u32>> {
+/// The contexts' numbers; nothing of one that the server has not.
+async fn ask_for(wire: &mut Wire, name: &str, contexts: &[&str]) -> Result<Vec<Option<u32>>> {
     let mut data = named(name);
-    data.extend_from_slice(&1u32.to_be_bytes());
-    data.extend_from_slice(&(ALLOCATION.len() as u32).to_be_bytes());
-    data.extend_from_slice(ALLOCATION);
+    data.extend_from_slice(&(contexts.len() as u32).to_be_bytes());
+    contexts.iter().for_each(|context| data.extend(named(context)));
     let (end, replies) = ask(wire, OPT_SET_META_CONTEXT, &data).await?;
-    let number = |(kind, reply): &(u32, Vec<u8>)| match reply.split_first_chunk::<4>() {
-        Some((number, context)) if *kind == REP_META_CONTEXT && context == ALLOCATION => {
-            Some(u32::from_be_bytes(*number))
-        }
-        _ => None,
+    let number_of = |context: &str| {
+        let said = replies.iter().filter(|(kind, _)| *kind == REP_META_CONTEXT);
+        let mut said = said.filter_map(|(_, reply)| reply.split_first_chunk::<4>());
+        said.find(|(_, of)| *of == context.as_bytes()).map(|(number, _)| u32::from_be_bytes(*number))
     };
     // What it refuses here it refuses with a reason when it is asked for the export.
-    Ok(if end == REP_ACK { replies.iter().find_map(number) } else { None })
+    Ok(contexts.iter().map(|context| number_of(context).filter(|_| end == REP_ACK)).collect())
 }
 
 /// Takes a piece of what a server says of an export; whether it was its size.

@@ -13,7 +13,7 @@
 //! | 0 none | |
 //! | 1 data | offset (8), data |
 //! | 2 a hole | offset (8), length (4) |
-//! | 5 block status | number of the context (4), then for each run its length (4) and flags (4): 1 a hole, 2 reads as zeros |
+//! | 5 block status | number of the context (4), then for each run its length (4) and flags (4): of an allocation 1 a hole, 2 reads as zeros; of a bitmap 1 marked |
 //! | from 32768 on an error | error (4), length of a text (2), text, and more |
 
 use super::handshake::{Export, nonsense};
@@ -36,6 +36,7 @@ const HOLE: u16 = 2;
 const STATUS: u16 = 5;
 const ERROR: u16 = 1 << 15;
 const READS_AS_ZEROS: u32 = 2;
+const MARKED: u32 = 1;
 /// The longest chunk that tells of an error, in bytes: its text has 4096 at most.
 const ERROR_BYTES_MAX: u32 = 8 << 10;
 /// The longest chunk that tells of runs, in bytes: a million of them, as nbdkit tells at most.
@@ -83,7 +84,14 @@ enum What {
         sent: u64,
         told: Vec<(u64, u64)>,
     },
-    Runs(Vec<Run>),
+    Runs(Statuses),
+}
+
+/// What has come of each context: length and flags of runs, which together are no longer than what was asked for.
+#[derive(Default)]
+struct Statuses {
+    allocation: Vec<(u64, u32)>,
+    changed: Vec<(u64, u32)>,
 }
 
 pub(super) enum Answer {
@@ -97,7 +105,7 @@ impl Asked {
     }
 
     pub(super) fn runs(offset: u64, len: u32) -> (Asked, Told) {
-        Asked::new(offset, len, What::Runs(Vec::new()))
+        Asked::new(offset, len, What::Runs(Statuses::default()))
     }
 
     fn new(offset: u64, len: u32, what: What) -> (Asked, Told) {
@@ -106,7 +114,7 @@ impl Asked {
     }
 
     /// The answer is over: tells what came. False where it was none.
-    fn end(self) -> bool {
+    fn end(self, export: &Export) -> bool {
         let (is_whole, answer) = match (self.failed, self.what) {
             (Some(error), _) => (true, Err(error)),
             (None, What::Read { bytes, sent, mut told }) => {
@@ -114,7 +122,10 @@ impl Asked {
                 let end = told.iter().try_fold(0, |end, part| (part.0 == end).then_some(part.1));
                 (end == Some(u64::from(self.len)), Ok(Answer::Read(Read { bytes, sent })))
             }
-            (None, What::Runs(runs)) => (!runs.is_empty(), Ok(Answer::Runs(runs))),
+            (None, What::Runs(told)) => {
+                let runs = told.runs(export);
+                (!runs.is_empty(), Ok(Answer::Runs(runs)))
+            }
         };
         if is_whole {
             // Whoever asked may have given up.
@@ -135,6 +146,27 @@ impl Asked {
             words_of(code)
         );
         self.failed.get_or_insert(Error::new(Kind::Io, what).remedy("look at what it logs"));
+    }
+}
+
+impl Statuses {
+    /// As far as all contexts of the export have told.
+    fn runs(self, export: &Export) -> Vec<Run> {
+        let whole = |number: Option<u32>, told: Vec<(u64, u32)>, flags: u32| match number {
+            Some(_) => told,
+            None => vec![(u64::MAX, flags)],
+        };
+        let mut allocation = whole(export.allocation, self.allocation, 0).into_iter();
+        let mut changed = whole(export.changed, self.changed, MARKED).into_iter();
+        let (mut of_one, mut of_other) = (allocation.next(), changed.next());
+        let mut runs = Vec::new();
+        while let (Some((one, zero)), Some((other, marked))) = (of_one, of_other) {
+            let bytes = one.min(other);
+            runs.push(Run { bytes, zero: zero & READS_AS_ZEROS != 0, changed: marked & MARKED != 0 });
+            of_one = if one > bytes { Some((one - bytes, zero)) } else { allocation.next() };
+            of_other = if other > bytes { Some((other - bytes, marked)) } else { changed.next() };
+        }
+        runs
     }
 }
 
@@ -233,7 +265,7 @@ impl Ears {
                 _ => return Err(nonsense()),
             }
         }
-        if asked.end() { Ok(()) } else { Err(nonsense()) }
+        if asked.end(&self.export) { Ok(()) } else { Err(nonsense()) }
     }
 
     async fn chunk(&mut self) -> Result<()> {
@@ -254,7 +286,7 @@ impl Ears {
             self.shared.waiting.lock().asked.insert(asked.cookie, asked);
             return Ok(());
         }
-        if asked.end() { Ok(()) } else { Err(nonsense()) }
+        if asked.end(&self.export) { Ok(()) } else { Err(nonsense()) }
     }
 
     async fn data(&mut self, asked: &mut Asked, chunk_bytes: u32) -> Result<()> {
@@ -280,12 +312,16 @@ impl Ears {
         let mut chunk = vec![0; chunk_bytes as usize];
         self.fill(&mut chunk).await?;
         let four = |at: &[u8]| u32::from_be_bytes(at.try_into().expect("four bytes"));
-        let (What::Runs(runs), Some((context, told))) = (&mut asked.what, chunk.split_first_chunk::<4>())
+        let (What::Runs(all), Some((context, told))) = (&mut asked.what, chunk.split_first_chunk::<4>())
         else {
             return Err(nonsense());
         };
-        let is_ours = Some(u32::from_be_bytes(*context)) == self.export.allocation;
-        if !is_ours || !runs.is_empty() || told.is_empty() || told.len() % 8 != 0 {
+        let runs = match Some(u32::from_be_bytes(*context)) {
+            context if context == self.export.allocation => &mut all.allocation,
+            context if context == self.export.changed => &mut all.changed,
+            _ => return Err(nonsense()),
+        };
+        if !runs.is_empty() || told.is_empty() || told.len() % 8 != 0 {
             return Err(nonsense());
         }
         let mut left = u64::from(asked.len);
@@ -296,7 +332,7 @@ impl Ears {
                 return Err(nonsense());
             }
             left -= bytes;
-            runs.push(Run { bytes, zero: four(&run[4..]) & READS_AS_ZEROS != 0 });
+            runs.push((bytes, four(&run[4..])));
             if left == 0 {
                 break;
             }

@@ -91,7 +91,7 @@ async fn answered_within(
 ) -> (Env, Client) {
     let env = env();
     let wire = played(&env, able, answer);
-    let client = Client::over(&env, wire, "x", patience).await.unwrap();
+    let client = Client::over(&env, wire, ("x", None), patience).await.unwrap();
     (env, client)
 }
 
@@ -108,9 +108,45 @@ async fn an_answer_in_parts_is_put_together() {
     assert!(read.bytes == wanted && read.sent == 6144);
     let (_, client) = answered(|cookie| runs(cookie, 7, &[(512, 0), (512, 3), (1 << 20, 1), (9, 3)])).await;
     let told = client.runs(0, 4096).await.unwrap();
-    let run = |bytes, zero| Run { bytes, zero };
+    let run = |bytes, zero| Run { bytes, zero, changed: true };
     // Cut off where the question ends; a hole alone may read as anything.
     assert_eq!(told, [run(512, false), run(512, true), run(3072, false)]);
+}
+
+/// All that a QEMU may have.
+fn with_bitmap(option: u32) -> Vec<(u32, Vec<u8>)> {
+    match option {
+        10 => {
+            let context = |number: u32, name: &str| [&number.to_be_bytes()[..], name.as_bytes()].concat();
+            let both = [context(7, "base:allocation"), context(8, "qemu:dirty-bitmap:b")];
+            both.into_iter().map(|said| (4, said)).chain([(1, Vec::new())]).collect()
+        }
+        option => able(option),
+    }
+}
+
+#[tokio::test]
+async fn a_bitmap_says_what_has_changed() {
+    let env = env();
+    let told = |cookie| {
+        let mut allocation = runs(cookie, 7, &[(4096, 0), (8192, 3), (4096, 0)]);
+        // The answer goes on after it.
+        allocation[5] = 0;
+        [allocation, runs(cookie, 8, &[(6144, 1), (8192, 0)])].concat()
+    };
+    let client =
+        Client::over(&env, played(&env, with_bitmap, told), ("x", Some("b")), PATIENCE).await.unwrap();
+    let run = |bytes, zero, changed| Run { bytes, zero, changed };
+    // As far as both go.
+    let wanted =
+        [run(4096, false, true), run(2048, true, true), run(6144, true, false), run(2048, false, false)];
+    assert_eq!(client.runs(0, 16_384).await.unwrap(), wanted);
+    let half = played(&env, with_bitmap, |cookie| runs(cookie, 8, &[(4096, 1)]));
+    let half = Client::over(&env, half, ("x", Some("b")), PATIENCE).await.unwrap();
+    assert_eq!(half.runs(0, 4096).await.unwrap_err().kind(), Kind::Io, "what holds nothing was not told");
+    let without = Client::over(&env, played(&env, able, |_| Vec::new()), ("x", Some("b")), PATIENCE).await;
+    let error = without.err().unwrap();
+    assert!(error.kind() == Kind::NotFound && error.to_string().contains("qemu:dirty-bitmap:b"), "{error}");
 }
 
 /// Goal: what a server has no reason to say ends in an error, and never in bytes that it did not tell.
@@ -162,16 +198,17 @@ async fn errors_are_told_in_the_servers_words() {
     let (env, client) = answered(|_| Vec::new()).await;
     drop(client);
     let wire = played(&env, able, |_| Vec::new());
-    let silent = Client::over(&env, wire, "x", Duration::from_millis(200)).await.unwrap();
+    let silent = Client::over(&env, wire, ("x", None), Duration::from_millis(200)).await.unwrap();
     let error = silent.read(0, 4096).await.err().unwrap();
     assert!(error.to_string().contains("has said nothing"), "{error}");
     assert!(silent.read(0, 4096).await.is_err(), "it is not asked again");
     let (ours, theirs) = UnixStream::pair().unwrap();
     drop(theirs);
-    let gone = Client::over(&env, Wire::unix(ours), "x", PATIENCE).await.err().unwrap();
+    let gone = Client::over(&env, Wire::unix(ours), ("x", None), PATIENCE).await.err().unwrap();
     assert!(gone.to_string().contains("does not finish the NBD handshake"), "{gone}");
     let (ours, _theirs) = UnixStream::pair().unwrap();
-    let deaf = Client::over(&env, Wire::unix(ours), "x", Duration::from_millis(100)).await.err().unwrap();
+    let deaf =
+        Client::over(&env, Wire::unix(ours), ("x", None), Duration::from_millis(100)).await.err().unwrap();
     assert!(deaf.to_string().contains("has said nothing"), "{deaf}");
 }
 
@@ -192,7 +229,7 @@ async fn a_server_that_refuses_is_told_of() {
     let env = env();
     for (replies, kind, words) in refusals {
         let wire = played(&env, replies, |_| Vec::new());
-        let error = Client::over(&env, wire, "x", PATIENCE).await.err().unwrap();
+        let error = Client::over(&env, wire, ("x", None), PATIENCE).await.err().unwrap();
         assert!(error.kind() == kind && error.to_string().contains(words), "{error:?}");
     }
 }

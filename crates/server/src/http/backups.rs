@@ -35,13 +35,14 @@ pub(super) async fn create_source(
     headers: HeaderMap,
     Body(asked): Body<SourceCreate>,
 ) -> Answer<(StatusCode, Json<Source>)> {
-    if asked.image.is_some() {
-        // Whoever may have the server read any file could read all that it may.
+    if asked.image.is_some() || asked.qmp.is_some() {
+        // Whoever may have the server read any file could read all that it may; and a QEMU does what it is told.
         app.access.check_role(Role::Admin, guard::secret(&headers))?;
     }
     let protection = app.protection.clone();
-    let of = source_of(asked.machine, asked.nbd, asked.image, asked.format)?;
-    let added = app.gate.run(move |_| async move { protection.add_source(asked.name, of).await });
+    let name = asked.name.clone();
+    let of = source_of(asked)?;
+    let added = app.gate.run(move |_| async move { protection.add_source(name, of).await });
     Ok((StatusCode::CREATED, Json(shown_source(added.await?))))
 }
 
@@ -77,44 +78,47 @@ pub(super) async fn cancel(app: Shared, PointPath(name): PointPath) -> Answer<Js
     Ok(Json(shown(ended.await?)))
 }
 
-fn source_of(
-    machine: Option<Name>,
-    nbd: Option<String>,
-    image: Option<String>,
-    format: Option<String>,
-) -> Result<protect::SourceOf> {
-    match (machine, nbd, image, format) {
-        (Some(machine), None, None, None) => Ok(protect::SourceOf::Machine(machine)),
-        (None, Some(uri), None, None) => Ok(protect::SourceOf::Nbd(uri)),
-        (None, None, Some(path), format) => Ok(protect::SourceOf::Image(protect::ImageFile { path, format })),
-        _ => Err(Error::new(Kind::Invalid, "a source is exactly one of machine, nbd and image")
+fn source_of(asked: SourceCreate) -> Result<protect::SourceOf> {
+    let mut named: Vec<protect::SourceOf> = Vec::new();
+    named.extend(asked.machine.map(protect::SourceOf::Machine));
+    named.extend(asked.nbd.map(protect::SourceOf::Nbd));
+    named.extend(asked.qmp.map(|socket| protect::SourceOf::Qmp(socket.into())));
+    let is_image = asked.image.is_some();
+    let format = asked.format;
+    let has_format = format.is_some();
+    named.extend(asked.image.map(|path| protect::SourceOf::Image(protect::ImageFile { path, format })));
+    match named.pop() {
+        Some(of) if named.is_empty() && (is_image || !has_format) => Ok(of),
+        _ => Err(Error::new(Kind::Invalid, "a source is exactly one of machine, nbd, image and qmp")
             .remedy("name one of them; a format goes with an image only")),
     }
 }
 
 fn shown_source(source: protect::Source) -> Source {
-    let disk = source.disk();
+    let disks = source.disks();
     let mut shown = Source {
         name: source.name,
         machine: None,
         nbd: None,
         image: None,
         format: None,
-        disk,
+        qmp: None,
+        disks,
         added: Time::from_nanos(source.added),
     };
     match source.of {
         protect::SourceOf::Machine(machine) => shown.machine = Some(machine),
         protect::SourceOf::Nbd(uri) => shown.nbd = Some(uri),
         protect::SourceOf::Image(image) => (shown.image, shown.format) = (Some(image.path), image.format),
+        protect::SourceOf::Qmp(socket) => shown.qmp = Some(socket.display().to_string()),
     }
     shown
 }
 
 fn shown(run: protect::Run) -> Run {
-    let disk = run.disks.first().map(|disk| disk.disk.clone());
-    let copied = |(copied, disk): (protect::Copied, Name)| RunCopied {
-        disk,
+    let disks: Vec<Name> = run.disks.iter().map(|disk| disk.disk.clone()).collect();
+    let copied = |copied: protect::Copied| RunCopied {
+        disks,
         full: copied.full,
         read_bytes: copied.read_bytes,
         sent_bytes: copied.sent_bytes,
@@ -131,7 +135,7 @@ fn shown(run: protect::Run) -> Run {
             protect::RunState::Failed => RunState::Failed,
             protect::RunState::Cancelled => RunState::Cancelled,
         },
-        copied: run.copied.zip(disk).map(copied),
+        copied: run.copied.map(copied),
         begun: Time::from_nanos(run.begun),
         ended: run.ended.map(Time::from_nanos),
         note: run.note,

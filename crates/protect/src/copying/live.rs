@@ -1,0 +1,141 @@
+//! Runs that copy, now: how far they are, and how they are ended.
+
+use crate::copy::{Figures, stopped};
+use crate::runs::{Copied, Run};
+use crate::sources::Source;
+use parking_lot::Mutex as Memory;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use stonefold_types::{Name, PointName, Result, Size};
+use tokio::sync::{Semaphore, watch};
+
+/// Copies at once; more wait for their turn. Each takes some 16 MiB of memory.
+const COPIES_MAX: usize = 4;
+
+/// Runs that copy, now.
+pub(crate) struct Copies {
+    pub(super) live: Memory<BTreeMap<PointName, Arc<Live>>>,
+    /// Whether one was left in its midst.
+    left: AtomicBool,
+    pub(super) places: Semaphore,
+}
+
+/// A run that copies, now.
+pub(crate) struct Live {
+    pub(crate) figures: Figures,
+    notes: Memory<Vec<String>>,
+    pub(super) cancelled: AtomicBool,
+    stop: watch::Sender<bool>,
+    pub(super) over: watch::Sender<bool>,
+}
+
+/// Such a run for whoever makes it. One that is dropped before it has ended was left in its midst.
+pub(crate) struct Copying {
+    copies: Arc<Copies>,
+    pub(super) live: Arc<Live>,
+    pub(super) source: Source,
+    pub(super) run: Run,
+    pub(super) ended: bool,
+}
+
+impl Default for Copies {
+    fn default() -> Self {
+        Copies { live: Memory::default(), left: AtomicBool::new(false), places: Semaphore::new(COPIES_MAX) }
+    }
+}
+
+impl Copies {
+    pub(super) fn enter(self: &Arc<Self>, source: Source, run: Run) -> Copying {
+        let live = Arc::new(Live {
+            figures: Figures::default(),
+            notes: Memory::default(),
+            cancelled: AtomicBool::new(false),
+            stop: watch::Sender::new(false),
+            over: watch::Sender::new(false),
+        });
+        self.live.lock().insert(run.name.clone(), live.clone());
+        Copying { copies: self.clone(), live, source, run, ended: false }
+    }
+
+    pub(crate) fn is_live(&self, run: &PointName) -> bool {
+        self.live.lock().contains_key(run)
+    }
+
+    /// Whether one of a source's is.
+    pub(crate) fn is_copied(&self, source: &Name) -> bool {
+        self.live.lock().keys().any(|run| run.source == *source)
+    }
+
+    /// Whether one was left in its midst since this was asked last.
+    pub(crate) fn was_left(&self) -> bool {
+        self.left.swap(false, Ordering::SeqCst)
+    }
+
+    /// A run with how far it is.
+    pub(crate) fn told(&self, mut run: Run) -> Run {
+        let live = self.live.lock().get(&run.name).cloned();
+        if let (Some(live), Some(copied)) = (live, &mut run.copied) {
+            live.tell(copied);
+        }
+        run
+    }
+}
+
+impl Live {
+    /// Has what goes on end at its next step.
+    pub(crate) fn stop(&self) {
+        self.stop.send_replace(true);
+    }
+
+    /// Fails once it is to end.
+    pub(crate) fn check(&self) -> Result<()> {
+        if *self.stop.borrow() { Err(stopped()) } else { Ok(()) }
+    }
+
+    /// Until it is to end.
+    pub(crate) async fn stopped(&self) {
+        // The sender is this one's own.
+        let _ = self.stop.subscribe().wait_for(|stop| *stop).await;
+    }
+
+    /// What comes of something that may be dropped half done, unless it is to end meanwhile.
+    pub(super) async fn unless_stopped<T>(&self, what: impl Future<Output = Result<T>>) -> Result<T> {
+        tokio::select! {
+            biased;
+            () = self.stopped() => Err(stopped()),
+            done = what => done,
+        }
+    }
+
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn note(&self, text: String) {
+        self.notes.lock().push(text);
+    }
+
+    pub(super) fn tell(&self, copied: &mut Copied) {
+        let of = |figure: &std::sync::atomic::AtomicU64| figure.load(Ordering::Relaxed);
+        copied.read_bytes = of(&self.figures.read);
+        copied.sent_bytes = of(&self.figures.sent);
+        copied.written_bytes = of(&self.figures.written);
+        copied.notes = self.notes.lock().clone();
+        if of(&self.figures.mended) > 0 {
+            let mended = Size(of(&self.figures.mended));
+            copied.notes.push(format!("{mended} of its disk could not be read, and were written anew"));
+        }
+    }
+}
+
+impl Drop for Copying {
+    fn drop(&mut self) {
+        self.copies.live.lock().remove(&self.run.name);
+        if !self.ended {
+            self.copies.left.store(true, Ordering::SeqCst);
+        }
+        self.live.over.send_replace(true);
+    }
+}

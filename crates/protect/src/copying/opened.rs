@@ -1,0 +1,91 @@
+//! What a run reads: its source, opened.
+
+use super::{Copying, PATIENCE};
+use crate::fleece::{Fleeced, Marks};
+use crate::nbd::Client;
+use crate::sources::{ImageFile, SourceOf, only_disk};
+use crate::{Hardware, Point, Protection, image};
+use stonefold_types::{Error, Kind, Name, Result};
+
+/// A source that can be read.
+pub(super) struct Opened {
+    pub(super) disks: Vec<Reading>,
+    /// What a guest is made of besides.
+    pub(super) hardware: Option<Hardware>,
+    kept: Kept,
+}
+
+/// A disk of it.
+pub(super) struct Reading {
+    pub(super) target: Name,
+    pub(super) from: Client,
+    /// Why it is not known what has changed since the last point, where that could have been.
+    pub(super) whole: Option<String>,
+}
+
+/// What it takes to read it.
+enum Kept {
+    Nothing,
+    /// Ends with this.
+    Image {
+        _served: image::Served,
+    },
+    Guest(Box<Fleeced>),
+}
+
+impl Protection {
+    /// Opens a source. Whoever has it gives it back by [`close`](Self::close).
+    pub(super) async fn open(&self, copying: &Copying, last: Option<&Point>) -> Result<Opened> {
+        let live = &copying.live;
+        let alone = |from, kept| {
+            let disk = Reading { target: only_disk(), from, whole: None };
+            Ok(Opened { disks: vec![disk], hardware: None, kept })
+        };
+        match &copying.source.of {
+            SourceOf::Nbd(uri) => {
+                let address = uri.parse()?;
+                let from = live.unless_stopped(Client::connect(&self.env, &address, PATIENCE)).await?;
+                alone(from, Kept::Nothing)
+            }
+            SourceOf::Image(ImageFile { path, format }) => {
+                let format = format.as_deref().unwrap_or("raw");
+                let (from, served) =
+                    live.unless_stopped(image::connect(&self.env, path, format, PATIENCE)).await?;
+                alone(from, Kept::Image { _served: served })
+            }
+            SourceOf::Qmp(socket) => {
+                let stamp = &copying.run.name.stamp;
+                // Not dropped half done: what it has put into QEMU is taken out again.
+                let fleeced = self.fleece(&copying.source, socket, (stamp, last), live).await?;
+                Ok(self.opened(copying, fleeced))
+            }
+            SourceOf::Machine(name) => {
+                Err(Error::new(Kind::Invalid, format!("of machine '{name}' there is nothing to copy")))
+            }
+        }
+    }
+
+    fn opened(&self, copying: &Copying, mut fleeced: Fleeced) -> Opened {
+        let disks = std::mem::take(&mut fleeced.disks).into_iter();
+        let of = |read: crate::fleece::FleeceRead| {
+            let (target, from, whole) = (read.target, read.from, read.whole);
+            Reading { target, from, whole }
+        };
+        let hardware = fleeced.hardware.clone().and_then(|hardware| hardware.check().map(|_| hardware));
+        let hardware = hardware.map_err(|error| {
+            copying.live.note(format!("what the guest is made of is not kept: {error}"));
+        });
+        let hardware = hardware.ok();
+        Opened { disks: disks.map(of).collect(), hardware, kept: Kept::Guest(Box::new(fleeced)) }
+    }
+
+    /// Gives a source back; a guest's bitmaps are left, for whoever knows what became of the run.
+    pub(super) async fn close(&self, opened: Opened) -> Option<Marks> {
+        let Opened { disks, kept, .. } = opened;
+        drop(disks);
+        match kept {
+            Kept::Nothing | Kept::Image { .. } => None,
+            Kept::Guest(fleeced) => Some(self.unfleece(*fleeced).await),
+        }
+    }
+}

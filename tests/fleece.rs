@@ -1,0 +1,433 @@
+//! Guests on foreign storage that are backed up while they write: a real QEMU with a raw and a qcow2 image, which knows nothing of us.
+//!
+//! *Promises*: a point is what all disks held at one instant; the next one reads what has changed and no more; a bitmap that is lost or broken is
+//! told, and everything compared; a guest goes on and loses nothing when the server dies in the midst of a backup, and what that left
+//! in its QEMU is taken out. *Method*: no operating system: what the guest's devices write, QEMU's own `qemu-io` writes through
+//! the same devices' drives, over a monitor of its own.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{scope, sleep};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::{Value, json};
+use stonefold_e2e::gateway::{Gateway, Place, in_a_place};
+use stonefold_e2e::tools::run;
+use stonefold_guest::time::Deadline;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const BLOCK: u64 = 4096;
+const MIB: u64 = 1 << 20;
+const DISK_BYTES: u64 = 64 * MIB;
+
+/// A QEMU with a raw and a qcow2 image. It ends with this.
+struct Guest {
+    process: Child,
+}
+
+/// A monitor of a guest's.
+struct Monitor {
+    reader: BufReader<UnixStream>,
+    writer: UnixStream,
+}
+
+impl Guest {
+    fn make_images(place: &Place) -> Result<()> {
+        for (format, name) in [("raw", "a.raw"), ("qcow2", "b.qcow2")] {
+            run("qemu-img", &["create", "-q", "-f", format, &place.text(name), &DISK_BYTES.to_string()])?;
+        }
+        Ok(())
+    }
+
+    /// Starts it: the first socket is for backups, the second for the test.
+    fn start(place: &Place) -> Result<(Guest, Monitor)> {
+        let (raw, qcow2) = (place.text("a.raw"), place.text("b.qcow2"));
+        let socket = |name: &str| format!("unix:{},server=on,wait=off", place.text(name));
+        let mut command = Command::new("qemu-system-x86_64");
+        command.args([
+            "-machine",
+            "q35,accel=tcg",
+            "-m",
+            "64M",
+            "-display",
+            "none",
+            "-nodefaults",
+            "-name",
+            "mail",
+        ]);
+        command.args(["-qmp", &socket("qmp.sock"), "-qmp", &socket("test.sock")]);
+        command.args(["-drive", &format!("file={raw},format=raw,if=none,id=root,cache=none,discard=unmap")]);
+        command.args(["-device", "virtio-blk-pci,drive=root,id=vd0"]);
+        command
+            .args(["-drive", &format!("file={qcow2},format=qcow2,if=none,id=data,cache=none,discard=unmap")]);
+        command.args([
+            "-device",
+            "virtio-scsi-pci,id=bus0",
+            "-device",
+            "scsi-hd,drive=data,bus=bus0.0,id=sd0",
+        ]);
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        let guest = Guest { process: command.spawn().context("starting QEMU")? };
+        let monitor = Monitor::connect(place, "test.sock")?;
+        Ok((guest, monitor))
+    }
+
+    /// As a guest ends that shuts down: its images are closed in order.
+    fn quit(mut self, mut monitor: Monitor) -> Result<()> {
+        monitor.ask("quit", &json!({}))?;
+        let ended = self.process.wait()?;
+        ensure!(ended.success(), "QEMU ended with {ended}");
+        Ok(())
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Monitor {
+    fn connect(place: &Place, socket: &str) -> Result<Monitor> {
+        let patience = Deadline::after(PATIENCE);
+        let stream = loop {
+            match UnixStream::connect(place.path(socket)) {
+                Ok(stream) => break stream,
+                Err(error) if patience.passed() => return Err(error).context("QEMU does not listen"),
+                Err(_) => sleep(Duration::from_millis(20)),
+            }
+        };
+        let mut monitor = Monitor { reader: BufReader::new(stream.try_clone()?), writer: stream };
+        monitor.reader.read_line(&mut String::new())?;
+        monitor.ask("qmp_capabilities", &json!({}))?;
+        Ok(monitor)
+    }
+
+    fn ask(&mut self, command: &str, arguments: &Value) -> Result<Value> {
+        let asked = json!({ "execute": command, "arguments": arguments });
+        self.writer.write_all(asked.to_string().as_bytes())?;
+        loop {
+            let mut line = String::new();
+            ensure!(self.reader.read_line(&mut line)? > 0, "QEMU has gone");
+            let told: Value = serde_json::from_str(&line)?;
+            if let Some(error) = told.get("error") {
+                bail!("{command}: {error}");
+            }
+            if let Some(answer) = told.get("return") {
+                return Ok(answer.clone());
+            }
+        }
+    }
+
+    /// Has the guest's drive do something, as its device would.
+    fn io(&mut self, drive: &str, what: &str) -> Result<()> {
+        let line = format!("qemu-io {drive} \"{what}\"");
+        let said = self.ask("human-monitor-command", &json!({ "command-line": line }))?;
+        ensure!(
+            said.as_str().is_some_and(|said| !said.contains("rror") && !said.contains("fail")),
+            "{what}: {said}"
+        );
+        Ok(())
+    }
+
+    fn write(&mut self, drive: &str, at: u64, bytes: u64, pattern: u8) -> Result<()> {
+        self.io(drive, &format!("write -P {pattern} {at} {bytes}"))
+    }
+
+    fn is_running(&mut self) -> Result<bool> {
+        Ok(self.ask("query-status", &json!({}))?["running"] == true)
+    }
+
+    /// What is ours in it.
+    fn ours(&mut self) -> Result<Vec<String>> {
+        let nodes = self.ask("query-named-block-nodes", &json!({ "flat": true }))?;
+        let names = nodes.as_array().into_iter().flatten().filter_map(|node| node["node-name"].as_str());
+        Ok(names.filter(|name| name.starts_with("stonefold-")).map(str::to_owned).collect())
+    }
+
+    fn bitmaps(&mut self) -> Result<Vec<String>> {
+        let told = self.ask("query-block", &json!({}))?;
+        let bitmaps = told
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|disk| disk["inserted"]["dirty-bitmaps"].as_array());
+        Ok(bitmaps.flatten().filter_map(|bitmap| bitmap["name"].as_str()).map(str::to_owned).collect())
+    }
+}
+
+/// A server, and the guest as its source `mail`.
+fn server(place: &Place) -> Result<Gateway> {
+    let server = place.start(&[])?;
+    place.ok(&format!("source add mail --qmp {}", place.text("qmp.sock")))?;
+    Ok(server)
+}
+
+fn point(run: &Value) -> Result<&str> {
+    run["name"].as_str().with_context(|| format!("a run has a name: {run}"))
+}
+
+fn stamp(run: &Value) -> Result<&str> {
+    point(run)?.split_once('@').map(|(_, stamp)| stamp).context("a point has a stamp")
+}
+
+/// Fails where a point's disks are not what the images hold.
+fn is_as_the_images(place: &Place, run: &Value) -> Result<()> {
+    for (disk, image, format) in [("mail.root", "a.raw", "raw"), ("mail.data", "b.qcow2", "qcow2")] {
+        let export = place.uri(&format!("{disk}@{}", stamp(run)?));
+        run_compare(&place.text(image), format, &export)?;
+    }
+    Ok(())
+}
+
+fn run_compare(image: &str, format: &str, export: &str) -> Result<()> {
+    // The guest has it open.
+    run("qemu-img", &["compare", "-q", "-U", "-f", format, "-F", "raw", image, export]).map(drop)
+}
+
+/// Nothing of a backup is left, but one bitmap of each disk.
+fn nothing_is_left(place: &Place, monitor: &mut Monitor) -> Result<()> {
+    ensure!(monitor.ours()?.is_empty(), "QEMU has {:?}", monitor.ours()?);
+    let bitmaps = monitor.bitmaps()?;
+    ensure!(bitmaps.len() == 2 && bitmaps[0] == bitmaps[1], "bitmaps {bitmaps:?}");
+    ensure!(monitor.is_running()?, "the guest stands still");
+    let disks = place.json("disk ls")?;
+    ensure!(disks.as_array().is_some_and(|disks| disks.len() == 2), "{disks}");
+    Ok(())
+}
+
+/// Blocks of a drive that hold anything, from the first one on.
+fn prefix(place: &Place, export: &str) -> Result<u64> {
+    let mut connection = place.connect(export)?;
+    let mut filled = 0;
+    let mut has_ended = false;
+    for at in 0..DISK_BYTES / BLOCK {
+        let is_zero = connection.read(at * BLOCK, BLOCK as usize)?.iter().all(|byte| *byte == 0);
+        ensure!(is_zero || !has_ended, "{export}: block {at} is there, and one before it is not");
+        has_ended |= is_zero;
+        filled += u64::from(!is_zero);
+    }
+    Ok(filled)
+}
+
+/// Goal: points of all disks at one instant while the guest writes to both in turn, then only what has changed.
+#[test]
+fn a_guest_is_backed_up_while_it_writes() {
+    in_a_place(|place| {
+        Guest::make_images(place)?;
+        let (guest, mut monitor) = Guest::start(place)?;
+        let server = server(place)?;
+        let (stop, written) = (AtomicBool::new(false), AtomicU64::new(0));
+        let runs = scope(|scope| {
+            let monitor = &mut monitor;
+            let (stop, written) = (&stop, &written);
+            let writer = scope.spawn(move || -> Result<()> {
+                let mut at = 0;
+                while !stop.load(Ordering::SeqCst) {
+                    ensure!(at < DISK_BYTES / BLOCK, "the disks are full");
+                    for drive in ["root", "data"] {
+                        monitor.write(drive, at * BLOCK, BLOCK, 7)?;
+                    }
+                    at += 1;
+                    written.store(at, Ordering::SeqCst);
+                }
+                Ok(())
+            });
+            let runs: Result<Vec<Value>> = (0..4)
+                .map(|_| {
+                    sleep(Duration::from_millis(300));
+                    place.json("backup run mail")
+                })
+                .collect();
+            stop.store(true, Ordering::SeqCst);
+            writer.join().expect("the writer does not panic")?;
+            runs
+        })?;
+        let mut before = 0;
+        for run in &runs {
+            let (root, data) = (format!("mail.root@{}", stamp(run)?), format!("mail.data@{}", stamp(run)?));
+            let (root, data) = (prefix(place, &root)?, prefix(place, &data)?);
+            ensure!(data <= root && root <= data + 1, "two instants: {root} and {data} blocks of {run}");
+            ensure!(root > before, "the guest did not write: {root} blocks, {before} before");
+            before = root;
+            ensure!(run["copied"].get("notes").is_none(), "{run}");
+        }
+        ensure!(before <= written.load(Ordering::SeqCst), "more than was written");
+        // It holds still now: the next point is all of it, and the one after what has changed.
+        let all = place.json("backup run mail")?;
+        is_as_the_images(place, &all)?;
+        for at in [3, 700, 701, 9000, 16_000] {
+            monitor.write("root", at * BLOCK, BLOCK, 9)?;
+        }
+        monitor.io("data", &format!("discard {} {}", 0, 4 * BLOCK))?;
+        monitor.write("data", 9 * MIB, MIB, 5)?;
+        let changed = place.json("backup run mail")?;
+        is_as_the_images(place, &changed)?;
+        let (read, most) = (changed["copied"]["read_bytes"].as_u64(), 9 * BLOCK + MIB);
+        ensure!(
+            read.is_some_and(|read| read >= MIB + 5 * BLOCK && read <= most),
+            "{most} at most: {changed}"
+        );
+        let same = place.json("backup run mail")?;
+        ensure!(same["copied"]["read_bytes"] == 0 && same["copied"]["written_bytes"] == 0, "{same}");
+        nothing_is_left(place, &mut monitor)?;
+
+        // What somebody else does to the copy is found, although the guest has not touched it.
+        place.connect("mail.root")?.write(20 * MIB, &[1; 4096])?;
+        let mended = place.json("backup run mail")?;
+        is_as_the_images(place, &mended)?;
+        ensure!(mended["copied"]["notes"].to_string().contains("something else had changed"), "{mended}");
+
+        // The point comes back with what its QEMU was started with.
+        let shown = place.json(&format!("point show {}", point(&mended)?))?;
+        let arguments = shown["hardware"].to_string();
+        ensure!(arguments.contains("q35") && arguments.contains("64M"), "{arguments}");
+        place.ok("source rm mail")?;
+        ensure!(monitor.bitmaps()?.is_empty(), "bitmaps are left: {:?}", monitor.bitmaps()?);
+        guest.quit(monitor)?;
+        server.stop()
+    });
+}
+
+/// Goal: a bitmap that went with its QEMU, one that outlived it, one that QEMU had no time to keep, and one that somebody took away: what of a disk
+/// is not known is compared, and told; all points are what the images held.
+#[test]
+fn bitmaps_that_are_lost_or_broken_are_told_and_everything_compared() {
+    in_a_place(|place| {
+        Guest::make_images(place)?;
+        let (guest, mut monitor) = Guest::start(place)?;
+        let server = server(place)?;
+        monitor.write("root", 0, 8 * MIB, 3)?;
+        monitor.write("data", 0, 8 * MIB, 3)?;
+        place.json("backup run mail")?;
+
+        monitor.write("data", MIB, BLOCK, 4)?;
+        guest.quit(monitor)?;
+        let (guest, mut monitor) = Guest::start(place)?;
+        monitor.write("root", 2 * MIB, BLOCK, 4)?;
+        let run = place.json("backup run mail")?;
+        let notes = run["copied"]["notes"].to_string();
+        ensure!(notes.contains("all of disk 'root' was compared") && !notes.contains("'data'"), "{run}");
+        ensure!(run["copied"]["written_bytes"] == 2 * BLOCK, "{run}");
+        is_as_the_images(place, &run)?;
+
+        // As the host's power fails: what was kept in the image is marked as in use until QEMU closes it.
+        guest.quit(monitor)?;
+        let (guest, mut monitor) = Guest::start(place)?;
+        monitor.write("data", 3 * MIB, BLOCK, 5)?;
+        drop((guest, monitor));
+        let (_guest, mut monitor) = Guest::start(place)?;
+        let run = place.json("backup run mail")?;
+        let notes = run["copied"]["notes"].to_string();
+        ensure!(notes.contains("'data' was compared") && notes.contains("ended before it was kept"), "{run}");
+        is_as_the_images(place, &run)?;
+
+        let bitmap = monitor.bitmaps()?.pop().context("there are bitmaps")?;
+        let told = monitor.ask("query-block", &json!({}))?;
+        let node = told[0]["inserted"]["node-name"].clone();
+        monitor.ask("block-dirty-bitmap-remove", &json!({ "node": node, "name": bitmap }))?;
+        monitor.write("root", 5 * MIB, BLOCK, 6)?;
+        let run = place.json("backup run mail")?;
+        ensure!(run["copied"]["notes"].to_string().contains("'root' was compared"), "{run}");
+        is_as_the_images(place, &run)?;
+
+        // The last point is gone, and with it what its bitmap is since.
+        place.ok(&format!("point rm {}", point(&run)?))?;
+        monitor.write("data", 6 * MIB, BLOCK, 7)?;
+        let run = place.json("backup run mail")?;
+        is_as_the_images(place, &run)?;
+        nothing_is_left(place, &mut monitor)?;
+        server.stop()
+    });
+}
+
+/// Goal: a guest whose backup dies with its server writes on without an error, loses nothing, and is backed up again; nothing of the dead one stays.
+#[test]
+fn a_guest_outlives_the_server_that_backs_it_up() {
+    in_a_place(|place| {
+        Guest::make_images(place)?;
+        let (guest, mut monitor) = Guest::start(place)?;
+        let mut running = server(place)?;
+        monitor.write("root", 0, 48 * MIB, 3)?;
+        monitor.write("data", 0, 48 * MIB, 3)?;
+        place.json("backup run mail")?;
+        for round in 0..4u8 {
+            // In the midst: its filters are there.
+            for drive in ["root", "data"] {
+                monitor.write(drive, 0, 48 * MIB, 10 + round)?;
+            }
+            let mut backup = Command::new(stonefold_e2e::binary::stonefold()?);
+            backup
+                .args(["--api", &place.api(), "backup", "run", "mail"])
+                .stdout(Stdio::null())
+                .stderr(Stdio::null());
+            let mut backup = backup.spawn()?;
+            let patience = Deadline::after(PATIENCE);
+            while !monitor.ours()?.iter().any(|node| node.contains("cbw")) {
+                ensure!(!patience.passed(), "no backup came to it");
+            }
+            sleep(Duration::from_millis(u64::from(round) * 40));
+            running.kill();
+            let _ = backup.wait()?;
+            let asked = Instant::now();
+            for at in 0..20 {
+                monitor.write("root", at * MIB, BLOCK, 100 + round)?;
+            }
+            ensure!(asked.elapsed() < Duration::from_secs(20), "the guest waited for {:?}", asked.elapsed());
+            ensure!(monitor.is_running()?, "the guest stands still");
+            running = place.start(&[])?;
+            let patience = Deadline::after(PATIENCE);
+            while !monitor.ours()?.is_empty()
+                || place.json("disk ls")?.as_array().is_none_or(|disks| disks.len() > 2)
+            {
+                ensure!(!patience.passed(), "round {round}: {:?} is left", monitor.ours()?);
+                sleep(Duration::from_millis(50));
+            }
+            let run = place.json("backup run mail")?;
+            is_as_the_images(place, &run)?;
+            nothing_is_left(place, &mut monitor)?;
+        }
+        // A guest that has gone takes its part with it.
+        guest.quit(monitor)?;
+        let said = place.fails("backup run mail", 1)?;
+        ensure!(said.contains("QEMU at") && said.contains("qmp.sock"), "{said}");
+        running.stop()
+    });
+}
+
+/// Goal: what cannot be backed up is refused with the reason, and the guest is left as it is.
+#[test]
+fn what_cannot_be_backed_up_is_told() {
+    in_a_place(|place| {
+        let server = server(place)?;
+        let said = place.fails("backup run mail", 1)?;
+        ensure!(said.contains("qmp.sock") && said.contains("-qmp unix:PATH"), "{said}");
+        let said = place.fails("source add other --qmp /a --image /b", 2)?;
+        ensure!(said.contains("--image") || said.contains("--qmp"), "{said}");
+        Guest::make_images(place)?;
+        let (_guest, mut monitor) = Guest::start(place)?;
+        let address = json!({ "addr": { "type": "unix", "data": { "path": place.text("other.sock") } } });
+        monitor.ask("nbd-server-start", &address)?;
+        let node = monitor.ask("query-block", &json!({}))?[0]["inserted"]["node-name"].clone();
+        monitor.ask("block-export-add", &json!({ "type": "nbd", "id": "theirs", "node-name": node }))?;
+        let said = place.fails("backup run mail", 1)?;
+        ensure!(said.contains("nbd-server-start") && said.contains("end the other export"), "{said}");
+        let exports = monitor.ask("query-block-exports", &json!({}))?;
+        ensure!(
+            exports.as_array().is_some_and(|exports| exports.len() == 1),
+            "another's export has gone: {exports}"
+        );
+        ensure!(monitor.ours()?.is_empty() && monitor.bitmaps()?.is_empty(), "{:?}", monitor.bitmaps()?);
+        // Another client has the socket that is for backups.
+        let other = Monitor::connect(place, "qmp.sock")?;
+        let said = place.fails("backup run mail", 1)?;
+        ensure!(said.contains("does not answer"), "{said}");
+        drop(other);
+        server.stop()
+    });
+}
