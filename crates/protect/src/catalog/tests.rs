@@ -36,9 +36,17 @@ fn documents_of_version_1_are_read() {
     let source: Source = is_kept(include_str!("../../fixtures/1/source.json"));
     assert_eq!(source.of.machine().unwrap().as_str(), "web");
     let image: Source = is_kept(include_str!("../../fixtures/1/source-image.json"));
-    assert_eq!(image.disk().unwrap().as_str(), "golden.vda");
+    assert_eq!(image.disks()[0].as_str(), "golden.vda");
+    assert!(image.number_of(&crate::sources::only_disk()).is_some());
     let nbd: Source = is_kept(include_str!("../../fixtures/1/source-nbd.json"));
-    assert!(nbd.number.is_none() && nbd.of.machine().is_none());
+    assert!(nbd.number_of(&crate::sources::only_disk()).is_none() && nbd.of.machine().is_none());
+    let guest: Source = is_kept(include_str!("../../fixtures/1/source-qmp.json"));
+    assert_eq!(
+        guest.disks().iter().map(|disk| disk.as_str()).collect::<Vec<_>>(),
+        ["mail.data", "mail.root"]
+    );
+    let fleece: crate::fleece::Fleece = is_kept(include_str!("../../fixtures/1/fleece.json"));
+    assert!(fleece.halts && fleece.disks[0].scratch.as_str() == "mail.root.scratch");
     let run: Run = is_kept(include_str!("../../fixtures/1/run.json"));
     assert!(run.copied.is_none());
     let copy: Run = is_kept(include_str!("../../fixtures/1/run-of-copy.json"));
