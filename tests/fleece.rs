@@ -15,6 +15,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 use stonefold_e2e::gateway::{Gateway, Place, in_a_place};
+use stonefold_e2e::machines::Machines;
 use stonefold_e2e::tools::run;
 use stonefold_guest::time::Deadline;
 
@@ -163,7 +164,7 @@ impl Monitor {
 
 /// A server, and the guest as its source `mail`.
 fn server(place: &Place) -> Result<Gateway> {
-    let server = place.start(&[])?;
+    let server = place.start(&["--machines", &place.text("machines"), "--accelerator", "tcg"])?;
     place.ok(&format!("source add mail --qmp {}", place.text("qmp.sock")))?;
     Ok(server)
 }
@@ -287,6 +288,12 @@ fn a_guest_is_backed_up_while_it_writes() {
         let shown = place.json(&format!("point show {}", point(&mended)?))?;
         let arguments = shown["hardware"].to_string();
         ensure!(arguments.contains("q35") && arguments.contains("64M"), "{arguments}");
+        let _ended = Machines(place);
+        let again =
+            place.json(&format!("recover {} --as again --to qemu --network isolated", point(&mended)?))?;
+        ensure!(again["recovery"]["started"]["running"] == true, "{again}");
+        ensure!(place.json("disk show again.data")?["clients"] == 1, "the other machine lacks a disk");
+        place.ok("recover stop again --power-off --discard")?;
         place.ok("source rm mail")?;
         ensure!(monitor.bitmaps()?.is_empty(), "bitmaps are left: {:?}", monitor.bitmaps()?);
         guest.quit(monitor)?;

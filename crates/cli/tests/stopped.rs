@@ -172,6 +172,7 @@ fn a_terminal_is_shown_what_comes_of_it_now() {
         format!("stty cols 120; exec '{}' lab run p.toml --target null:", env!("CARGO_BIN_EXE_stonefold"));
     let run = Command::new("script")
         .current_dir(dir.path())
+        .env("TERM", "xterm")
         .args(["--quiet", "--return", "--command", &command, "/dev/null"])
         .stdin(Stdio::null())
         .output()

@@ -1,7 +1,6 @@
 //! What goes on while a run is under way: a line that is drawn anew on a terminal, a line for each phase elsewhere.
 
 use indicatif::{ProgressBar, ProgressStyle};
-use std::io::IsTerminal;
 use std::time::Duration;
 use stonefold_env::Env;
 use stonefold_lab::load::Control;
@@ -40,7 +39,9 @@ impl Picture {
             ProgressStyle::with_template("{spinner} {msg} [{wide_bar}] {prefix}")
                 .expect("a template that is right"),
         );
-        Picture { bar, terminal: std::io::stderr().is_terminal(), told: String::new() }
+        // Neither is a terminal that cannot move its cursor, or does not say so.
+        let terminal = !bar.is_hidden();
+        Picture { bar, terminal, told: String::new() }
     }
 
     fn draw(&mut self, doing: &Doing, control: &Control, now: Duration) {
