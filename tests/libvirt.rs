@@ -32,11 +32,18 @@ fn libvirt(place: &Place) -> Result<(Beside, String)> {
         "user = \"root\"\ngroup = \"root\"\nsecurity_driver = \"none\"\nnamespaces = []\ncgroup_controllers = []\nstdio_handler = \"file\"\n",
     )?;
     // Its packages make these accounts, where they may start services.
-    for (file, line) in
-        [("passwd", "libvirt-qemu:x:64055:64055::/:/bin/false"), ("group", "libvirt-qemu:x:64055:")]
-    {
-        let known = fs::read_to_string(format!("/etc/{file}"))?;
-        let own = if known.contains("libvirt-qemu:") { known } else { format!("{known}{line}\n") };
+    for (file, lines) in [
+        ("passwd", &["libvirt-qemu:x:64055:64055::/:/bin/false"][..]),
+        ("group", &["libvirt-qemu:x:64055:", "kvm:x:64056:"]),
+    ] {
+        let mut own = fs::read_to_string(format!("/etc/{file}"))?;
+        for line in lines {
+            let name = line.split(':').next().unwrap_or_default();
+            if !own.lines().any(|known| known.split(':').next() == Some(name)) {
+                own.push_str(line);
+                own.push('\n');
+            }
+        }
         fs::write(place.path(file), own)?;
     }
     let at = place.path("").display().to_string();

@@ -2,7 +2,7 @@
 //!
 //! *Promises*: an answer is its command's, whatever order they come in; an event that came after a subscription is seen by it, or the
 //! subscriber is told that it missed some; when QEMU goes, whoever waits is told. *Never*: waits for ever: a QEMU that stands still
-//! is given up after the time that a call names. *Owns*: the socket, and a task that reads from it for as long as this lives.
+//! is given up after the time that a call names. *Owns*: the socket, a process that keeps it open while [several things](Qmp::execute_all) are done, and a task that reads from it for as long as this lives.
 //!
 //! The protocol: <https://www.qemu.org/docs/master/interop/qmp-spec.html>. One client at a time has a socket; the next one waits
 //! for its greeting in vain.
@@ -15,7 +15,10 @@ use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::future::Future;
 use std::io::ErrorKind;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 use stonefold_env::Env;
@@ -29,6 +32,8 @@ use tokio::sync::{broadcast, oneshot};
 const LINE_BYTES_MAX: u64 = 16 << 20;
 /// Events that a subscriber may be behind.
 const EVENTS_MAX: usize = 4096;
+/// How long a connection is kept open for what was asked of a QEMU, in seconds, after this process was killed.
+const KEPT_S: u32 = 3;
 /// How long a QEMU that is starting may have its socket before it listens on it.
 const START: Duration = Duration::from_secs(1);
 
@@ -40,6 +45,8 @@ struct Inner {
     env: Env,
     socket: PathBuf,
     peer: Option<Peer>,
+    /// The same connection, for whoever keeps it open.
+    kept: OwnedFd,
     writer: tokio::sync::Mutex<OwnedWriteHalf>,
     shared: Arc<Shared>,
     /// Ends the task that reads.
@@ -103,6 +110,8 @@ impl Qmp {
             .peer_cred()
             .ok()
             .and_then(|peer| Some(Peer { process: u32::try_from(peer.pid()?).ok()?, user: peer.uid() }));
+        let kept = stream.as_fd().try_clone_to_owned();
+        let kept = kept.map_err(|e| Error::io(format!("connecting to QEMU at '{at}'"), e))?;
         let (reader, writer) = stream.into_split();
         let mut reader = BufReader::new(reader);
         let greeting = within(env, patience, line(&mut reader)).await.ok_or_else(|| {
@@ -119,7 +128,7 @@ impl Qmp {
         let shared = Arc::new(Mutex::new(Waiting { next: 0, answers: HashMap::new(), events }));
         env.spawn("qmp", read(reader, shared.clone(), ended));
         let (env, socket, writer) = (env.clone(), socket.to_owned(), tokio::sync::Mutex::new(writer));
-        let qmp = Qmp(Arc::new(Inner { env, socket, peer, writer, shared, _end: end }));
+        let qmp = Qmp(Arc::new(Inner { env, socket, peer, kept, writer, shared, _end: end }));
         qmp.execute("qmp_capabilities", json!({}), patience).await?;
         Ok(qmp)
     }
@@ -131,47 +140,87 @@ impl Qmp {
     /// know the device or node, [`Kind::Closed`] when it went, [`Kind::Io`] when it did not answer for as long as `patience`: then nobody
     /// knows whether it was done.
     pub async fn execute(&self, command: &str, arguments: Value, patience: Duration) -> Result<Value> {
+        self.exchange(&[(command, arguments)], patience).await?.pop().expect("an answer to each")
+    }
+
+    /// Has QEMU do several things in a row, all of them even if this process is killed meanwhile: what it answers to each. QEMU forgets what it was
+    /// told when its client hangs up, so a process of its own keeps the connection until all is done.
+    ///
+    /// # Errors
+    /// Those of [`execute`](Self::execute) of all of them; [`Kind::Io`] where nobody can be had to keep the connection: then nothing was asked.
+    pub async fn execute_all(
+        &self,
+        commands: &[(&str, Value)],
+        patience: Duration,
+    ) -> Result<Vec<Result<Value>>> {
+        let failed = |e| Error::io("keeping QEMU's socket open", e);
+        let socket = self.0.kept.try_clone().map_err(failed)?;
+        let mut keeper = Command::new("sleep");
+        keeper
+            .arg(KEPT_S.to_string())
+            .process_group(0)
+            .stdin(socket)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let mut keeper = keeper.spawn().map_err(failed)?;
+        let done = self.exchange(commands, patience).await;
+        // It ends by itself otherwise.
+        let _ = keeper.kill();
+        let _ = keeper.wait();
+        done
+    }
+
+    async fn exchange(&self, commands: &[(&str, Value)], patience: Duration) -> Result<Vec<Result<Value>>> {
         let inner = &*self.0;
-        let (id, told) = {
+        let mut text = String::new();
+        let mut asked = Vec::new();
+        {
             let mut waiting = inner.shared.lock();
             if waiting.events.is_none() {
                 return Err(self.gone());
             }
-            let (tell, told) = oneshot::channel();
-            let id = waiting.next;
-            waiting.next += 1;
-            waiting.answers.insert(id, tell);
-            (id, told)
-        };
-        let mut text = json!({ "execute": command, "arguments": arguments, "id": id }).to_string();
-        text.push('\n');
+            for (command, arguments) in commands {
+                let (tell, told) = oneshot::channel();
+                let id = waiting.next;
+                waiting.next += 1;
+                waiting.answers.insert(id, tell);
+                asked.push((id, told));
+                let line = json!({ "execute": command, "arguments": arguments, "id": id });
+                text.push_str(&format!("{line}\n"));
+            }
+        }
+        let ids: Vec<u64> = asked.iter().map(|(id, _)| *id).collect();
         let mut half_written = false;
-        let asked = async {
+        let exchanged = async {
             let mut writer = inner.writer.lock().await;
             half_written = true;
             writer.write_all(text.as_bytes()).await.map_err(|_| self.gone())?;
             half_written = false;
             drop(writer);
-            told.await.map_err(|_| self.gone())
+            let mut answers = Vec::new();
+            for ((_, told), (command, _)) in asked.into_iter().zip(commands) {
+                answers.push(judge(command, told.await.map_err(|_| self.gone())?));
+            }
+            Ok(answers)
         };
-        let answer = within(&inner.env, patience, asked).await;
+        let answers = within(&inner.env, patience, exchanged).await;
         {
             let mut waiting = inner.shared.lock();
-            waiting.answers.remove(&id);
+            ids.iter().for_each(|id| drop(waiting.answers.remove(id)));
             if half_written {
                 // The next command would be taken for the rest of this one.
                 waiting.end();
             }
         }
-        match answer {
-            Some(answer) => judge(command, answer?),
-            None => {
-                let seconds = patience.as_secs_f64();
-                let what =
-                    format!("QEMU did not answer '{command}' within {seconds:.0} s: it may have done it");
-                Err(Error::new(Kind::Io, what).remedy("look whether the machine stands still"))
-            }
-        }
+        answers.unwrap_or_else(|| {
+            let seconds = patience.as_secs_f64();
+            let names: Vec<&str> = commands.iter().map(|(command, _)| *command).collect();
+            let what = format!(
+                "QEMU did not answer '{}' within {seconds:.0} s: it may have done it",
+                names.join("', '")
+            );
+            Err(Error::new(Kind::Io, what).remedy("look whether the machine stands still"))
+        })
     }
 
     /// Who it is, where the kernel says so.

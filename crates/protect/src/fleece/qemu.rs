@@ -204,19 +204,16 @@ pub(super) async fn prepare(qmp: &Qmp, fleece: &Fleece, server: &Value) -> Resul
     Ok(())
 }
 
-/// Has all filters come between at one instant: where there are several the guest stands still for some milliseconds.
+/// Has all filters come between at one instant: where there are several the guest stands still for some milliseconds, and goes on whatever
+/// becomes of this process.
 pub(super) async fn cut(qmp: &Qmp, fleece: &Fleece) -> Result<()> {
+    let turn = |(at, disk): (usize, &FleecedDisk)| ("qom-set", turned(disk, &cbw(at)));
+    let mut commands: Vec<(&str, Value)> = fleece.disks.iter().enumerate().map(turn).collect();
     if fleece.halts {
-        ask(qmp, "stop", json!({})).await?;
+        commands.insert(0, ("stop", json!({})));
+        commands.push(("cont", json!({})));
     }
-    let mut done = Ok(());
-    for (at, disk) in fleece.disks.iter().enumerate() {
-        done = done.and(turn(qmp, disk, &cbw(at)).await);
-    }
-    if fleece.halts {
-        go_on(qmp).await?;
-    }
-    done
+    qmp.execute_all(&commands, ANSWER_MAX).await?.into_iter().collect::<Result<Vec<_>>>().map(drop)
 }
 
 /// Has a guest go on.
@@ -226,9 +223,13 @@ async fn go_on(qmp: &Qmp) -> Result<()> {
 
 /// Has a guest's device read and write another node.
 async fn turn(qmp: &Qmp, disk: &FleecedDisk, node: &str) -> Result<()> {
-    let to = json!({ "path": disk.device, "property": "drive", "value": node });
+    let to = turned(disk, node);
     let named = |e: Error| e.context(format!("disk '{}'", disk.target));
     ask(qmp, "qom-set", to).await.map(drop).map_err(named)
+}
+
+fn turned(disk: &FleecedDisk, node: &str) -> Value {
+    json!({ "path": disk.device, "property": "drive", "value": node })
 }
 
 /// Exports the disks as they were, on a socket; of each, what `since` has marked is to be looked up, where it is named.
