@@ -152,6 +152,10 @@ impl Protection {
             let added = self.store.time().trusted;
             let (numbers, number) = (BTreeMap::new(), None);
             let source = Source { name, of, numbers, number, added, unknown: Unknown::new() };
+            if source.of.machine().is_none() {
+                // Of a guest's disks nobody knows the names yet; none is much shorter.
+                copied_to(&source.name, &only_disk())?;
+            }
             for disk in source.disks() {
                 let named = |e: Error| e.context(format!("source '{}' is copied to a disk", source.name));
                 check_no_disk(&self.store, &disk).map_err(named)?;
