@@ -1,4 +1,4 @@
-//! Runs that copy: of what lies on other people's storage, each disk into one of ours, `SOURCE.vda`.
+//! Runs that copy: of what lies on other people's storage, each disk into one of ours, `SOURCE.DISK`.
 //!
 //! *Order*: the run's document; the source is opened ([`opened`]); its document names the numbers of the disks, these are made or get their size; each is made
 //! to be what the source holds ([`copy`](crate::copy)), and flushed; the source is given back; then the run goes on as one that has nothing to copy. Only the
