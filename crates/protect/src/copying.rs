@@ -12,6 +12,7 @@ mod live;
 mod opened;
 
 pub(crate) use live::{Copies, Copying, Live};
+pub(crate) use opened::Reading;
 
 use crate::catalog;
 use crate::clones::check_no_disk;
@@ -22,7 +23,7 @@ use crate::points::Point;
 use crate::runs::{Copied, Run, RunState, Slot, key};
 use crate::sources::{Source, copied_to};
 use crate::{Policy, Protection};
-use opened::{Opened, Reading};
+use opened::Opened;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -153,8 +154,9 @@ impl Protection {
             let what = format!("the source has {bytes} bytes, and a disk 4K to {}", Size(DISK_BYTES_MAX));
             return Err(Error::new(Kind::Invalid, what).remedy("look whether it is the right one"));
         }
-        let was = self.change(self.prepare_disk(copying, disk, bytes.next_multiple_of(BLOCK_BYTES as u64)));
-        let since = self.changed_since(copying, reading, was.await?, last).await?;
+        let size_bytes = bytes.next_multiple_of(BLOCK_BYTES as u64);
+        self.change(self.prepare_disk(copying, disk, size_bytes)).await?;
+        let since = self.changed_since(copying, reading, size_bytes, last).await?;
         let peer: Arc<str> = format!("backup run '{}'", copying.run.name).into();
         let attached = self.store.attach_for(&ExportName::Disk(to.clone()), peer.clone())?;
         let before = self.store.disk(to)?.traffic[WRITTEN];
@@ -178,25 +180,22 @@ impl Protection {
         &self,
         copying: &Copying,
         reading: &Reading,
-        was: Was,
+        size_bytes: u64,
         last: Option<&Point>,
     ) -> Result<Option<Vec<Range<u64>>>> {
         let target = &reading.target;
-        let of_point = last.and_then(|point| {
-            let disk = point.disks.iter().find(|disk| disk.target == *target)?;
-            Some(point.snapshot_of(disk))
-        });
-        let whole = match (&reading.whole, last, of_point, was) {
-            (_, None, ..) => return Ok(None),
-            (None, _, Some(snapshot), Was::AsLong) if reading.from.export().changed.is_some() => {
-                let changed = self.store.diff(&snapshot, None).await?;
+        let Some(point) = last else { return Ok(None) };
+        let of_point = point.disks.iter().find(|disk| disk.target == *target);
+        let whole = match (&reading.whole, of_point) {
+            (Some(why), _) => why.clone(),
+            // Of what knows no bitmaps nothing is to be told.
+            (None, _) if reading.from.export().changed.is_none() => return Ok(None),
+            (None, None) => "the last point does not have it".to_owned(),
+            (None, Some(disk)) if disk.size_bytes != size_bytes => "its size is another".to_owned(),
+            (None, Some(disk)) => {
+                let changed = self.store.diff(&point.snapshot_of(disk), None).await?;
                 return Ok(Some(changed.into_iter().map(|(at, bytes)| at..at + bytes).collect()));
             }
-            (Some(why), ..) => why.clone(),
-            // Of what knows no bitmaps nothing is to be told.
-            (None, ..) if reading.from.export().changed.is_none() => return Ok(None),
-            (None, _, None, _) => "the last point does not have it".to_owned(),
-            (None, ..) => "its size is another".to_owned(),
         };
         copying.live.note(format!("all of disk '{target}' was compared: {whole}"));
         Ok(None)
@@ -228,7 +227,7 @@ impl Protection {
     }
 
     /// Has the disk be there that one of the source's is copied to, as long as that; within a change.
-    async fn prepare_disk(&self, copying: &Copying, disk: &MachineDisk, size_bytes: u64) -> Result<Was> {
+    async fn prepare_disk(&self, copying: &Copying, disk: &MachineDisk, size_bytes: u64) -> Result<()> {
         let (target, disk) = (&disk.target, &disk.disk);
         let source: Source = catalog::get(&self.store, copying.source.name.as_str()).await?;
         let is_there = match source.number_of(target) {
@@ -243,9 +242,8 @@ impl Protection {
                 let what = if before < size_bytes { "grown" } else { "shrunk" };
                 let (before, now) = (Size(before), Size(size_bytes));
                 copying.live.note(format!("the source has {what} from {before} to {now}"));
-                return Ok(Was::Other);
             }
-            return Ok(Was::AsLong);
+            return Ok(());
         }
         check_no_disk(&self.store, disk)
             .map_err(|e| e.context("the source is copied to a disk of its own"))?;
@@ -257,8 +255,7 @@ impl Protection {
         };
         catalog::change(&self.store, source.name.as_str(), name).await?;
         let settings = DiskSettings { qos: Name::new(CLASS)?, ..DiskSettings::default() };
-        self.store.create_disk_as(disk, size_bytes, settings, number.0).await?;
-        Ok(Was::Other)
+        self.store.create_disk_as(disk, size_bytes, settings, number.0).await.map(drop)
     }
 
     /// Fails while somebody else can write to a disk.
@@ -337,12 +334,3 @@ impl Protection {
 
 /// Where the bytes written stand among a disk's counts.
 const WRITTEN: usize = 3;
-
-/// What a disk that is copied to was before the copy.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Was {
-    /// Of the source's size.
-    AsLong,
-    /// Of another size, or not there.
-    Other,
-}

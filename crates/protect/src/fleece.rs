@@ -10,7 +10,7 @@ mod qemu;
 
 use crate::catalog::{self, Entry, Unknown};
 use crate::clones::check_no_disk;
-use crate::copying::Live;
+use crate::copying::{Live, Reading};
 use crate::hypervisor::{nbd_server, running_arguments};
 use crate::nbd::{Address, Client, Place};
 use crate::number::DiskNumber;
@@ -71,20 +71,12 @@ impl Entry for Fleece {
 
 /// A guest's disks as they were, to be read; what is put into its QEMU for that is to be taken out.
 pub(crate) struct Fleeced {
-    pub(crate) disks: Vec<FleeceRead>,
+    pub(crate) disks: Vec<Reading>,
     /// What it was started with, or why that is not known.
     pub(crate) hardware: Result<Hardware>,
     pub(crate) marks: Marks,
     fleece: Fleece,
     _folder: TempDir,
-}
-
-/// A disk as it was.
-pub(crate) struct FleeceRead {
-    pub(crate) target: Name,
-    pub(crate) from: Client,
-    /// Why it is not known what has changed since the last point; nothing where it is.
-    pub(crate) whole: Option<String>,
 }
 
 /// Bitmaps of a run.
@@ -209,7 +201,7 @@ impl Protection {
         guest: &[GuestDisk],
         marks: &Marks,
         folder: &Path,
-    ) -> Result<Vec<FleeceRead>> {
+    ) -> Result<Vec<Reading>> {
         let qmp = &marks.qmp;
         // Before the cut: what is marked that lies before it is only looked at once more.
         for disk in guest {
@@ -232,7 +224,7 @@ impl Protection {
             let address = Address { place: Place::Unix(socket.clone()), export: disk.target.to_string() };
             let bitmap = (marks.last.is_some() && whole.is_none()).then_some(qemu::LOOKED_UP);
             let from = Client::connect_with(&self.env, &address, bitmap, GREET_MAX).await?;
-            disks.push(FleeceRead { target: disk.target.clone(), from, whole });
+            disks.push(Reading { target: disk.target.clone(), from, whole });
         }
         Ok(disks)
     }
@@ -262,7 +254,16 @@ impl Protection {
         for disk in &fleece.disks {
             self.remove_scratch(disk).await?;
         }
-        catalog::remove::<Fleece>(&self.store, fleece.source.as_str()).await
+        self.change(async {
+            // A run that has begun since, of a QEMU that was started anew, has one of its own.
+            match catalog::find::<Fleece>(&self.store, fleece.source.as_str()).await? {
+                Some(now) if now.disks == fleece.disks => {
+                    catalog::remove::<Fleece>(&self.store, fleece.source.as_str()).await
+                }
+                _ => Ok(()),
+            }
+        })
+        .await
     }
 
     async fn take_out(&self, qmp: &Qmp, fleece: &Fleece) -> Result<()> {

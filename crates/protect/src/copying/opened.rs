@@ -16,11 +16,11 @@ pub(super) struct Opened {
 }
 
 /// A disk of it.
-pub(super) struct Reading {
-    pub(super) target: Name,
-    pub(super) from: Client,
+pub(crate) struct Reading {
+    pub(crate) target: Name,
+    pub(crate) from: Client,
     /// Why it is not known what has changed since the last point, where that could have been.
-    pub(super) whole: Option<String>,
+    pub(crate) whole: Option<String>,
 }
 
 /// What it takes to read it.
@@ -66,17 +66,13 @@ impl Protection {
     }
 
     fn opened(&self, copying: &Copying, mut fleeced: Fleeced) -> Opened {
-        let disks = std::mem::take(&mut fleeced.disks).into_iter();
-        let of = |read: crate::fleece::FleeceRead| {
-            let (target, from, whole) = (read.target, read.from, read.whole);
-            Reading { target, from, whole }
-        };
+        let disks = std::mem::take(&mut fleeced.disks);
         let hardware = fleeced.hardware.clone().and_then(|hardware| hardware.check().map(|_| hardware));
         let hardware = hardware.map_err(|error| {
             copying.live.note(format!("what the guest is made of is not kept: {error}"));
         });
         let hardware = hardware.ok();
-        Opened { disks: disks.map(of).collect(), hardware, kept: Kept::Guest(Box::new(fleeced)) }
+        Opened { disks, hardware, kept: Kept::Guest(Box::new(fleeced)) }
     }
 
     /// Gives a source back; a guest's bitmaps are left, for whoever knows what became of the run.
