@@ -5,7 +5,9 @@
 //! in its QEMU is taken out. *Method*: no operating system: what the guest's devices write, QEMU's own `qemu-io` writes through
 //! the same devices' drives, over a monitor of its own.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -125,7 +127,7 @@ impl Monitor {
         }
     }
 
-    /// Has the guest's drive do something, as its device would.
+    /// Has the guest's drive do something, as its device would. Whether that failed is seen in what the image holds afterwards.
     fn io(&mut self, drive: &str, what: &str) -> Result<()> {
         let line = format!("qemu-io {drive} \"{what}\"");
         let said = self.ask("human-monitor-command", &json!({ "command-line": line }))?;
@@ -386,6 +388,15 @@ fn a_guest_outlives_the_server_that_backs_it_up() {
                 monitor.write("root", at * MIB, BLOCK, 100 + round)?;
             }
             ensure!(!patience.passed(), "the guest waited for its backup");
+            // A write that failed is told to nobody but QEMU's own output: what is in the image counts.
+            for at in 0..20 {
+                let mut held = [0; BLOCK as usize];
+                File::open(place.path("a.raw"))?.read_exact_at(&mut held, at * MIB)?;
+                ensure!(
+                    held == [100 + round; BLOCK as usize],
+                    "round {round}: the guest's write at {at}M failed"
+                );
+            }
             ensure!(monitor.is_running()?, "the guest stands still");
             running = place.start(&[])?;
             let patience = Deadline::after(PATIENCE);
