@@ -418,6 +418,39 @@ fn a_guest_outlives_the_server_that_backs_it_up() {
     });
 }
 
+/// Goal: a server that hangs in the midst of a backup keeps a guest's write waiting for some seconds, once; that backup makes no point, and the next does.
+#[test]
+fn a_server_that_hangs_holds_a_guest_up_for_seconds() {
+    in_a_place(|place| {
+        Guest::make_images(place)?;
+        let (_guest, mut monitor) = Guest::start(place)?;
+        let server = server(place)?;
+        for drive in ["root", "data"] {
+            monitor.write(drive, 0, 56 * MIB, 3)?;
+        }
+        let mut backup = Command::new(stonefold_e2e::binary::stonefold()?);
+        backup.args(["--api", &place.api(), "backup", "run", "mail"]);
+        let mut backup = backup.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+        let patience = Deadline::after(PATIENCE);
+        while !monitor.ours()?.iter().any(|node| node.contains("look-1")) {
+            ensure!(!patience.passed(), "no backup came to it");
+        }
+        run("kill", &["-STOP", &server.pid().to_string()])?;
+        let patience = Deadline::after(Duration::from_secs(15));
+        for at in 0..40 {
+            monitor.write("root", at * MIB, BLOCK, 9)?;
+        }
+        let was_held_up = patience.passed();
+        run("kill", &["-CONT", &server.pid().to_string()])?;
+        ensure!(!was_held_up, "the guest waited for its backup");
+        ensure!(!backup.wait()?.success(), "a point was made of a cut that was broken");
+        let run = place.json("backup run mail")?;
+        is_as_the_images(place, &run)?;
+        nothing_is_left(place, &mut monitor)?;
+        server.stop()
+    });
+}
+
 /// Goal: what cannot be backed up is refused with the reason, and the guest is left as it is.
 #[test]
 fn what_cannot_be_backed_up_is_told() {
