@@ -25,6 +25,7 @@ pub mod binary;
 pub mod gateway;
 pub mod judge;
 pub mod keeper;
+pub mod libvirt;
 pub mod load;
 pub mod machines;
 pub mod mounts;

@@ -31,6 +31,18 @@ pub struct Source {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(examples("/run/web/qmp.sock"))]
     pub qmp: Option<String>,
+    /// The URI of a libvirt of the server's machine, one of whose domains is copied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(examples("qemu:///system"))]
+    pub libvirt: Option<String>,
+    /// The domain, by its name or UUID.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(examples("web"))]
+    pub domain: Option<String>,
+    /// The folder in which libvirt keeps what the guest overwrites while it is read; absent where that lies beside each image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(examples("/srv/scratch"))]
+    pub scratch: Option<String>,
     /// The disks that it is copied to, from the first run on; none where nothing is copied.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>, examples(json!(["web-nightly.vda"])))]
@@ -39,7 +51,7 @@ pub struct Source {
     pub added: Time,
 }
 
-/// A source to be added: exactly one of `machine`, `nbd`, `image` and `qmp`.
+/// A source to be added: exactly one of `machine`, `nbd`, `image`, `qmp` and `libvirt`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SourceCreate {
@@ -66,6 +78,18 @@ pub struct SourceCreate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(examples("/run/web/qmp.sock"))]
     pub qmp: Option<String>,
+    /// The URI of a libvirt of the server's machine, with a domain of it. Takes an admin: libvirt does what the server may.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(examples("qemu:///system"))]
+    pub libvirt: Option<String>,
+    /// The domain, by its name or UUID.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(examples("web"))]
+    pub domain: Option<String>,
+    /// A folder, from the root on, in which libvirt keeps what the guest overwrites while it is read; beside each image where it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(examples("/srv/scratch"))]
+    pub scratch: Option<String>,
 }
 
 /// A run: one backup of a source, which makes one point.

@@ -17,15 +17,22 @@ pub(crate) enum Source {
     /// Protect a machine, or what lies on other storage
     #[command(after_help = "Examples:\n  stonefold source add web-nightly --machine web\n  \
         stonefold source add db --nbd nbd://storage/db\n  stonefold source add golden --image /srv/images/golden.qcow2\n  \
-        stonefold source add mail --qmp /run/mail/qmp.sock")]
+        stonefold source add mail --qmp /run/mail/qmp.sock\n  \
+        stonefold source add shop --libvirt qemu:///system --domain shop")]
     Add {
         /// The source's name: 1 to 128 letters, digits, '.', '_' or '-'
         name: Name,
         #[command(flatten)]
         of: Of,
         /// The image's format, where its content does not tell it
-        #[arg(long, value_name = "FORMAT", requires = "image", conflicts_with_all = ["machine", "nbd", "qmp"])]
+        #[arg(long, value_name = "FORMAT", requires = "image", conflicts_with_all = ["machine", "nbd", "qmp", "libvirt"])]
         format: Option<String>,
+        /// The domain, by its name or UUID
+        #[arg(long, value_name = "D", requires = "libvirt", conflicts_with_all = ["machine", "nbd", "qmp", "image"])]
+        domain: Option<String>,
+        /// Where libvirt keeps what the guest overwrites while it is read [default: beside each image]
+        #[arg(long, value_name = "DIR", requires = "libvirt", conflicts_with_all = ["machine", "nbd", "qmp", "image"])]
+        scratch: Option<PathBuf>,
     },
     /// List all sources
     Ls,
@@ -58,6 +65,10 @@ pub(crate) struct Of {
     /// its dirty bitmaps say has changed is read
     #[arg(long, value_name = "SOCKET")]
     qmp: Option<PathBuf>,
+    /// A domain (--domain) of a libvirt on the server's machine, running or not, by libvirt's own backups and checkpoints; takes an admin. From
+    /// the second point on only what its bitmaps say has changed is read of its qcow2 images
+    #[arg(long, value_name = "URI", requires = "domain")]
+    libvirt: Option<String>,
 }
 
 /// Make points of sources
@@ -95,11 +106,13 @@ impl Source {
     pub(crate) fn run(self, context: &Context) -> std::result::Result<(), Failure> {
         let client = context.client()?;
         match self {
-            Source::Add { name, of, format } => {
+            Source::Add { name, of, format, domain, scratch } => {
                 let image = of.image.map(|path| in_full(&path)).transpose()?;
                 let qmp = of.qmp.map(|path| in_full(&path)).transpose()?;
-                let (machine, nbd) = (of.machine, of.nbd);
-                let added = client.create_source(&SourceCreate { name, machine, nbd, image, format, qmp })?;
+                let scratch = scratch.map(|path| in_full(&path)).transpose()?;
+                let Of { machine, nbd, libvirt, .. } = of;
+                let asked = SourceCreate { name, machine, nbd, image, format, qmp, libvirt, domain, scratch };
+                let added = client.create_source(&asked)?;
                 let text = || format!("source '{}' of {} added\n", added.name, of_text(&added));
                 context.answer(&added, text)
             }
@@ -118,6 +131,9 @@ impl Source {
                         ("image", source.image.clone().unwrap_or_default()),
                         ("format", source.format.clone().unwrap_or_default()),
                         ("qmp", source.qmp.clone().unwrap_or_default()),
+                        ("libvirt", source.libvirt.clone().unwrap_or_default()),
+                        ("domain", source.domain.clone().unwrap_or_default()),
+                        ("scratch", source.scratch.clone().unwrap_or_default()),
                         ("disks", listed(&source.disks)),
                         ("added", format!("{} UTC", source.added.to_seconds_text())),
                         ("points", of_it.to_string()),
@@ -168,11 +184,12 @@ fn table(sources: &[Shown]) -> String {
 }
 
 fn of_text(source: &Shown) -> String {
-    match (&source.machine, &source.image, &source.nbd, &source.qmp) {
+    match (&source.machine, &source.image, &source.nbd, &source.qmp, &source.domain) {
         (Some(machine), ..) => format!("machine '{machine}'"),
         (_, Some(image), ..) => format!("image '{image}'"),
-        (_, _, Some(uri), _) => format!("export '{uri}'"),
-        (.., Some(socket)) => format!("the guest of QEMU at '{socket}'"),
+        (_, _, Some(uri), ..) => format!("export '{uri}'"),
+        (_, _, _, Some(socket), _) => format!("the guest of QEMU at '{socket}'"),
+        (.., Some(domain)) => format!("domain '{domain}' of libvirt"),
         _ => "what this version does not know".to_owned(),
     }
 }

@@ -184,6 +184,21 @@ impl Generations {
         }
     }
 
+    /// Whether writes of a block are in flight now.
+    pub(crate) fn is_written(&self, block: u64) -> bool {
+        let word = self.blocks[block as usize];
+        match word & STATE {
+            WRITING => true,
+            OPEN => self.open[&block].writes > 0,
+            _ => false,
+        }
+    }
+
+    /// The generation of a block's newest write, be that acknowledged or not.
+    pub(crate) fn newest(&self, block: u64) -> u32 {
+        (0..SECTORS).map(|place| self.highs(block).of(place)).max().unwrap_or(0)
+    }
+
     /// What was acknowledged may be gone: a read of each sector may return these generations from now on.
     pub(crate) fn lower(&mut self, block: u64, lows: Lows) {
         let open = self.open(block);

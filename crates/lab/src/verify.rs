@@ -5,6 +5,7 @@ use crate::erased::{Erased, How};
 use crate::generations::{Generations, Lows};
 use crate::payload::{Payload, SECTOR_BYTES, SECTORS, Told};
 use serde::{Deserialize, Serialize};
+use std::ops::RangeInclusive;
 use stonefold_types::BLOCK_BYTES;
 
 /// Faults kept with their places; all are counted.
@@ -66,7 +67,8 @@ pub struct Verification {
     /// Of these, older than what had been flushed.
     #[serde(default)]
     pub gone_flushed: u64,
-    /// Blocks of 4 KiB of which each sector may be what it is, and which no one write has left: old and new in one block.
+    /// Blocks of 4 KiB of which each sector may be what it is, and which no one write has left: old and new in one block, or, where
+    /// a write was in flight beside the read, in one sector.
     #[serde(default)]
     pub torn: u64,
     /// The first of them, with their places.
@@ -132,9 +134,17 @@ pub struct Expected {
     pub lows: Lows,
     /// What had been acknowledged and what flushed, where something else is known of it.
     pub lines: Option<Box<Lines>>,
+    /// The newest write of it that had been issued, where all were over.
+    still_at: Option<u32>,
 }
 
 impl Expected {
+    /// Of a read that is issued now.
+    pub(crate) fn of(generations: &Generations, block: u64, lines: Option<Lines>) -> Self {
+        let still_at = (!generations.is_written(block)).then(|| generations.newest(block));
+        Expected { lows: generations.lows(block), lines: lines.map(Box::new), still_at }
+    }
+
     /// Counts what is older than what was acknowledged, and than what was flushed.
     fn hold_against_lines(&self, place: usize, held: u32, seen: &mut Verification) {
         let low = self.lows.of(place);
@@ -182,8 +192,16 @@ impl Verifier<'_> {
                 return;
             }
         }
+        // Nobody promises what is read of a place that is written meanwhile, but that each byte is old or new: of NBD not even a sector is one.
+        let is_written_beside = expected.still_at != Some(self.generations.newest(block));
         let (mut first, mut torn) = (None, false);
         for (place, sector) in (from..).zip(bytes.chunks_exact(SECTOR_BYTES)) {
+            let range = expected.lows.of(place)..=highs.of(place);
+            if is_written_beside && self.is_torn(block, place, sector, range) {
+                seen.right += 1;
+                torn = true;
+                continue;
+            }
             let found = self.check_sector((block, place), sector, expected, highs.of(place), seen);
             torn |= found.is_some() && first.is_some() && found != first;
             first = first.or(found);
@@ -191,6 +209,30 @@ impl Verifier<'_> {
         // Sectors that were written each for itself differ by right.
         let uniform = |lows: Lows| (1..SECTORS).all(|place| lows.of(place) == lows.of(0));
         seen.torn += u64::from(torn && uniform(lows) && uniform(highs));
+    }
+
+    /// Whether each byte is that of one of these generations, and all are of none of them.
+    fn is_torn(&self, block: u64, place: usize, sector: &[u8], generations: RangeInclusive<u32>) -> bool {
+        if *generations.start() == 0 || generations.start() == generations.end() {
+            return false;
+        }
+        let mut known = [false; SECTOR_BYTES];
+        for generation in generations {
+            let mut whole = [0; SECTOR_BYTES];
+            match self.erased.how(block, generation) {
+                None => self.payload.fill(block, generation, place, &mut whole),
+                Some(How::Zeroed) => {}
+                Some(How::Trimmed) => return false,
+            }
+            if sector == whole {
+                return false;
+            }
+            known
+                .iter_mut()
+                .zip(sector.iter().zip(&whole))
+                .for_each(|(known, (is, was))| *known |= is == was);
+        }
+        known.iter().all(|known| *known)
     }
 
     /// The generation that it holds, where that is right.
@@ -331,7 +373,7 @@ mod tests {
                 generations: &self.generations,
                 erased: &self.erased,
             };
-            let expect = |block| Expected { lows: self.generations.lows(block), lines: None };
+            let expect = |block| Expected::of(&self.generations, block, None);
             let expected: Vec<_> = (0..BLOCKS).map(expect).collect();
             let mut seen = Verification::default();
             verifier.check(0, &self.medium, &expected, &mut seen);
@@ -419,6 +461,45 @@ mod tests {
         assert_eq!(volume.read().misplaced, 8);
     }
 
+    /// A sector that is read while it is written may be old in one byte and new in the next, and nothing else; once the write is over it is whole.
+    #[test]
+    fn half_a_sector_is_right_only_while_it_is_written() {
+        let mut volume = Volume::written(Reduction::NONE);
+        let payload = volume.payload.clone();
+        let halves = |volume: &mut Volume, block: u64| {
+            let mut newer = [0; SECTOR_BYTES];
+            payload.fill(block, 3, 2, &mut newer);
+            volume.block(block)[2 * SECTOR_BYTES + 100..3 * SECTOR_BYTES].copy_from_slice(&newer[100..]);
+        };
+        let verdict = |seen: &Verification| (seen.torn, seen.corrupt, seen.faults());
+        let generation = volume.generations.begin(7, 0, SECTORS);
+        halves(&mut volume, 7);
+        assert_eq!(verdict(&volume.read()), (1, 0, 0));
+        // One byte that is neither.
+        volume.block(7)[2 * SECTOR_BYTES + 9] ^= 1;
+        assert_eq!(verdict(&volume.read()), (0, 1, 1));
+        volume.block(7)[2 * SECTOR_BYTES + 9] ^= 1;
+        volume.generations.end(7, 0, SECTORS, generation, false);
+        assert_eq!(volume.read().faults(), SECTORS as u64, "the old ones are stale, and that one is nothing");
+
+        // Issued while nothing was written, answered when something had been; and the other way round.
+        let verifier = |volume: &Volume, expected: &[Expected]| {
+            let (payload, generations) = (&volume.payload, &volume.generations);
+            let verifier = Verifier { payload, volume: 1, generations, erased: &volume.erased };
+            let mut seen = Verification::default();
+            let at = 9 * BLOCK_BYTES;
+            verifier.check(at as u64, &volume.medium[at..at + BLOCK_BYTES], expected, &mut seen);
+            verdict(&seen)
+        };
+        let before = [Expected::of(&volume.generations, 9, None)];
+        let generation = volume.generations.begin(9, 0, SECTORS);
+        let meanwhile = [Expected::of(&volume.generations, 9, None)];
+        volume.generations.end(9, 0, SECTORS, generation, false);
+        halves(&mut volume, 9);
+        assert_eq!(verifier(&volume, &before), (1, 0, 0));
+        assert_eq!(verifier(&volume, &meanwhile), (1, 0, 0));
+    }
+
     /// A target that promises on a flush died: of what it had only acknowledged each sector may be old or new, and is told.
     #[test]
     fn what_was_lost_is_held_against_both_lines() {
@@ -441,6 +522,10 @@ mod tests {
         payload.fill(4, 4, 0, volume.block(4));
         payload.fill(4, 3, 6, &mut volume.block(4)[6 * SECTOR_BYTES..]);
         payload.fill(5, 2, 0, volume.block(5));
+        // Half a sector of what was flushed, in what was acknowledged: nothing is in flight that would excuse it.
+        let mut older = [0; SECTOR_BYTES];
+        payload.fill(4, 3, 1, &mut older);
+        volume.block(4)[SECTOR_BYTES..][..100].copy_from_slice(&older[..100]);
         let verifier = Verifier {
             payload: &volume.payload,
             volume: 1,
@@ -448,13 +533,13 @@ mod tests {
             erased: &volume.erased,
         };
         let expect = |block| {
-            let lows = volume.generations.lows(block);
-            Expected { lows, lines: durability.lines(block, lows).map(Box::new) }
+            let lines = durability.lines(block, volume.generations.lows(block));
+            Expected::of(&volume.generations, block, lines)
         };
         let expected: Vec<_> = (0..BLOCKS).map(expect).collect();
         let mut seen = Verification::default();
         verifier.check(0, &volume.medium, &expected, &mut seen);
-        assert_eq!((seen.stale, seen.faults(), seen.torn), (8, 8, 1), "{:?}", seen.findings);
+        assert_eq!((seen.stale, seen.corrupt, seen.faults(), seen.torn), (8, 1, 9, 1), "{:?}", seen.findings);
         assert_eq!((seen.gone_acknowledged, seen.gone_flushed), (8 + 2 + 8, 8));
     }
 

@@ -168,7 +168,7 @@ impl Content {
         expected.extend(pieces(offset, bytes).map(|piece| {
             let lows = generations.lows(piece.block);
             let lines = self.durability.as_ref().and_then(|durability| durability.lines(piece.block, lows));
-            Expected { lows, lines: lines.map(Box::new) }
+            Expected::of(generations, piece.block, lines)
         }));
     }
 

@@ -17,14 +17,14 @@ pub(crate) use opened::Reading;
 use crate::catalog;
 use crate::clones::check_no_disk;
 use crate::copy::{Copy, stopped};
-use crate::fleece::Marks;
 use crate::machines::MachineDisk;
 use crate::points::Point;
 use crate::runs::{Copied, Run, RunState, Slot, key};
 use crate::sources::{Source, copied_to};
 use crate::{Policy, Protection};
-use opened::Opened;
+use opened::{Marks, Opened};
 use std::ops::Range;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -98,7 +98,17 @@ impl Protection {
         let _place = live.unless_stopped(place).await?;
         let last = self.last_point(&copying.source.name).await?;
         let opened = self.open(copying, last.as_ref()).await?;
-        let done = self.copy_opened(copying, &opened, last.as_ref()).await;
+        let done = {
+            let mut copied = pin!(self.copy_opened(copying, &opened, last.as_ref()));
+            tokio::select! {
+                biased;
+                done = &mut copied => done,
+                danger = opened.in_danger(&self.env) => {
+                    live.stop();
+                    copied.await.map_err(|_| danger)
+                }
+            }
+        };
         *marks = self.close(opened).await;
         done
     }

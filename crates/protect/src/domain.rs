@@ -49,6 +49,8 @@ pub struct DomainDisk {
     pub format: String,
     /// Where it lies: a file, a block device, or a network source in words. Nothing where the description does not say.
     pub source: Option<String>,
+    /// That is the path of an image file.
+    pub is_file: bool,
     /// Never written by the guest.
     pub read_only: bool,
 }
@@ -195,7 +197,8 @@ fn disk_of(node: Node<'_, '_>) -> Option<DomainDisk> {
         let volume = || Some(format!("{}/{}", source.attribute("pool")?, source.attribute("volume")?));
         path.map(str::to_owned).or_else(network).or_else(volume)
     });
-    Some(DomainDisk { target, format, source, read_only: child(node, "readonly").is_some() })
+    let is_file = child(node, "source").is_some_and(|source| source.attribute("file").is_some());
+    Some(DomainDisk { target, format, source, is_file, read_only: child(node, "readonly").is_some() })
 }
 
 fn edit_disk(edits: &mut Edits<'_>, node: Node<'_, '_>, identity: &Identity) -> Result<()> {
@@ -316,7 +319,7 @@ pub(crate) fn uuid_text(mut random: [u8; 16]) -> String {
     format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }
 
-fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")

@@ -11,7 +11,7 @@ mod qemu;
 use crate::catalog::{self, Entry, Unknown};
 use crate::clones::check_no_disk;
 use crate::copying::{Live, Reading};
-use crate::hypervisor::{nbd_server, running_arguments};
+use crate::hypervisor::{nbd_server, running_arguments, socket_folder};
 use crate::nbd::{Address, Client, Place};
 use crate::number::DiskNumber;
 use crate::qmp::Qmp;
@@ -131,7 +131,7 @@ impl Protection {
         };
         // Those of runs that were cut off tell nothing that is asked for.
         qemu::unmark(&qmp, &marks.ours, marks.last.as_deref()).await?;
-        let folder = folder_for(&qmp)?;
+        let folder = socket_folder(&self.hypervisors.folder, qmp.peer().map(|peer| peer.user))?;
         live.check()?;
         self.change(self.prepare_scratch(&fleece)).await?;
         let begun = self.begin_fleece(&fleece, &server, &guest, &marks, folder.path()).await;
@@ -338,17 +338,4 @@ impl Marks {
             Some(bitmap) => bitmap.wrong().map(|why| format!("its bitmap from then is of no use: {why}")),
         }
     }
-}
-
-/// A folder for a socket that QEMU makes: of its own user, where it has another.
-fn folder_for(qmp: &Qmp) -> Result<TempDir> {
-    let failed = |e| Error::io("making a folder for QEMU's socket", e);
-    let folder = tempfile::Builder::new().prefix("stonefold-fleece-").tempdir().map_err(failed)?;
-    let user = qmp.peer().map(|peer| peer.user).filter(|user| *user != rustix::process::geteuid().as_raw());
-    if let Some(user) = user {
-        std::os::unix::fs::chown(folder.path(), Some(user), None).map_err(|e| {
-            failed(e).remedy("have the server run as root, or as the user of the QEMU that it backs up")
-        })?;
-    }
-    Ok(folder)
 }

@@ -9,6 +9,7 @@ mod described;
 mod guest;
 mod qemu;
 mod sign;
+mod sockets;
 mod virsh;
 mod words;
 
@@ -21,6 +22,8 @@ pub(crate) use guest::Guest;
 pub(crate) use qemu::{ANSWER_MAX, Folder, nbd_server};
 pub use sign::Sign;
 pub(crate) use sign::Watched;
+pub(crate) use sockets::{socket_folder, user_of};
+pub(crate) use virsh::Virsh;
 
 use crate::Hardware;
 use crate::domain::{Domain, Machine, Reach};
@@ -34,7 +37,6 @@ use std::str::FromStr;
 use std::time::Duration;
 use stonefold_env::Env;
 use stonefold_types::{Error, ExportName, Kind, Name, Result};
-use virsh::Virsh;
 use words::Words;
 
 /// What the server may start machines with.

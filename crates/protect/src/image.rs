@@ -7,9 +7,9 @@
 use crate::hypervisor::last_words;
 use crate::nbd::{Client, Wire, connect_unix};
 use serde::Deserialize;
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::ErrorKind;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -186,7 +186,10 @@ impl Served {
 /// A program, and the folder with its socket and with what it says, which only its owner may enter.
 fn spawn(path: &Path, format: &str) -> Result<(Child, TempDir)> {
     let failed = |e| Error::io("starting qemu-nbd", e);
-    let folder = tempfile::Builder::new().prefix("stonefold-image-").tempdir().map_err(failed)?;
+    let mut made = tempfile::Builder::new();
+    // Without that it would be anybody's to enter.
+    made.prefix("stonefold-image-").permissions(Permissions::from_mode(0o700));
+    let folder = made.tempdir().map_err(failed)?;
     let start = |program: &str, before: &[&str]| {
         let log = File::create(folder.path().join("log"))?;
         let mut command = Command::new(program);
@@ -259,6 +262,8 @@ mod tests {
             let (process, folder) = (served.process, served.socket.parent().unwrap().to_owned());
             let is_there = || Path::new(&format!("/proc/{process}/exe")).read_link().is_ok();
             assert!(is_there() && folder.exists());
+            let mode = std::fs::metadata(&folder).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o700, "nobody else may enter");
             if served_first {
                 drop(served);
                 while is_there() || folder.exists() {

@@ -5,7 +5,8 @@
 //! *Owns*: what the documents of the pool's catalog say; the store keeps them. *May be called by*: the server.
 //!
 //! What lies on other people's storage is read by an [NBD client](nbd) into disks of ours ([`copying`], [`copy`]), image files by way of
-//! [qemu-nbd](image), disks of a guest that runs as they were at one instant ([`fleece`]); its points are like all others.
+//! [qemu-nbd](image), disks of a guest that runs as they were at one instant, by QEMU itself
+//! ([`fleece`]) or by libvirt ([`domain_backup`]); its points are like all others.
 //!
 //! [`Protection`] is all of it that changes something: one change at a time, each in steps that a start finds and ends ([`clones`],
 //! [`syncs`], [`runs`], [`points`], [`recoveries`]). [`starts`] starts machines with them ([`hypervisor`]), with what their boots read fetched ahead ([`boots`]); [`migrations`] brings those home,
@@ -18,6 +19,7 @@ mod clones;
 mod copy;
 mod copying;
 pub mod domain;
+mod domain_backup;
 mod fleece;
 mod hardware;
 mod hypervisor;
@@ -59,7 +61,7 @@ pub use proofs::{Proof, ProofRecord, Stage, VerifyRequest};
 pub use protection::Protection;
 pub use recoveries::{RecoverRequest, Recovered, Recovery};
 pub use runs::{Copied, RUNS_MAX, Run, RunRequest, RunState, Slot};
-pub use sources::{ImageFile, Source, SourceOf};
+pub use sources::{ImageFile, LibvirtDomain, Source, SourceOf};
 pub use starts::{StartRequest, StartedMachine, StopRequest};
 pub use syncs::{SyncRequest, Synced};
 pub use zone::Zone;

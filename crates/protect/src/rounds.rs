@@ -83,6 +83,7 @@ impl Protection {
         let mut round = Round::default();
         self.wake_left().await?;
         self.release_left().await?;
+        self.release_left_domains().await?;
         for policy in self.policies_at_work().await? {
             for applied in &policy.sources {
                 let source = &applied.source;

@@ -3,6 +3,7 @@
 use crate::boots::Boot;
 use crate::catalog::{self, Entry, Unknown};
 use crate::clones::check_no_disk;
+use crate::domain_backup::DomainBackup;
 use crate::fleece::Fleece;
 use crate::machines::Machine;
 use crate::nbd::Address;
@@ -46,6 +47,47 @@ pub enum SourceOf {
     Image(ImageFile),
     /// The guest of a running QEMU, by its QMP socket: a path from the root on.
     Qmp(PathBuf),
+    /// A domain of libvirt's.
+    Libvirt(LibvirtDomain),
+}
+
+/// A domain of a libvirt on the server's machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LibvirtDomain {
+    /// The libvirt.
+    pub uri: String,
+    /// The domain's name or UUID.
+    pub domain: String,
+    /// Where libvirt keeps what the guest overwrites while it is read, from the root on; beside each image where none is named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scratch: Option<PathBuf>,
+}
+
+impl LibvirtDomain {
+    fn check(&self) -> Result<()> {
+        let refused = |what: String, remedy: &str| Err(Error::new(Kind::Invalid, what).remedy(remedy));
+        // Between the driver and the path stands the host.
+        let is_local = self
+            .uri
+            .split_once("://")
+            .is_some_and(|(driver, rest)| rest.starts_with('/') && ["qemu", "qemu+unix"].contains(&driver));
+        if !is_local {
+            let what = format!("'{}' is no libvirt of this machine with QEMU", self.uri);
+            return refused(what, "write qemu:///system, and run the server where the domain runs");
+        }
+        let domain = &self.domain;
+        if domain.is_empty() || domain.starts_with('-') || domain.contains(char::is_control) {
+            let what = format!("'{}' is no name of a domain", domain.escape_debug());
+            return refused(what, "name it by its UUID");
+        }
+        match self.scratch.as_ref().filter(|folder| !folder.is_absolute()) {
+            None => Ok(()),
+            Some(folder) => {
+                let what = format!("'{}' is no path from the root on", folder.display());
+                refused(what, "name the folder from the root on")
+            }
+        }
+    }
 }
 
 /// An image file of the server's machine.
@@ -63,7 +105,7 @@ impl SourceOf {
     pub fn machine(&self) -> Option<&Name> {
         match self {
             SourceOf::Machine(machine) => Some(machine),
-            SourceOf::Nbd(_) | SourceOf::Image(_) | SourceOf::Qmp(_) => None,
+            SourceOf::Nbd(_) | SourceOf::Image(_) | SourceOf::Qmp(_) | SourceOf::Libvirt(_) => None,
         }
     }
 
@@ -84,6 +126,7 @@ impl SourceOf {
                 Err(Error::new(Kind::Invalid, what).remedy("name the guest's QMP socket from the root on"))
             }
             SourceOf::Qmp(socket) => Ok(SourceOf::Qmp(socket)),
+            SourceOf::Libvirt(of) => of.check().map(|()| SourceOf::Libvirt(of)),
         }
     }
 }
@@ -95,7 +138,7 @@ impl Source {
         match self.of {
             SourceOf::Machine(_) => Vec::new(),
             SourceOf::Nbd(_) | SourceOf::Image(_) => named(&only_disk()).into_iter().collect(),
-            SourceOf::Qmp(_) => self.numbers.keys().filter_map(named).collect(),
+            SourceOf::Qmp(_) | SourceOf::Libvirt(_) => self.numbers.keys().filter_map(named).collect(),
         }
     }
 
@@ -170,10 +213,13 @@ impl Protection {
     pub async fn remove_source(&self, name: &Name) -> Result<usize> {
         let source = self.source(name).await?;
         let left = self.remove_source_now(name).await?;
-        if let SourceOf::Qmp(socket) = &source.of {
-            if let Err(error) = self.forget_marks(&source, socket).await {
-                tracing::info!("bitmaps of source '{name}' stay in its QEMU until that ends: {error}");
-            }
+        let forgotten = match &source.of {
+            SourceOf::Qmp(socket) => self.forget_marks(&source, socket).await,
+            SourceOf::Libvirt(of) => self.forget_checkpoints(&source, of).await,
+            SourceOf::Machine(_) | SourceOf::Nbd(_) | SourceOf::Image(_) => Ok(()),
+        };
+        if let Err(error) = forgotten {
+            tracing::info!("bitmaps of source '{name}' stay in its guest: {error}");
         }
         Ok(left)
     }
@@ -182,7 +228,9 @@ impl Protection {
         self.change(async {
             self.check_no_run(name).await?;
             self.check_no_policy(name).await?;
-            if catalog::find::<Fleece>(&self.store, name.as_str()).await?.is_some() {
+            let fleece = catalog::find::<Fleece>(&self.store, name.as_str()).await?;
+            let backup = catalog::find::<DomainBackup>(&self.store, name.as_str()).await?;
+            if fleece.is_some() || backup.is_some() {
                 let what = format!("a guest still has parts of a backup of source '{name}'");
                 return Err(Error::new(Kind::Busy, what).remedy("wait a minute: they are taken out"));
             }

@@ -97,10 +97,20 @@ fn from_the_first_token_on_everybody_needs_one_whose_role_allows_it() {
         image: Some("/nowhere".to_owned()),
         format: None,
         qmp: None,
+        libvirt: None,
+        domain: None,
+        scratch: None,
     };
     assert_eq!(operator.create_source(&image).unwrap_err().kind(), Kind::Denied, "it reads any file");
     let guest = SourceCreate { image: None, qmp: Some("/nowhere".to_owned()), ..image.clone() };
     assert_eq!(operator.create_source(&guest).unwrap_err().kind(), Kind::Denied, "it speaks to any QEMU");
+    let domain = SourceCreate {
+        image: None,
+        libvirt: Some("qemu:///system".to_owned()),
+        domain: Some("web".to_owned()),
+        ..image.clone()
+    };
+    assert_eq!(operator.create_source(&domain).unwrap_err().kind(), Kind::Denied, "it has any domain");
     assert_eq!(boss.create_source(&image).unwrap_err().kind(), Kind::NotFound);
     let nbd = SourceCreate { image: None, nbd: Some("nbd://storage/db".to_owned()), ..image };
     operator.create_source(&nbd).unwrap();

@@ -47,6 +47,11 @@ fn documents_of_version_1_are_read() {
     );
     let fleece: crate::fleece::Fleece = is_kept(include_str!("../../fixtures/1/fleece.json"));
     assert!(fleece.halts && fleece.disks[0].scratch.as_str() == "mail.root.scratch");
+    let domain: Source = is_kept(include_str!("../../fixtures/1/source-libvirt.json"));
+    assert_eq!(domain.disks()[0].as_str(), "shop.vda");
+    let backup: crate::domain_backup::DomainBackup =
+        is_kept(include_str!("../../fixtures/1/domain-backup.json"));
+    assert_eq!((backup.source.as_str(), backup.scratches.len()), ("shop", 1));
     let run: Run = is_kept(include_str!("../../fixtures/1/run.json"));
     assert!(run.copied.is_none());
     let copy: Run = is_kept(include_str!("../../fixtures/1/run-of-copy.json"));

@@ -1,10 +1,12 @@
 //! What a run reads: its source, opened.
 
 use super::{Copying, PATIENCE};
-use crate::fleece::{Fleeced, Marks};
+use crate::domain_backup::{Checkpoints, Pulled};
+use crate::fleece::{self, Fleeced};
 use crate::nbd::Client;
 use crate::sources::{ImageFile, SourceOf, only_disk};
 use crate::{Hardware, Point, Protection, image};
+use stonefold_env::Env;
 use stonefold_types::{Error, Kind, Name, Result};
 
 /// A source that can be read.
@@ -31,6 +33,33 @@ enum Kept {
         _served: image::Served,
     },
     Guest(Box<Fleeced>),
+    Domain(Box<Pulled>),
+}
+
+/// What a guest's bitmaps are kept by.
+pub(super) enum Marks {
+    Qemu(fleece::Marks),
+    Libvirt(Checkpoints),
+}
+
+impl Marks {
+    /// Once it is known whether there is a point.
+    pub(super) async fn settle(&self, is_done: bool) {
+        match self {
+            Marks::Qemu(marks) => marks.settle(is_done).await,
+            Marks::Libvirt(checkpoints) => checkpoints.settle(is_done).await,
+        }
+    }
+}
+
+impl Opened {
+    /// Ends when it cannot be read on without harm to its guest, and tells why.
+    pub(super) async fn in_danger(&self, env: &Env) -> Error {
+        match &self.kept {
+            Kept::Domain(pulled) => pulled.short_of_room(env).await,
+            _ => std::future::pending().await,
+        }
+    }
 }
 
 impl Protection {
@@ -56,23 +85,23 @@ impl Protection {
             SourceOf::Qmp(socket) => {
                 let stamp = &copying.run.name.stamp;
                 // Not dropped half done: what it has put into QEMU is taken out again.
-                let fleeced = self.fleece(&copying.source, socket, (stamp, last), live).await?;
-                Ok(self.opened(copying, fleeced))
+                let mut fleeced = self.fleece(&copying.source, socket, (stamp, last), live).await?;
+                let (disks, hardware) = (std::mem::take(&mut fleeced.disks), fleeced.hardware.clone());
+                let hardware = kept_hardware(copying, hardware);
+                Ok(Opened { disks, hardware, kept: Kept::Guest(Box::new(fleeced)) })
+            }
+            SourceOf::Libvirt(of) => {
+                let stamp = &copying.run.name.stamp;
+                // Likewise.
+                let mut pulled = self.pull(&copying.source, of, (stamp, last), live).await?;
+                let (disks, hardware) = (std::mem::take(&mut pulled.disks), pulled.hardware.clone());
+                let hardware = kept_hardware(copying, hardware);
+                Ok(Opened { disks, hardware, kept: Kept::Domain(Box::new(pulled)) })
             }
             SourceOf::Machine(name) => {
                 Err(Error::new(Kind::Invalid, format!("of machine '{name}' there is nothing to copy")))
             }
         }
-    }
-
-    fn opened(&self, copying: &Copying, mut fleeced: Fleeced) -> Opened {
-        let disks = std::mem::take(&mut fleeced.disks);
-        let hardware = fleeced.hardware.clone().and_then(|hardware| hardware.check().map(|_| hardware));
-        let hardware = hardware.map_err(|error| {
-            copying.live.note(format!("what the guest is made of is not kept: {error}"));
-        });
-        let hardware = hardware.ok();
-        Opened { disks, hardware, kept: Kept::Guest(Box::new(fleeced)) }
     }
 
     /// Gives a source back; a guest's bitmaps are left, for whoever knows what became of the run.
@@ -81,7 +110,15 @@ impl Protection {
         drop(disks);
         match kept {
             Kept::Nothing | Kept::Image { .. } => None,
-            Kept::Guest(fleeced) => Some(self.unfleece(*fleeced).await),
+            Kept::Guest(fleeced) => Some(Marks::Qemu(self.unfleece(*fleeced).await)),
+            Kept::Domain(pulled) => self.unpull(*pulled).await.map(Marks::Libvirt),
         }
     }
+}
+
+/// What a guest is made of, as far as it can be kept.
+fn kept_hardware(copying: &Copying, told: Result<Hardware>) -> Option<Hardware> {
+    let checked = told.and_then(|hardware| hardware.check().map(|_| hardware));
+    let noted = |error: Error| copying.live.note(format!("what the guest is made of is not kept: {error}"));
+    checked.map_err(noted).ok()
 }

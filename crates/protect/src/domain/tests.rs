@@ -60,6 +60,7 @@ fn what_a_backup_needs_is_read() {
         target: target.into(),
         format: format.into(),
         source: Some(source.into()),
+        is_file: !source.starts_with("/dev/"),
         read_only,
     };
     let wanted = [

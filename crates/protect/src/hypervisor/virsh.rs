@@ -3,6 +3,8 @@
 //! *Promises*: a domain that could not be started is not left defined; one is known by its UUID, which is chance, so none of
 //! somebody else's is ever touched.
 
+mod backup;
+
 use super::last_words;
 use crate::qmp::within;
 use std::process::Stdio;
@@ -17,8 +19,8 @@ const COMMAND_MAX: Duration = Duration::from_secs(60);
 
 /// A libvirt.
 pub(crate) struct Virsh<'a> {
-    pub(super) env: &'a Env,
-    pub(super) uri: &'a str,
+    pub(crate) env: &'a Env,
+    pub(crate) uri: &'a str,
 }
 
 impl Virsh<'_> {
@@ -36,7 +38,7 @@ impl Virsh<'_> {
     }
 
     /// Whether the domain runs; nothing where there is none.
-    pub(super) async fn state(&self, uuid: &str) -> Result<Option<bool>> {
+    pub(crate) async fn state(&self, uuid: &str) -> Result<Option<bool>> {
         match self.run(&["domstate", uuid], "").await {
             Ok(state) => Ok(Some(!matches!(state.trim(), "shut off" | "crashed"))),
             Err(error) if is_no_domain(&error) => Ok(None),

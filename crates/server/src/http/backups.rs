@@ -35,8 +35,8 @@ pub(super) async fn create_source(
     headers: HeaderMap,
     Body(asked): Body<SourceCreate>,
 ) -> Answer<(StatusCode, Json<Source>)> {
-    if asked.image.is_some() || asked.qmp.is_some() {
-        // Whoever may have the server read any file could read all that it may; and a QEMU does what it is told.
+    if asked.image.is_some() || asked.qmp.is_some() || asked.libvirt.is_some() {
+        // Whoever may have the server read any file could read all that it may; and a QEMU and a libvirt do what they are told.
         app.access.check_role(Role::Admin, guard::secret(&headers))?;
     }
     let protection = app.protection.clone();
@@ -79,18 +79,26 @@ pub(super) async fn cancel(app: Shared, PointPath(name): PointPath) -> Answer<Js
 }
 
 fn source_of(asked: SourceCreate) -> Result<protect::SourceOf> {
+    let of_image = asked.format.is_some() && asked.image.is_none();
+    let of_domain = asked.domain.is_some() != asked.libvirt.is_some();
+    let of_libvirt = asked.scratch.is_some() && asked.libvirt.is_none();
+    let SourceCreate { machine, nbd, image, format, qmp, libvirt, domain, scratch, .. } = asked;
     let mut named: Vec<protect::SourceOf> = Vec::new();
-    named.extend(asked.machine.map(protect::SourceOf::Machine));
-    named.extend(asked.nbd.map(protect::SourceOf::Nbd));
-    named.extend(asked.qmp.map(|socket| protect::SourceOf::Qmp(socket.into())));
-    let is_image = asked.image.is_some();
-    let format = asked.format;
-    let has_format = format.is_some();
-    named.extend(asked.image.map(|path| protect::SourceOf::Image(protect::ImageFile { path, format })));
+    named.extend(machine.map(protect::SourceOf::Machine));
+    named.extend(nbd.map(protect::SourceOf::Nbd));
+    named.extend(qmp.map(|socket| protect::SourceOf::Qmp(socket.into())));
+    named.extend(image.map(|path| protect::SourceOf::Image(protect::ImageFile { path, format })));
+    named.extend(libvirt.zip(domain).map(|(uri, domain)| {
+        let scratch = scratch.map(Into::into);
+        protect::SourceOf::Libvirt(protect::LibvirtDomain { uri, domain, scratch })
+    }));
     match named.pop() {
-        Some(of) if named.is_empty() && (is_image || !has_format) => Ok(of),
-        _ => Err(Error::new(Kind::Invalid, "a source is exactly one of machine, nbd, image and qmp")
-            .remedy("name one of them; a format goes with an image only")),
+        Some(of) if named.is_empty() && !of_image && !of_domain && !of_libvirt => Ok(of),
+        _ => Err(Error::new(
+            Kind::Invalid,
+            "a source is exactly one of machine, nbd, image, qmp and libvirt",
+        )
+        .remedy("name one of them; a format goes with an image, a domain and a scratch folder with libvirt")),
     }
 }
 
@@ -103,6 +111,9 @@ fn shown_source(source: protect::Source) -> Source {
         image: None,
         format: None,
         qmp: None,
+        libvirt: None,
+        domain: None,
+        scratch: None,
         disks,
         added: Time::from_nanos(source.added),
     };
@@ -111,6 +122,10 @@ fn shown_source(source: protect::Source) -> Source {
         protect::SourceOf::Nbd(uri) => shown.nbd = Some(uri),
         protect::SourceOf::Image(image) => (shown.image, shown.format) = (Some(image.path), image.format),
         protect::SourceOf::Qmp(socket) => shown.qmp = Some(socket.display().to_string()),
+        protect::SourceOf::Libvirt(of) => {
+            (shown.libvirt, shown.domain) = (Some(of.uri), Some(of.domain));
+            shown.scratch = of.scratch.map(|folder| folder.display().to_string());
+        }
     }
     shown
 }

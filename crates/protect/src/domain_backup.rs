@@ -1,0 +1,425 @@
+//! Disks of a domain of libvirt's on other people's storage, read as they were at one instant while its guest writes on: libvirt's own backups
+//! in pull mode, and its checkpoints.
+//!
+//! *Order*: a document names the socket and the files that libvirt will make; the backup begins, with a checkpoint at the same instant; what is exported
+//! is read; the job is ended, which removes those files, and the document goes. Of a domain that does not run the images are read. *Promises*: what a
+//! server left that died in the midst is taken out with a later round; a run ends before what the guest overwrites meanwhile finds no
+//! more room, since its write would fail. *Never*: ends a job, or removes a checkpoint, that is not ours.
+
+mod xml;
+
+use crate::catalog::{self, Entry, Unknown};
+use crate::copying::{Live, Reading};
+use crate::domain::{Domain, DomainDisk};
+use crate::hypervisor::{Virsh, socket_folder, user_of};
+use crate::nbd::{Address, Client, Place};
+use crate::sources::LibvirtDomain;
+use crate::{Hardware, Point, Protection, Source, image};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use stonefold_env::{Env, WallNanos};
+use stonefold_types::{Error, Kind, Name, Result, Size};
+use tempfile::TempDir;
+use xml::BackedUp;
+
+/// How long an NBD server may say nothing that owes an answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How often it is looked whether a job that was ended has gone, and how long after the last time.
+const RELEASES_MAX: u32 = 50;
+const AGAIN: Duration = Duration::from_millis(100);
+/// A run is not begun with less room than this, in bytes, where the guest's overwritten blocks go, and ends where it is down to half of it.
+const ROOM_BYTES_MIN: u64 = 2 << 30;
+/// How often that is looked at: a guest that fills half of it meanwhile would write 5 GiB a second.
+const LOOK_AT_ROOM: Duration = Duration::from_millis(200);
+
+/// The document of a backup that a domain is in, `domain-backups/SOURCE`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct DomainBackup {
+    pub(crate) source: Name,
+    pub(crate) uri: String,
+    /// Its UUID.
+    pub(crate) domain: String,
+    /// Where it is read.
+    pub(crate) socket: PathBuf,
+    /// What libvirt keeps meanwhile.
+    pub(crate) scratches: Vec<PathBuf>,
+    /// Trusted time, nanoseconds since 1970.
+    pub(crate) begun: WallNanos,
+    #[serde(flatten)]
+    pub(crate) unknown: Unknown,
+}
+
+impl Entry for DomainBackup {
+    const FAMILY: &'static str = "domain-backups";
+    const NOUN: &'static str = "the backup of a domain for source";
+    const LISTED_BY: &'static str = "stonefold source ls";
+
+    fn key(&self) -> String {
+        self.source.to_string()
+    }
+}
+
+/// A domain's disks as they were, to be read.
+pub(crate) struct Pulled {
+    pub(crate) disks: Vec<Reading>,
+    /// Its description, or why that is not known.
+    pub(crate) hardware: Result<Hardware>,
+    kept: Kept,
+}
+
+/// What it takes to read them.
+enum Kept {
+    /// Of one that does not run.
+    Images { _served: Vec<image::Served> },
+    /// Of one that runs.
+    Job { backup: DomainBackup, checkpoints: Checkpoints, _folder: TempDir },
+}
+
+/// Checkpoints of a run.
+pub(crate) struct Checkpoints {
+    env: Env,
+    uri: String,
+    domain: String,
+    /// What the source's are named with.
+    ours: String,
+    /// Since when they mark: its own run, and the last point.
+    own: String,
+    last: Option<String>,
+}
+
+impl Checkpoints {
+    fn of(env: &Env, source: &Source, of: &LibvirtDomain, domain: &str, stamps: [Option<&Name>; 2]) -> Self {
+        let ours = format!("stonefold-{:x}-", source.added);
+        let [own, last] = stamps.map(|stamp| stamp.map(|stamp| format!("{ours}{stamp}")));
+        let own = own.unwrap_or_default();
+        Checkpoints { env: env.clone(), uri: of.uri.clone(), domain: domain.to_owned(), ours, own, last }
+    }
+
+    fn virsh(&self) -> Virsh<'_> {
+        Virsh { env: &self.env, uri: &self.uri }
+    }
+
+    /// Once it is known whether there is a point: of what has changed since that, or since the last one, is known the next time.
+    pub(crate) async fn settle(&self, is_done: bool) {
+        let kept = if is_done { Some(self.own.as_str()) } else { self.last.as_deref() };
+        if let Err(error) = self.remove_but(kept).await {
+            tracing::warn!("checkpoints '{}…' of domain '{}' stay for now: {error}", self.ours, self.domain);
+        }
+    }
+
+    /// Removes ours, but one, from a domain that runs: one that does not cannot lose a bitmap.
+    async fn remove_but(&self, kept: Option<&str>) -> Result<()> {
+        let virsh = self.virsh();
+        if virsh.state(&self.domain).await? != Some(true) {
+            return Ok(());
+        }
+        let there = virsh.checkpoints(&self.domain).await?;
+        for name in there.iter().filter(|name| name.starts_with(&self.ours) && Some(name.as_str()) != kept) {
+            virsh.remove_checkpoint(&self.domain, name).await?;
+        }
+        Ok(())
+    }
+
+    /// The disks of which it is known what has changed since the last point.
+    async fn marked(&self) -> Result<Vec<String>> {
+        let virsh = self.virsh();
+        let there = virsh.checkpoints(&self.domain).await?;
+        match self.last.as_ref().filter(|last| there.contains(last)) {
+            Some(last) => Ok(xml::marked(&virsh.checkpoint(&self.domain, last).await?)),
+            None => Ok(Vec::new()),
+        }
+    }
+}
+
+impl Pulled {
+    /// Ends when there is hardly any room left for what the guest overwrites, and tells so.
+    pub(crate) async fn short_of_room(&self, env: &Env) -> Error {
+        let Kept::Job { backup, .. } = &self.kept else { return std::future::pending().await };
+        loop {
+            env.sleep(LOOK_AT_ROOM).await;
+            if let Err(error) = check_room(&backup.scratches, ROOM_BYTES_MIN / 2) {
+                return error;
+            }
+        }
+    }
+}
+
+/// Fails where less room is left for a scratch than that.
+fn check_room(scratches: &[PathBuf], bytes_min: u64) -> Result<()> {
+    let folders = scratches.iter().filter_map(|scratch| scratch.parent());
+    for folder in folders {
+        // Where the server cannot look, libvirt can.
+        let Ok(told) = rustix::fs::statvfs(folder) else { continue };
+        let left = told.f_bavail.saturating_mul(told.f_frsize);
+        if left < bytes_min {
+            let (left, at) = (Size(left), folder.display());
+            let what = format!(
+                "{left} are left in '{at}', where libvirt keeps what the guest overwrites while it is read"
+            );
+            return Err(Error::new(Kind::NoSpace, what)
+                .remedy("make room there, or add the source with --scratch and another folder"));
+        }
+    }
+    Ok(())
+}
+
+impl Protection {
+    /// Reads a domain's disks as they are now, for the run whose point is `stamp`. Whoever has it gives it back by
+    /// [`unpull`](Self::unpull).
+    pub(crate) async fn pull(
+        &self,
+        source: &Source,
+        of: &LibvirtDomain,
+        (stamp, last): (&Name, Option<&Point>),
+        live: &Live,
+    ) -> Result<Pulled> {
+        let virsh = Virsh { env: &self.env, uri: &of.uri };
+        if let Some(left) = catalog::find::<DomainBackup>(&self.store, source.name.as_str()).await? {
+            self.release_domain(&left).await?;
+        }
+        let domain = virsh.uuid_of(&of.domain).await?;
+        let hardware = virsh.describe(&domain, false).await.map(Hardware::Libvirt);
+        let runs = virsh.state(&domain).await? == Some(true);
+        let described = Domain::parse(&virsh.describe(&domain, runs).await?)?;
+        let disks: Vec<DomainDisk> = described.disks.into_iter().filter(|disk| !disk.read_only).collect();
+        if disks.is_empty() {
+            let what = format!("domain '{}' has no disk that could be backed up", of.domain);
+            return Err(Error::new(Kind::Invalid, what).remedy("look whether it is the right one"));
+        }
+        live.check()?;
+        let (disks, kept) = if runs {
+            let stamps = [Some(stamp), last.map(|point| &point.name.stamp)];
+            let checkpoints = Checkpoints::of(&self.env, source, of, &domain, stamps);
+            self.begin_domain_backup(source, of, &disks, checkpoints).await?
+        } else {
+            self.read_images(&disks, last.is_some()).await?
+        };
+        Ok(Pulled { disks, hardware, kept })
+    }
+
+    /// The disks of a domain that does not run.
+    async fn read_images(&self, disks: &[DomainDisk], has_last: bool) -> Result<(Vec<Reading>, Kept)> {
+        let mut readings = Vec::new();
+        let mut served = Vec::new();
+        for disk in disks {
+            let path =
+                disk.source.as_deref().filter(|path| Path::new(path).is_absolute()).ok_or_else(|| {
+                    let what = format!("the domain does not run, and its disk '{}' is no file", disk.target);
+                    Error::new(Kind::Unsupported, what).remedy("start the domain, and run it again")
+                })?;
+            let format = image::inspect(path, Some(&disk.format)).await?;
+            let (from, one) = image::connect(&self.env, path, &format, PATIENCE).await?;
+            let whole =
+                has_last.then(|| "its domain does not run, and bitmaps are read where one does".into());
+            readings.push(Reading { target: Name::new(&disk.target)?, from, whole });
+            served.push(one);
+        }
+        Ok((readings, Kept::Images { _served: served }))
+    }
+
+    /// Begins the backup of a domain that runs; where that fails nothing of it is left.
+    async fn begin_domain_backup(
+        &self,
+        source: &Source,
+        of: &LibvirtDomain,
+        disks: &[DomainDisk],
+        checkpoints: Checkpoints,
+    ) -> Result<(Vec<Reading>, Kept)> {
+        // Those of runs that were cut off tell nothing that is asked for.
+        checkpoints.remove_but(checkpoints.last.as_deref()).await?;
+        let marked = checkpoints.marked().await?;
+        let disks: Vec<BackedUp> = disks
+            .iter()
+            .map(|disk| {
+                let scratch = scratch_of(source, of, disk, &checkpoints.own)?;
+                let keeps = disk.format == "qcow2";
+                let is_known = keeps && marked.contains(&disk.target);
+                Ok(BackedUp { target: disk.target.clone(), scratch, keeps, is_known })
+            })
+            .collect::<Result<_>>()?;
+        let folder = socket_folder(&self.hypervisors.folder, user_of(&checkpoints.domain))?;
+        let backup = DomainBackup {
+            source: source.name.clone(),
+            uri: of.uri.clone(),
+            domain: checkpoints.domain.clone(),
+            socket: folder.path().join("nbd.sock"),
+            scratches: disks.iter().map(|disk| disk.scratch.clone()).collect(),
+            begun: self.store.time().trusted,
+            unknown: Unknown::new(),
+        };
+        check_room(&backup.scratches, ROOM_BYTES_MIN)?;
+        self.change(catalog::put_new(&self.store, &backup)).await?;
+        match self.begin_and_connect(&backup, disks, &checkpoints).await {
+            Ok(readings) => Ok((readings, Kept::Job { backup, checkpoints, _folder: folder })),
+            Err(error) => {
+                self.release_domain_or_tell(&backup).await;
+                checkpoints.settle(false).await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn begin_and_connect(
+        &self,
+        backup: &DomainBackup,
+        mut disks: Vec<BackedUp>,
+        checkpoints: &Checkpoints,
+    ) -> Result<Vec<Reading>> {
+        let mut whole: BTreeMap<String, String> = BTreeMap::new();
+        if checkpoints.last.is_some() {
+            for disk in disks.iter().filter(|disk| !disk.is_known) {
+                let why = match disk.keeps {
+                    true => "it has no bitmap from then: libvirt knows of no checkpoint",
+                    false => "its image can have no bitmap, as qcow2 can",
+                };
+                whole.insert(disk.target.clone(), why.to_owned());
+            }
+        }
+        while let Err(error) = begin(checkpoints, backup, &disks).await {
+            let complaint = error.what();
+            let broken = xml::broken(&complaint);
+            let broken = disks.iter_mut().find(|disk| disk.is_known && Some(disk.target.as_str()) == broken);
+            let Some(disk) = broken else { return Err(error) };
+            disk.is_known = false;
+            let why = "its bitmap from then is lost or broken, as libvirt says";
+            whole.insert(disk.target.clone(), why.to_owned());
+        }
+        let mut readings = Vec::new();
+        for disk in &disks {
+            let address = Address { place: Place::Unix(backup.socket.clone()), export: disk.target.clone() };
+            let bitmap = disk.is_known.then_some(xml::LOOKED_UP);
+            let from = Client::connect_with(&self.env, &address, bitmap, PATIENCE).await?;
+            let whole = whole.remove(&disk.target);
+            readings.push(Reading { target: Name::new(&disk.target)?, from, whole });
+        }
+        Ok(readings)
+    }
+
+    /// Gives a domain back; its checkpoints are left, for whoever knows what became of the run.
+    pub(crate) async fn unpull(&self, pulled: Pulled) -> Option<Checkpoints> {
+        let Pulled { disks, kept, .. } = pulled;
+        drop(disks);
+        match kept {
+            Kept::Images { .. } => None,
+            Kept::Job { backup, checkpoints, .. } => {
+                self.release_domain_or_tell(&backup).await;
+                Some(checkpoints)
+            }
+        }
+    }
+
+    async fn release_domain_or_tell(&self, backup: &DomainBackup) {
+        if let Err(error) = self.release_domain(backup).await {
+            tracing::warn!("source '{}': its domain may still be in a backup: {error}", backup.source);
+        }
+    }
+
+    /// Ends the job, where it is ours and goes on, removes what it left, and forgets it.
+    async fn release_domain(&self, backup: &DomainBackup) -> Result<()> {
+        let virsh = Virsh { env: &self.env, uri: &backup.uri };
+        let is_ours = |told: &String| xml::is_served_on(told, &backup.socket);
+        let mut is_asked = false;
+        for _ in 0..RELEASES_MAX {
+            if virsh.backup_of(&backup.domain).await?.filter(is_ours).is_none() {
+                break;
+            }
+            if !is_asked {
+                virsh.abort_job(&backup.domain).await?;
+                is_asked = true;
+            }
+            self.env.sleep(AGAIN).await;
+        }
+        if virsh.backup_of(&backup.domain).await?.filter(is_ours).is_some() {
+            let what = format!("domain '{}' is still in its backup", backup.domain);
+            return Err(Error::new(Kind::Busy, what).remedy("end it: virsh domjobabort"));
+        }
+        // libvirt removes them; but where it was killed, or the host went down.
+        let left = backup.scratches.iter().chain([&backup.socket]);
+        for path in left {
+            match std::fs::remove_file(path) {
+                Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                    tracing::warn!("'{}' is left of a backup: remove it ({e})", path.display());
+                }
+                _ => {}
+            }
+        }
+        if let Some(folder) = backup.socket.parent() {
+            // One of this life's goes with whoever has it.
+            let _ = std::fs::remove_dir(folder);
+        }
+        self.change(async {
+            // A run that has begun since has one of its own.
+            match catalog::find::<DomainBackup>(&self.store, backup.source.as_str()).await? {
+                Some(now) if now.socket == backup.socket => {
+                    catalog::remove::<DomainBackup>(&self.store, backup.source.as_str()).await
+                }
+                _ => Ok(()),
+            }
+        })
+        .await
+    }
+
+    /// Takes out what runs have left that were cut off, each in a task of its own: a libvirt that does not answer keeps nothing else waiting.
+    pub(crate) async fn release_left_domains(&self) -> Result<()> {
+        for key in catalog::keys::<DomainBackup>(&self.store, None).await? {
+            let Some(left) = self.readable::<DomainBackup>(&key).await? else { continue };
+            let Some(me) = self.me.upgrade().filter(|me| !me.copies.is_copied(&left.source)) else {
+                continue;
+            };
+            self.env.spawn("release a domain", async move {
+                match me.release_domain(&left).await {
+                    Ok(()) => tracing::warn!(
+                        "source '{}': what a backup left of its domain is taken out",
+                        left.source
+                    ),
+                    Err(error) => tracing::warn!(
+                        "source '{}': its domain may still be in a backup: {error}",
+                        left.source
+                    ),
+                }
+            });
+        }
+        Ok(())
+    }
+
+    /// Takes the checkpoints of a source out of its domain.
+    pub(crate) async fn forget_checkpoints(&self, source: &Source, of: &LibvirtDomain) -> Result<()> {
+        let domain = Virsh { env: &self.env, uri: &of.uri }.uuid_of(&of.domain).await?;
+        Checkpoints::of(&self.env, source, of, &domain, [None, None]).remove_but(None).await
+    }
+}
+
+/// Asks libvirt to begin.
+async fn begin(checkpoints: &Checkpoints, backup: &DomainBackup, disks: &[BackedUp]) -> Result<()> {
+    let failed = |e| Error::io("describing a backup to libvirt", e);
+    // Read by virsh, which is ours.
+    let folder = tempfile::tempdir().map_err(failed)?;
+    let (asked, marked) = (folder.path().join("backup.xml"), folder.path().join("checkpoint.xml"));
+    std::fs::write(&asked, xml::backup(&backup.socket, disks, checkpoints.last.as_deref()))
+        .map_err(failed)?;
+    let checkpoint = xml::checkpoint(&checkpoints.own, disks);
+    if let Some(checkpoint) = &checkpoint {
+        std::fs::write(&marked, checkpoint).map_err(failed)?;
+    }
+    let marked = checkpoint.is_some().then_some(&*marked);
+    checkpoints.virsh().begin_backup(&backup.domain, &asked, marked).await
+}
+
+/// Where libvirt keeps what a guest overwrites of a disk: a name that no earlier run has left anything by.
+fn scratch_of(source: &Source, of: &LibvirtDomain, disk: &DomainDisk, own: &str) -> Result<PathBuf> {
+    let file = disk.source.as_deref().filter(|_| disk.is_file);
+    match (&of.scratch, file) {
+        (Some(folder), _) => Ok(folder.join(format!("{own}-{}.scratch", disk.target))),
+        (None, Some(image)) => Ok(PathBuf::from(format!("{image}.{own}.scratch"))),
+        (None, None) => {
+            let what = format!(
+                "the disk '{}' is no file, beside which libvirt could keep what the guest overwrites while it is read",
+                disk.target
+            );
+            let remedy = format!("name a folder for that: source add {} … --scratch DIR", source.name);
+            Err(Error::new(Kind::Invalid, what).remedy(remedy))
+        }
+    }
+}
