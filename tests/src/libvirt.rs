@@ -8,11 +8,42 @@ use anyhow::{Result, ensure};
 use crate::gateway::Place;
 use crate::tools::{Beside, attempt};
 
+/// A libvirt. Its domains end with it: libvirtd by itself would leave them running.
+pub struct Libvirt {
+    running: Option<Beside>,
+    uri: String,
+}
+
+impl Libvirt {
+    /// Ends its domains, and kills it.
+    pub fn kill(mut self) {
+        self.end_domains();
+        if let Some(running) = self.running.take() {
+            running.kill();
+        }
+    }
+
+    fn end_domains(&self) {
+        let listed = attempt("virsh", &["-q", "-c", &self.uri, "list", "--uuid"]);
+        for domain in listed.iter().flat_map(|(_, said)| said.split_whitespace()) {
+            let _ = attempt("virsh", &["-q", "-c", &self.uri, "destroy", domain]);
+        }
+    }
+}
+
+impl Drop for Libvirt {
+    fn drop(&mut self) {
+        if self.running.is_some() {
+            self.end_domains();
+        }
+    }
+}
+
 /// A libvirt of this place's, and its URI.
 ///
 /// # Errors
 /// When it does not start.
-pub fn libvirt(place: &Place) -> Result<(Beside, String)> {
+pub fn libvirt(place: &Place) -> Result<(Libvirt, String)> {
     let socket = place.path("libvirt/libvirt-sock");
     fs::create_dir_all(place.path("libvirt"))?;
     let conf = format!(
@@ -50,7 +81,7 @@ pub fn libvirt(place: &Place) -> Result<(Beside, String)> {
     let uri = format!("qemu+unix:///system?socket={}", socket.display());
     let answers = || attempt("virsh", &["-c", &uri, "list"]).is_ok_and(|(status, _)| status == Some(0));
     let running = Beside::start("unshare", &["--mount", "sh", "-c", &script], answers)?;
-    Ok((running, uri))
+    Ok((Libvirt { running: Some(running), uri: uri.clone() }, uri))
 }
 
 /// Runs a command of virsh's, and returns what it says.

@@ -1,7 +1,6 @@
 //! A bounded cache of things read from the engine.
 //!
-//! *Promises*: never holds more than its bytes; a hit is a short lock on one of several shards, a bit set, and a clone of an `Arc`, or a
-//! [look](Cache::look) at the value under that lock: counting another owner of what lies in no processor's cache costs as much as finding it.
+//! *Promises*: never holds more than its bytes; a hit is a short lock on one of several shards, a bit set, and a clone of an `Arc`.
 //! Replacement is CLOCK: what was used since the hand last passed stays, so that one long scan
 //! does not sweep out what is used again and again more than once round.
 
@@ -56,7 +55,7 @@ fn spread(value: u64) -> u64 {
     mixed ^ (mixed >> 32)
 }
 
-impl<V> Cache<V> {
+impl<V: Clone> Cache<V> {
     pub(crate) fn new(bytes_max: u64) -> Self {
         let shards = (bytes_max / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX);
         Cache {
@@ -75,21 +74,12 @@ impl<V> Cache<V> {
         self.bytes_max() / self.shards.len() as u64
     }
 
-    pub(crate) fn get(&self, address: u64) -> Option<V>
-    where
-        V: Clone,
-    {
-        self.look(address, V::clone)
-    }
-
-    /// What `look` takes from the value at an address. It holds up whoever else wants one of that shard, so it does little.
-    #[inline]
-    pub(crate) fn look<R>(&self, address: u64, look: impl FnOnce(&V) -> R) -> Option<R> {
+    pub(crate) fn get(&self, address: u64) -> Option<V> {
         let mut shard = self.shard(address).lock();
         let found = shard.use_value(address);
         let counter = if found.is_some() { &self.hits } else { &self.misses };
         counter.fetch_add(1, Ordering::Relaxed);
-        found.map(look)
+        found.cloned()
     }
 
     /// What a value of so many bytes takes of the bound.

@@ -39,25 +39,28 @@ pub(crate) fn lookup_cached(
         let upto = leaf_end.min(blocks.end);
         let mut entry = *root;
         let mut level = TOP;
-        while level > 0 && !entry.is_hole() {
-            let place = (at / span(level)) as usize % NODE_WAYS;
-            entry = look_cached(segments, &entry, |node| node.entries[place])?;
+        let leaf = loop {
+            if entry.is_hole() {
+                break None;
+            }
+            // Rare, and told with its place by who comes for it next.
+            let node = if entry.is_lost() { None } else { segments.cached_node(&entry) }?;
+            if level == 0 {
+                break Some(node);
+            }
+            entry = node.entries[(at / span(level)) as usize % NODE_WAYS];
             level -= 1;
-        }
-        let (first, len) = (at as usize % NODE_WAYS, (upto - at) as usize);
-        if entry.is_hole() {
-            out.resize(out.len() + len, Entry::HOLE);
-        } else {
-            look_cached(segments, &entry, |leaf| out.extend_from_slice(&leaf.entries[first..first + len]))?;
+        };
+        match leaf {
+            Some(leaf) => {
+                let first = at as usize % NODE_WAYS;
+                out.extend_from_slice(&leaf.entries[first..first + (upto - at) as usize]);
+            }
+            None => out.resize(out.len() + (upto - at) as usize, Entry::HOLE),
         }
         at = upto;
     }
     Some(())
-}
-
-/// What `look` takes from a node, if it is in memory. What is lost is not: that is rare, and told with its place by who comes for it next.
-fn look_cached<R>(segments: &Segments, at: &Entry, look: impl FnOnce(&Node) -> R) -> Option<R> {
-    if at.is_lost() { None } else { segments.look_at_node(at, look) }
 }
 
 /// The entries of `blocks`.

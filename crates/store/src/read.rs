@@ -69,8 +69,8 @@ pub(crate) fn read_cached(
             if entry.is_hole() {
                 copy_block(block, None, offset, buf);
             } else {
-                segments
-                    .look_at_block(entry, |frame, at| copy_block(block, Some(&frame[at]), offset, buf))?;
+                let content = segments.cached_block(entry)?;
+                copy_block(block, Some(&content), offset, buf);
             }
         }
     }

@@ -325,14 +325,14 @@ impl Segments {
         Ok((header, footer))
     }
 
-    /// What `look` takes from a map node, if it is in memory.
-    pub(crate) fn look_at_node<R>(&self, at: &Entry, look: impl FnOnce(&Node) -> R) -> Option<R> {
-        self.nodes.look(at.address, |node| look(node))
+    /// A map node, if it is in memory.
+    pub(crate) fn cached_node(&self, at: &Entry) -> Option<Arc<Node>> {
+        self.nodes.get(at.address)
     }
 
     /// A map node.
     pub(crate) async fn node(&self, at: &Entry) -> Result<Arc<Node>> {
-        if let Some(node) = self.nodes.get(at.address) {
+        if let Some(node) = self.cached_node(at) {
             return Ok(node);
         }
         self.counters.node_reads.fetch_add(1, Ordering::Relaxed);

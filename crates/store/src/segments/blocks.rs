@@ -6,7 +6,6 @@
 use super::Segments;
 use crate::locator::Place;
 use bytes::Bytes;
-use std::ops::Range;
 use stonefold_format::entry::{Entry, FRAME_STORED_MAX};
 use stonefold_types::{BLOCK_BYTES, Error, Kind, Result};
 
@@ -17,26 +16,14 @@ const READ_BYTES_MAX: u64 = 1 << 20;
 
 impl Segments {
     /// The block at `entry`, if it is in memory.
-    fn cached_block(&self, entry: &Entry) -> Option<Bytes> {
-        self.look_at_block(entry, |frame, block| frame.slice(block))
-    }
-
-    /// What `look` takes from the block at `entry`, which is that range of the frame it is given, if it is in memory.
     ///
     /// What is cached under an address begins with the block of that address; the rest of its frame follows.
-    pub(crate) fn look_at_block<R>(
-        &self,
-        entry: &Entry,
-        mut look: impl FnMut(&Bytes, Range<usize>) -> R,
-    ) -> Option<R> {
-        let mut look_at = |address: u64, index: usize| {
-            let of_frame = |frame: &Bytes| range_of(frame, index).map(|block| look(frame, block));
-            self.blocks.look(address, of_frame).flatten()
-        };
-        let index = entry.hint.index();
-        let found = look_at(entry.frame_address(), index);
+    pub(crate) fn cached_block(&self, entry: &Entry) -> Option<Bytes> {
+        let frame = self.blocks.get(entry.frame_address());
+        let block = frame.and_then(|frame| block_of(&frame, entry.hint.index()));
         // A block whose hint did not hold is kept under its own address.
-        if found.is_some() || index == 0 { found } else { look_at(entry.address, 0) }
+        let alone = || self.blocks.get(entry.address).and_then(|frame| block_of(&frame, 0));
+        if entry.hint.index() == 0 { block } else { block.or_else(alone) }
     }
 
     /// The blocks at `entries`, none of them a hole, in their order. Neighbours in a segment are read together.
@@ -164,15 +151,10 @@ impl Segments {
     }
 }
 
-/// Where one block lies in a frame's content, when that is long enough.
-fn range_of(content: &Bytes, index: usize) -> Option<Range<usize>> {
-    let range = index * BLOCK_BYTES..(index + 1) * BLOCK_BYTES;
-    (content.len() >= range.end).then_some(range)
-}
-
 /// One block of a frame's content, when it is long enough.
 fn block_of(content: &Bytes, index: usize) -> Option<Bytes> {
-    range_of(content, index).map(|block| content.slice(block))
+    let range = index * BLOCK_BYTES..(index + 1) * BLOCK_BYTES;
+    (content.len() >= range.end).then(|| content.slice(range))
 }
 
 /// A block that must be read, and where its frame lies as far as is known.
