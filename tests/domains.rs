@@ -84,6 +84,10 @@ impl<'a> Shop<'a> {
 
     /// Fails where a point's disks are not what the images hold.
     fn is_as_its_images(&self, run_of: &Value) -> Result<()> {
+        if self.ask(&["domstate"])?.trim() == "running" {
+            // Where a qcow2 image has its blocks may be known to its QEMU alone until then.
+            [0, 1].into_iter().try_for_each(|disk| self.io(disk, "flush"))?;
+        }
         for (disk, image, format) in [("shop.vda", "a.qcow2", "qcow2"), ("shop.vdb", "b.raw", "raw")] {
             let export = self.place.uri(&format!("{disk}@{}", stamp(run_of)?));
             let image = self.place.text(image);

@@ -180,7 +180,9 @@ fn stamp(run: &Value) -> Result<&str> {
 }
 
 /// Fails where a point's disks are not what the images hold.
-fn is_as_the_images(place: &Place, run: &Value) -> Result<()> {
+fn is_as_the_images(place: &Place, monitor: &mut Monitor, run: &Value) -> Result<()> {
+    // Where a qcow2 image has its blocks may be known to its QEMU alone until then.
+    ["root", "data"].into_iter().try_for_each(|drive| monitor.io(drive, "flush"))?;
     for (disk, image, format) in [("mail.root", "a.raw", "raw"), ("mail.data", "b.qcow2", "qcow2")] {
         let export = place.uri(&format!("{disk}@{}", stamp(run)?));
         run_compare(&place.text(image), format, &export)?;
@@ -263,14 +265,14 @@ fn a_guest_is_backed_up_while_it_writes() {
         ensure!(before <= written.load(Ordering::SeqCst), "more than was written");
         // It holds still now: the next point is all of it, and the one after what has changed.
         let all = place.json("backup run mail")?;
-        is_as_the_images(place, &all)?;
+        is_as_the_images(place, &mut monitor, &all)?;
         for at in [3, 700, 701, 9000, 16_000] {
             monitor.write("root", at * BLOCK, BLOCK, 9)?;
         }
         monitor.io("data", &format!("discard {} {}", 0, 4 * BLOCK))?;
         monitor.write("data", 9 * MIB, MIB, 5)?;
         let changed = place.json("backup run mail")?;
-        is_as_the_images(place, &changed)?;
+        is_as_the_images(place, &mut monitor, &changed)?;
         let (read, most) = (changed["copied"]["read_bytes"].as_u64(), 9 * BLOCK + MIB);
         ensure!(
             read.is_some_and(|read| read >= MIB + 5 * BLOCK && read <= most),
@@ -283,7 +285,7 @@ fn a_guest_is_backed_up_while_it_writes() {
         // What somebody else does to the copy is found, although the guest has not touched it.
         place.connect("mail.root")?.write(20 * MIB, &[1; 4096])?;
         let mended = place.json("backup run mail")?;
-        is_as_the_images(place, &mended)?;
+        is_as_the_images(place, &mut monitor, &mended)?;
         ensure!(mended["copied"]["notes"].to_string().contains("something else had changed"), "{mended}");
 
         // The point comes back with what its QEMU was started with.
@@ -323,7 +325,7 @@ fn bitmaps_that_are_lost_or_broken_are_told_and_everything_compared() {
         let notes = run["copied"]["notes"].to_string();
         ensure!(notes.contains("all of disk 'root' was compared") && !notes.contains("'data'"), "{run}");
         ensure!(run["copied"]["written_bytes"] == 2 * BLOCK, "{run}");
-        is_as_the_images(place, &run)?;
+        is_as_the_images(place, &mut monitor, &run)?;
 
         // As the host's power fails: what was kept in the image is marked as in use until QEMU closes it.
         guest.quit(monitor)?;
@@ -334,7 +336,7 @@ fn bitmaps_that_are_lost_or_broken_are_told_and_everything_compared() {
         let run = place.json("backup run mail")?;
         let notes = run["copied"]["notes"].to_string();
         ensure!(notes.contains("'data' was compared") && notes.contains("ended before it was kept"), "{run}");
-        is_as_the_images(place, &run)?;
+        is_as_the_images(place, &mut monitor, &run)?;
 
         let bitmap = monitor.bitmaps()?.pop().context("there are bitmaps")?;
         let told = monitor.ask("query-block", &json!({}))?;
@@ -343,13 +345,13 @@ fn bitmaps_that_are_lost_or_broken_are_told_and_everything_compared() {
         monitor.write("root", 5 * MIB, BLOCK, 6)?;
         let run = place.json("backup run mail")?;
         ensure!(run["copied"]["notes"].to_string().contains("'root' was compared"), "{run}");
-        is_as_the_images(place, &run)?;
+        is_as_the_images(place, &mut monitor, &run)?;
 
         // The last point is gone, and with it what its bitmap is since.
         place.ok(&format!("point rm {}", point(&run)?))?;
         monitor.write("data", 6 * MIB, BLOCK, 7)?;
         let run = place.json("backup run mail")?;
-        is_as_the_images(place, &run)?;
+        is_as_the_images(place, &mut monitor, &run)?;
         nothing_is_left(place, &mut monitor)?;
         server.stop()
     });
@@ -407,7 +409,7 @@ fn a_guest_outlives_the_server_that_backs_it_up() {
                 sleep(Duration::from_millis(50));
             }
             let run = place.json("backup run mail")?;
-            is_as_the_images(place, &run)?;
+            is_as_the_images(place, &mut monitor, &run)?;
             nothing_is_left(place, &mut monitor)?;
         }
         // A guest that has gone takes its part with it.
@@ -445,7 +447,7 @@ fn a_server_that_hangs_holds_a_guest_up_for_seconds() {
         ensure!(!was_held_up, "the guest waited for its backup");
         ensure!(!backup.wait()?.success(), "a point was made of a cut that was broken");
         let run = place.json("backup run mail")?;
-        is_as_the_images(place, &run)?;
+        is_as_the_images(place, &mut monitor, &run)?;
         nothing_is_left(place, &mut monitor)?;
         server.stop()
     });
