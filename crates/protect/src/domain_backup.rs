@@ -6,7 +6,10 @@
 //! server left that died in the midst is taken out with a later round; a run ends before what the guest overwrites meanwhile finds no
 //! more room, since its write would fail. *Never*: ends a job, or removes a checkpoint, that is not ours.
 
+mod checkpoints;
 mod xml;
+
+pub(crate) use checkpoints::Checkpoints;
 
 use crate::catalog::{self, Entry, Unknown};
 use crate::copying::{Live, Reading};
@@ -74,72 +77,23 @@ enum Kept {
     /// Of one that does not run.
     Images { _served: Vec<image::Served> },
     /// Of one that runs.
-    Job { backup: DomainBackup, checkpoints: Checkpoints, _folder: TempDir },
+    Job(Box<Job>),
 }
 
-/// Checkpoints of a run.
-pub(crate) struct Checkpoints {
-    env: Env,
-    uri: String,
-    domain: String,
-    /// What the source's are named with.
-    ours: String,
-    /// Since when they mark: its own run, and the last point.
-    own: String,
-    last: Option<String>,
-}
-
-impl Checkpoints {
-    fn of(env: &Env, source: &Source, of: &LibvirtDomain, domain: &str, stamps: [Option<&Name>; 2]) -> Self {
-        let ours = format!("stonefold-{:x}-", source.added);
-        let [own, last] = stamps.map(|stamp| stamp.map(|stamp| format!("{ours}{stamp}")));
-        let own = own.unwrap_or_default();
-        Checkpoints { env: env.clone(), uri: of.uri.clone(), domain: domain.to_owned(), ours, own, last }
-    }
-
-    fn virsh(&self) -> Virsh<'_> {
-        Virsh { env: &self.env, uri: &self.uri }
-    }
-
-    /// Once it is known whether there is a point: of what has changed since that, or since the last one, is known the next time.
-    pub(crate) async fn settle(&self, is_done: bool) {
-        let kept = if is_done { Some(self.own.as_str()) } else { self.last.as_deref() };
-        if let Err(error) = self.remove_but(kept).await {
-            tracing::warn!("checkpoints '{}…' of domain '{}' stay for now: {error}", self.ours, self.domain);
-        }
-    }
-
-    /// Removes ours, but one, from a domain that runs: one that does not cannot lose a bitmap.
-    async fn remove_but(&self, kept: Option<&str>) -> Result<()> {
-        let virsh = self.virsh();
-        if virsh.state(&self.domain).await? != Some(true) {
-            return Ok(());
-        }
-        let there = virsh.checkpoints(&self.domain).await?;
-        for name in there.iter().filter(|name| name.starts_with(&self.ours) && Some(name.as_str()) != kept) {
-            virsh.remove_checkpoint(&self.domain, name).await?;
-        }
-        Ok(())
-    }
-
-    /// The disks of which it is known what has changed since the last point.
-    async fn marked(&self) -> Result<Vec<String>> {
-        let virsh = self.virsh();
-        let there = virsh.checkpoints(&self.domain).await?;
-        match self.last.as_ref().filter(|last| there.contains(last)) {
-            Some(last) => Ok(xml::marked(&virsh.checkpoint(&self.domain, last).await?)),
-            None => Ok(Vec::new()),
-        }
-    }
+/// A backup that a domain is in.
+struct Job {
+    backup: DomainBackup,
+    checkpoints: Checkpoints,
+    _folder: TempDir,
 }
 
 impl Pulled {
     /// Ends when there is hardly any room left for what the guest overwrites, and tells so.
     pub(crate) async fn short_of_room(&self, env: &Env) -> Error {
-        let Kept::Job { backup, .. } = &self.kept else { return std::future::pending().await };
+        let Kept::Job(job) = &self.kept else { return std::future::pending().await };
         loop {
             env.sleep(LOOK_AT_ROOM).await;
-            if let Err(error) = check_room(&backup.scratches, ROOM_BYTES_MIN / 2) {
+            if let Err(error) = check_room(&job.backup.scratches, ROOM_BYTES_MIN / 2) {
                 return error;
             }
         }
@@ -252,7 +206,10 @@ impl Protection {
         check_room(&backup.scratches, ROOM_BYTES_MIN)?;
         self.change(catalog::put_new(&self.store, &backup)).await?;
         match self.begin_and_connect(&backup, disks, &checkpoints).await {
-            Ok(readings) => Ok((readings, Kept::Job { backup, checkpoints, _folder: folder })),
+            Ok(readings) => {
+                let job = Job { backup, checkpoints, _folder: folder };
+                Ok((readings, Kept::Job(Box::new(job))))
+            }
             Err(error) => {
                 self.release_domain_or_tell(&backup).await;
                 checkpoints.settle(false).await;
@@ -303,9 +260,9 @@ impl Protection {
         drop(disks);
         match kept {
             Kept::Images { .. } => None,
-            Kept::Job { backup, checkpoints, .. } => {
-                self.release_domain_or_tell(&backup).await;
-                Some(checkpoints)
+            Kept::Job(job) => {
+                self.release_domain_or_tell(&job.backup).await;
+                Some(job.checkpoints)
             }
         }
     }
