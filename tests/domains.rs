@@ -303,6 +303,14 @@ fn a_domain_outlives_what_happens_to_its_backup() {
             }
         }
 
+        // One that stops in order leaves it at once.
+        let mut backup = shop.begin_slowly()?;
+        running.stop()?;
+        let _ = backup.wait()?;
+        ensure!(!shop.job()?, "a server that stopped left a job");
+        shop.no_files_are_left()?;
+        running = server(place)?;
+
         let backup = shop.begin_slowly()?;
         let filler = File::create(place.path("small/filler"))?;
         let room = rustix::fs::statvfs(place.path("small"))?;
@@ -350,7 +358,8 @@ fn what_cannot_be_backed_up_is_told() {
         ensure!(said.contains("has no domain 'other'") && said.contains("list --all"), "{said}");
 
         // Somebody else's backup goes on.
-        place.ok(&format!("source add shop --libvirt {uri} --domain shop"))?;
+        let uuid = shop.ask(&["domuuid"])?;
+        place.ok(&format!("source add shop --libvirt {uri} --domain {}", uuid.trim()))?;
         let socket = place.text("theirs.sock");
         let theirs =
             format!("<domainbackup mode='pull'><server transport='unix' socket='{socket}'/></domainbackup>");
@@ -361,6 +370,31 @@ fn what_cannot_be_backed_up_is_told() {
         ensure!(shop.job()?, "the job of somebody else was ended");
         ensure!(shop.checkpoints()?.is_empty(), "{:?} is left", shop.checkpoints()?);
         shop.ask(&["domjobabort"])?;
+
+        // Off, and somebody writes to an image: QEMU's locks keep nobody from a raw one.
+        shop.ask(&["destroy"])?;
+        let image = File::options().write(true).open(place.path("b.raw"))?;
+        image.write_all_at(&vec![5; 32 << 20], 0)?;
+        place.ok("qos set backup-target --max-bytes 4M")?;
+        let mut backup = Command::new(stonefold_e2e::binary::stonefold()?);
+        backup.args(["--api", &place.api(), "backup", "run", "shop"]);
+        let backup = backup.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+        let patience = Deadline::after(PATIENCE);
+        while place.json("disk ls")?.as_array().is_none_or(Vec::is_empty) {
+            ensure!(!patience.passed(), "nothing is copied");
+            sleep(Duration::from_millis(20));
+        }
+        image.write_all_at(&[6; 4096], 40 << 20)?;
+        let ended = backup.wait_with_output()?;
+        let said = String::from_utf8_lossy(&ended.stderr);
+        ensure!(
+            ended.status.code() == Some(1) && said.contains("b.raw' was written while it was read"),
+            "{said}"
+        );
+        ensure!(place.json("point ls")?.as_array().is_some_and(Vec::is_empty), "a point was made of it");
+
+        place.ok("qos set backup-target --max-bytes none")?;
+        shop.ask(&["start"])?;
         let run = place.json("backup run shop")?;
         shop.is_as_its_images(&run)?;
         shop.ask(&["destroy"])?;

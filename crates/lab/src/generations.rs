@@ -90,6 +90,10 @@ impl Sector {
         self.high = generation;
     }
 
+    fn moving(self) -> u32 {
+        if self.busy > 0 { self.first } else { self.high + 1 }
+    }
+
     fn end(&mut self, generation: u32, failed: bool) {
         self.busy -= 1;
         if failed {
@@ -184,19 +188,15 @@ impl Generations {
         }
     }
 
-    /// Whether writes of a block are in flight now.
-    pub(crate) fn is_written(&self, block: u64) -> bool {
+    /// The first generation of each sector that is in flight now; where none is, that which the next write will have.
+    pub(crate) fn moving(&self, block: u64) -> Lows {
         let word = self.blocks[block as usize];
         match word & STATE {
-            WRITING => true,
-            OPEN => self.open[&block].writes > 0,
-            _ => false,
+            SETTLED => Lows::Same((word & !STATE) + 1),
+            WRITING => Lows::Same(word & !STATE),
+            MIXED => Lows::Each(self.mixed[(word & !STATE) as usize].map(|generation| generation + 1)),
+            _ => Lows::Each(self.open[&block].sectors.map(|sector| sector.moving())),
         }
-    }
-
-    /// The generation of a block's newest write, be that acknowledged or not.
-    pub(crate) fn newest(&self, block: u64) -> u32 {
-        (0..SECTORS).map(|place| self.highs(block).of(place)).max().unwrap_or(0)
     }
 
     /// What was acknowledged may be gone: a read of each sector may return these generations from now on.

@@ -5,7 +5,6 @@ use crate::erased::{Erased, How};
 use crate::generations::{Generations, Lows};
 use crate::payload::{Payload, SECTOR_BYTES, SECTORS, Told};
 use serde::{Deserialize, Serialize};
-use std::ops::RangeInclusive;
 use stonefold_types::BLOCK_BYTES;
 
 /// Faults kept with their places; all are counted.
@@ -134,15 +133,18 @@ pub struct Expected {
     pub lows: Lows,
     /// What had been acknowledged and what flushed, where something else is known of it.
     pub lines: Option<Box<Lines>>,
-    /// The newest write of it that had been issued, where all were over.
-    still_at: Option<u32>,
+    /// The first generation that was in flight, or was the next to be issued.
+    moving: Lows,
 }
 
 impl Expected {
     /// Of a read that is issued now.
     pub(crate) fn of(generations: &Generations, block: u64, lines: Option<Lines>) -> Self {
-        let still_at = (!generations.is_written(block)).then(|| generations.newest(block));
-        Expected { lows: generations.lows(block), lines: lines.map(Box::new), still_at }
+        Expected {
+            lows: generations.lows(block),
+            lines: lines.map(Box::new),
+            moving: generations.moving(block),
+        }
     }
 
     /// Counts what is older than what was acknowledged, and than what was flushed.
@@ -192,13 +194,11 @@ impl Verifier<'_> {
                 return;
             }
         }
-        // Nobody promises what is read of a place that is written meanwhile, but that each byte is old or new: of NBD not even a sector is one.
-        let is_written_beside = expected.still_at != Some(self.generations.newest(block));
         let (mut first, mut torn) = (None, false);
         for (place, sector) in (from..).zip(bytes.chunks_exact(SECTOR_BYTES)) {
-            let range = expected.lows.of(place)..=highs.of(place);
-            if is_written_beside && self.is_torn(block, place, sector, range) {
+            if let Some(older) = self.torn_over(block, place, sector, expected, highs.of(place)) {
                 seen.right += 1;
+                expected.hold_against_lines(place, older, seen);
                 torn = true;
                 continue;
             }
@@ -211,28 +211,48 @@ impl Verifier<'_> {
         seen.torn += u64::from(torn && uniform(lows) && uniform(highs));
     }
 
-    /// Whether each byte is that of one of these generations, and all are of none of them.
-    fn is_torn(&self, block: u64, place: usize, sector: &[u8], generations: RangeInclusive<u32>) -> bool {
-        if *generations.start() == 0 || generations.start() == generations.end() {
-            return false;
+    /// The generation over which writes that were in flight beside the read have left a part of theirs; nothing where the sector is whole, or cannot be
+    /// that. Nobody promises what is read of a place that is written meanwhile, but that each byte is old or new: of NBD not even a sector is one.
+    fn torn_over(
+        &self,
+        block: u64,
+        place: usize,
+        sector: &[u8],
+        expected: &Expected,
+        high: u32,
+    ) -> Option<u32> {
+        let (low, moving) = (expected.lows.of(place), expected.moving.of(place));
+        if low == 0 || moving > high || low == high {
+            return None;
         }
         let mut known = [false; SECTOR_BYTES];
-        for generation in generations {
+        let mut older = Vec::new();
+        for generation in low..=high {
             let mut whole = [0; SECTOR_BYTES];
             match self.erased.how(block, generation) {
                 None => self.payload.fill(block, generation, place, &mut whole),
                 Some(How::Zeroed) => {}
-                Some(How::Trimmed) => return false,
+                Some(How::Trimmed) => return None,
             }
             if sector == whole {
-                return false;
+                return None;
+            }
+            if generation < moving {
+                older.push((generation, whole));
+                continue;
             }
             known
                 .iter_mut()
                 .zip(sector.iter().zip(&whole))
-                .for_each(|(known, (is, was))| *known |= is == was);
+                .for_each(|(known, (is, new))| *known |= is == new);
         }
-        known.iter().all(|known| *known)
+        if known.iter().all(|known| *known) {
+            return Some(older.last().map_or(moving, |(generation, _)| *generation));
+        }
+        let is_rest = |whole: &[u8; SECTOR_BYTES]| {
+            known.iter().zip(sector.iter().zip(whole)).all(|(known, (is, was))| *known || is == was)
+        };
+        older.iter().rev().find(|(_, whole)| is_rest(whole)).map(|(generation, _)| *generation)
     }
 
     /// The generation that it holds, where that is right.
@@ -481,6 +501,15 @@ mod tests {
         volume.block(7)[2 * SECTOR_BYTES + 9] ^= 1;
         volume.generations.end(7, 0, SECTORS, generation, false);
         assert_eq!(volume.read().faults(), SECTORS as u64, "the old ones are stale, and that one is nothing");
+        // Nor is it after a loss of power, which may bring old ones back, and whole ones only.
+        volume.generations.lower(7, Lows::Same(2));
+        assert_eq!(verdict(&volume.read()), (0, 1, 1));
+
+        // Another sector of the block is being written: that excuses this one no more.
+        let generation = volume.generations.begin(7, 5, SECTORS);
+        let seen = volume.read();
+        assert_eq!((seen.torn, seen.corrupt), (0, 1));
+        volume.generations.end(7, 5, SECTORS, generation, false);
 
         // Issued while nothing was written, answered when something had been; and the other way round.
         let verifier = |volume: &Volume, expected: &[Expected]| {

@@ -35,6 +35,8 @@ use stonefold_types::{
 
 /// How long a server may say nothing that owes an answer.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How often it is looked whether copies have ended.
+const LEAVE_LOOK: Duration = Duration::from_millis(50);
 /// The class of the disks that are copied to: what takes what is left.
 pub(crate) const CLASS: &str = "backup-target";
 
@@ -105,12 +107,30 @@ impl Protection {
                 done = &mut copied => done,
                 danger = opened.in_danger(&self.env) => {
                     live.stop();
-                    copied.await.map_err(|_| danger)
+                    let (done, ()) = futures::join!(copied, self.end_danger(&opened));
+                    done.map_err(|_| danger)
                 }
             }
         };
+        let done = match done {
+            Ok(attached) => opened.check_still(&self.env).await.map(|()| attached),
+            failed => failed,
+        };
         *marks = self.close(opened).await;
         done
+    }
+
+    /// Has all copies end, each at its next step, and waits until what they read is given back: a server that leaves should leave no guest in a backup.
+    pub async fn end_copies(&self, patience: Duration) {
+        let until = self.env.monotonic() + patience;
+        loop {
+            let live: Vec<Arc<Live>> = self.copies.live.lock().values().cloned().collect();
+            if live.is_empty() || self.env.monotonic() > until {
+                return;
+            }
+            live.iter().for_each(|live| live.stop());
+            self.env.sleep(LEAVE_LOOK).await;
+        }
     }
 
     /// The newest point of a source that can be recovered.

@@ -14,12 +14,14 @@ pub(crate) use checkpoints::Checkpoints;
 use crate::catalog::{self, Entry, Unknown};
 use crate::copying::{Live, Reading};
 use crate::domain::{Domain, DomainDisk};
-use crate::hypervisor::{Virsh, socket_folder, user_of};
+use crate::hypervisor::{Virsh, socket_folder};
 use crate::nbd::{Address, Client, Place};
 use crate::sources::LibvirtDomain;
 use crate::{Hardware, Point, Protection, Source, image};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use stonefold_env::{Env, WallNanos};
@@ -36,6 +38,8 @@ const AGAIN: Duration = Duration::from_millis(100);
 const ROOM_BYTES_MIN: u64 = 2 << 30;
 /// How often that is looked at: a guest that fills half of it meanwhile would write 5 GiB a second.
 const LOOK_AT_ROOM: Duration = Duration::from_millis(200);
+/// How often it is looked whether a domain that did not run does.
+const LOOK_AT_DOMAIN: Duration = Duration::from_secs(5);
 
 /// The document of a backup that a domain is in, `domain-backups/SOURCE`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,6 +52,8 @@ pub(crate) struct DomainBackup {
     pub(crate) socket: PathBuf,
     /// What libvirt keeps meanwhile.
     pub(crate) scratches: Vec<PathBuf>,
+    /// The kernel's number for its life: no job outlives that.
+    pub(crate) boot: String,
     /// Trusted time, nanoseconds since 1970.
     pub(crate) begun: WallNanos,
     #[serde(flatten)]
@@ -75,9 +81,17 @@ pub(crate) struct Pulled {
 /// What it takes to read them.
 enum Kept {
     /// Of one that does not run.
-    Images { _served: Vec<image::Served> },
+    Images(Images),
     /// Of one that runs.
     Job(Box<Job>),
+}
+
+/// Images of a domain that does not run.
+struct Images {
+    uri: String,
+    domain: String,
+    seen: Vec<image::Seen>,
+    _served: Vec<image::Served>,
 }
 
 /// A backup that a domain is in.
@@ -88,35 +102,69 @@ struct Job {
 }
 
 impl Pulled {
-    /// Ends when there is hardly any room left for what the guest overwrites, and tells so.
-    pub(crate) async fn short_of_room(&self, env: &Env) -> Error {
-        let Kept::Job(job) = &self.kept else { return std::future::pending().await };
+    /// Ends when it cannot be read on: there is hardly any room left for what the guest overwrites, or a domain that did not run does.
+    pub(crate) async fn in_danger(&self, env: &Env) -> Error {
         loop {
-            env.sleep(LOOK_AT_ROOM).await;
-            if let Err(error) = check_room(&job.backup.scratches, ROOM_BYTES_MIN / 2) {
+            let (every, looked) = match &self.kept {
+                Kept::Job(job) => {
+                    env.sleep(LOOK_AT_ROOM).await;
+                    (Duration::ZERO, check_room(&job.backup.scratches, ROOM_BYTES_MIN / 2).await)
+                }
+                Kept::Images(images) => (LOOK_AT_DOMAIN, images.check_still(env).await),
+            };
+            if let Err(error) = looked {
                 return error;
             }
+            env.sleep(every).await;
+        }
+    }
+
+    /// Fails where what was read may not be what the disks held at one instant.
+    pub(crate) async fn check_still(&self, env: &Env) -> Result<()> {
+        match &self.kept {
+            Kept::Job(_) => Ok(()),
+            Kept::Images(images) => images.check_still(env).await,
         }
     }
 }
 
+impl Images {
+    /// Fails where the domain runs, or its images were written: QEMU's locks keep it from a qcow2 image that is read, and not from a raw one.
+    async fn check_still(&self, env: &Env) -> Result<()> {
+        let virsh = Virsh { env, uri: &self.uri };
+        for image in &self.seen {
+            image.check().await?;
+        }
+        if virsh.state(&self.domain).await? != Some(false) {
+            let what = "the domain was started while its images were read";
+            return Err(Error::new(Kind::Conflict, what).remedy("run it again: it is read while it runs"));
+        }
+        Ok(())
+    }
+}
+
 /// Fails where less room is left for a scratch than that.
-fn check_room(scratches: &[PathBuf], bytes_min: u64) -> Result<()> {
-    let folders = scratches.iter().filter_map(|scratch| scratch.parent());
-    for folder in folders {
-        // Where the server cannot look, libvirt can.
-        let Ok(told) = rustix::fs::statvfs(folder) else { continue };
-        let left = told.f_bavail.saturating_mul(told.f_frsize);
-        if left < bytes_min {
-            let (left, at) = (Size(left), folder.display());
+async fn check_room(scratches: &[PathBuf], bytes_min: u64) -> Result<()> {
+    let folders: Vec<PathBuf> =
+        scratches.iter().filter_map(|path| path.parent().map(Path::to_owned)).collect();
+    // A file system that does not answer would hold up everything.
+    let room = |folder: PathBuf| {
+        let told = rustix::fs::statvfs(&folder).ok()?;
+        Some((folder, told.f_bavail.saturating_mul(told.f_frsize)))
+    };
+    // Where the server cannot look, libvirt can.
+    let told = image::aside(move || folders.into_iter().filter_map(room).collect::<Vec<_>>()).await?;
+    match told.iter().find(|(_, left)| *left < bytes_min) {
+        None => Ok(()),
+        Some((folder, left)) => {
+            let (left, at) = (Size(*left), folder.display());
             let what = format!(
                 "{left} are left in '{at}', where libvirt keeps what the guest overwrites while it is read"
             );
-            return Err(Error::new(Kind::NoSpace, what)
-                .remedy("make room there, or add the source with --scratch and another folder"));
+            Err(Error::new(Kind::NoSpace, what)
+                .remedy("make room there, or add the source with --scratch and another folder"))
         }
     }
-    Ok(())
 }
 
 impl Protection {
@@ -136,7 +184,8 @@ impl Protection {
         let domain = virsh.uuid_of(&of.domain).await?;
         let hardware = virsh.describe(&domain, false).await.map(Hardware::Libvirt);
         let runs = virsh.state(&domain).await? == Some(true);
-        let described = Domain::parse(&virsh.describe(&domain, runs).await?)?;
+        let described = virsh.describe(&domain, runs).await?;
+        let (described, user) = (Domain::parse(&described)?, xml::user(&described));
         let disks: Vec<DomainDisk> = described.disks.into_iter().filter(|disk| !disk.read_only).collect();
         if disks.is_empty() {
             let what = format!("domain '{}' has no disk that could be backed up", of.domain);
@@ -146,23 +195,30 @@ impl Protection {
         let (disks, kept) = if runs {
             let stamps = [Some(stamp), last.map(|point| &point.name.stamp)];
             let checkpoints = Checkpoints::of(&self.env, source, of, &domain, stamps);
-            self.begin_domain_backup(source, of, &disks, checkpoints).await?
+            self.begin_domain_backup(source, of, (&disks, user), checkpoints).await?
         } else {
-            self.read_images(&disks, last.is_some()).await?
+            self.read_images((&of.uri, &domain), &disks, last.is_some()).await?
         };
         Ok(Pulled { disks, hardware, kept })
     }
 
     /// The disks of a domain that does not run.
-    async fn read_images(&self, disks: &[DomainDisk], has_last: bool) -> Result<(Vec<Reading>, Kept)> {
+    async fn read_images(
+        &self,
+        (uri, domain): (&str, &str),
+        disks: &[DomainDisk],
+        has_last: bool,
+    ) -> Result<(Vec<Reading>, Kept)> {
         let mut readings = Vec::new();
-        let mut served = Vec::new();
+        let (mut served, mut seen) = (Vec::new(), Vec::new());
         for disk in disks {
             let path =
                 disk.source.as_deref().filter(|path| Path::new(path).is_absolute()).ok_or_else(|| {
                     let what = format!("the domain does not run, and its disk '{}' is no file", disk.target);
                     Error::new(Kind::Unsupported, what).remedy("start the domain, and run it again")
                 })?;
+            // Before it is opened, and before it is asked once more whether the domain runs.
+            seen.push(image::Seen::now(path).await?);
             let format = image::inspect(path, Some(&disk.format)).await?;
             let (from, one) = image::connect(&self.env, path, &format, PATIENCE).await?;
             let whole =
@@ -170,7 +226,9 @@ impl Protection {
             readings.push(Reading { target: Name::new(&disk.target)?, from, whole });
             served.push(one);
         }
-        Ok((readings, Kept::Images { _served: served }))
+        let images = Images { uri: uri.to_owned(), domain: domain.to_owned(), seen, _served: served };
+        images.check_still(&self.env).await?;
+        Ok((readings, Kept::Images(images)))
     }
 
     /// Begins the backup of a domain that runs; where that fails nothing of it is left.
@@ -178,11 +236,13 @@ impl Protection {
         &self,
         source: &Source,
         of: &LibvirtDomain,
-        disks: &[DomainDisk],
+        (disks, user): (&[DomainDisk], Option<u32>),
         checkpoints: Checkpoints,
     ) -> Result<(Vec<Reading>, Kept)> {
         // Those of runs that were cut off tell nothing that is asked for.
-        checkpoints.remove_but(checkpoints.last.as_deref()).await?;
+        if let Err(error) = checkpoints.remove_but(checkpoints.last.as_deref()).await {
+            tracing::warn!("source '{}': old checkpoints stay for now: {error}", source.name);
+        }
         let marked = checkpoints.marked().await?;
         let disks: Vec<BackedUp> = disks
             .iter()
@@ -193,17 +253,18 @@ impl Protection {
                 Ok(BackedUp { target: disk.target.clone(), scratch, keeps, is_known })
             })
             .collect::<Result<_>>()?;
-        let folder = socket_folder(&self.hypervisors.folder, user_of(&checkpoints.domain))?;
+        let folder = socket_folder(&self.hypervisors.folder, user)?;
         let backup = DomainBackup {
             source: source.name.clone(),
             uri: of.uri.clone(),
             domain: checkpoints.domain.clone(),
             socket: folder.path().join("nbd.sock"),
             scratches: disks.iter().map(|disk| disk.scratch.clone()).collect(),
+            boot: boot_id(),
             begun: self.store.time().trusted,
             unknown: Unknown::new(),
         };
-        check_room(&backup.scratches, ROOM_BYTES_MIN)?;
+        check_room(&backup.scratches, ROOM_BYTES_MIN).await?;
         self.change(catalog::put_new(&self.store, &backup)).await?;
         match self.begin_and_connect(&backup, disks, &checkpoints).await {
             Ok(readings) => {
@@ -236,6 +297,14 @@ impl Protection {
         }
         while let Err(error) = begin(checkpoints, backup, &disks).await {
             let complaint = error.what();
+            if xml::knows_no_bitmaps(&complaint) && disks.iter().any(|disk| disk.keeps) {
+                // It does not say which.
+                for disk in &mut disks {
+                    (disk.keeps, disk.is_known) = (false, false);
+                }
+                tracing::warn!("source '{}': no checkpoint is made: {error}", backup.source);
+                continue;
+            }
             let broken = xml::broken(&complaint);
             let broken = disks.iter_mut().find(|disk| disk.is_known && Some(disk.target.as_str()) == broken);
             let Some(disk) = broken else { return Err(error) };
@@ -259,11 +328,18 @@ impl Protection {
         let Pulled { disks, kept, .. } = pulled;
         drop(disks);
         match kept {
-            Kept::Images { .. } => None,
+            Kept::Images(_) => None,
             Kept::Job(job) => {
                 self.release_domain_or_tell(&job.backup).await;
                 Some(job.checkpoints)
             }
+        }
+    }
+
+    /// Ends what keeps a domain in a backup, so that nothing it overwrites is kept any more; what reads it fails then.
+    pub(crate) async fn end_pulling(&self, pulled: &Pulled) {
+        if let Kept::Job(job) = &pulled.kept {
+            self.release_domain_or_tell(&job.backup).await;
         }
     }
 
@@ -275,37 +351,12 @@ impl Protection {
 
     /// Ends the job, where it is ours and goes on, removes what it left, and forgets it.
     async fn release_domain(&self, backup: &DomainBackup) -> Result<()> {
-        let virsh = Virsh { env: &self.env, uri: &backup.uri };
-        let is_ours = |told: &String| xml::is_served_on(told, &backup.socket);
-        let mut is_asked = false;
-        for _ in 0..RELEASES_MAX {
-            if virsh.backup_of(&backup.domain).await?.filter(is_ours).is_none() {
-                break;
-            }
-            if !is_asked {
-                virsh.abort_job(&backup.domain).await?;
-                is_asked = true;
-            }
-            self.env.sleep(AGAIN).await;
-        }
-        if virsh.backup_of(&backup.domain).await?.filter(is_ours).is_some() {
-            let what = format!("domain '{}' is still in its backup", backup.domain);
-            return Err(Error::new(Kind::Busy, what).remedy("end it: virsh domjobabort"));
+        if backup.boot == boot_id() {
+            self.end_job(backup).await?;
         }
         // libvirt removes them; but where it was killed, or the host went down.
-        let left = backup.scratches.iter().chain([&backup.socket]);
-        for path in left {
-            match std::fs::remove_file(path) {
-                Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-                    tracing::warn!("'{}' is left of a backup: remove it ({e})", path.display());
-                }
-                _ => {}
-            }
-        }
-        if let Some(folder) = backup.socket.parent() {
-            // One of this life's goes with whoever has it.
-            let _ = std::fs::remove_dir(folder);
-        }
+        let (scratches, socket) = (backup.scratches.clone(), backup.socket.clone());
+        image::aside(move || remove_left(&scratches, &socket)).await?;
         self.change(async {
             // A run that has begun since has one of its own.
             match catalog::find::<DomainBackup>(&self.store, backup.source.as_str()).await? {
@@ -316,6 +367,22 @@ impl Protection {
             }
         })
         .await
+    }
+
+    async fn end_job(&self, backup: &DomainBackup) -> Result<()> {
+        let virsh = Virsh { env: &self.env, uri: &backup.uri };
+        let is_ours = |told: &String| xml::is_served_on(told, &backup.socket);
+        for at in 0..RELEASES_MAX {
+            if virsh.backup_of(&backup.domain).await?.filter(is_ours).is_none() {
+                return Ok(());
+            }
+            if at == 0 {
+                virsh.abort_job(&backup.domain).await?;
+            }
+            self.env.sleep(AGAIN).await;
+        }
+        let what = format!("domain '{}' is still in its backup", backup.domain);
+        Err(Error::new(Kind::Busy, what).remedy(format!("end it: virsh domjobabort {}", backup.domain)))
     }
 
     /// Takes out what runs have left that were cut off, each in a task of its own: a libvirt that does not answer keeps nothing else waiting.
@@ -348,11 +415,33 @@ impl Protection {
     }
 }
 
+/// Which life of the kernel's this is.
+fn boot_id() -> String {
+    let told = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    told.trim().to_owned()
+}
+
+fn remove_left(scratches: &[PathBuf], socket: &Path) {
+    for path in scratches.iter().map(PathBuf::as_path).chain([socket]) {
+        match std::fs::remove_file(path) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                tracing::warn!("'{}' is left of a backup: remove it ({e})", path.display());
+            }
+            _ => {}
+        }
+    }
+    if let Some(folder) = socket.parent() {
+        // One of this life's goes with whoever has it.
+        let _ = std::fs::remove_dir(folder);
+    }
+}
+
 /// Asks libvirt to begin.
 async fn begin(checkpoints: &Checkpoints, backup: &DomainBackup, disks: &[BackedUp]) -> Result<()> {
     let failed = |e| Error::io("describing a backup to libvirt", e);
-    // Read by virsh, which is ours.
-    let folder = tempfile::tempdir().map_err(failed)?;
+    // Read by virsh, which is ours; it names where QEMU's socket will be.
+    let mut made = tempfile::Builder::new();
+    let folder = made.permissions(Permissions::from_mode(0o700)).tempdir().map_err(failed)?;
     let (asked, marked) = (folder.path().join("backup.xml"), folder.path().join("checkpoint.xml"));
     std::fs::write(&asked, xml::backup(&backup.socket, disks, checkpoints.last.as_deref()))
         .map_err(failed)?;

@@ -22,7 +22,7 @@ pub(crate) use guest::Guest;
 pub(crate) use qemu::{ANSWER_MAX, Folder, nbd_server};
 pub use sign::Sign;
 pub(crate) use sign::Watched;
-pub(crate) use sockets::{socket_folder, user_of};
+pub(crate) use sockets::socket_folder;
 pub(crate) use virsh::Virsh;
 
 use crate::Hardware;

@@ -1,6 +1,6 @@
 //! Image files: looked at by `qemu-img`, and served by `qemu-nbd` to ourselves, on a socket in a folder that nobody else may enter.
 //!
-//! *Promises*: an image is never written to; a file that a running machine has open is refused, by QEMU's own locks; the program ends with what
+//! *Promises*: an image is never written to; a qcow2 image that a running machine has open is refused, by QEMU's own locks; the program ends with what
 //! it is read by, also when we are killed: the kernel sees to that, and it goes when its one client goes. *Never*: guesses an image's format anew: a guest that writes the
 //! header of another format onto its raw disk would have us read what that names. What is told when a source is added is kept.
 
@@ -9,7 +9,7 @@ use crate::nbd::{Client, Wire, connect_unix};
 use serde::Deserialize;
 use std::fs::{File, Permissions};
 use std::io::ErrorKind;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -85,6 +85,37 @@ fn look(path: &Path, format: Option<&str>) -> Result<String> {
         return Err(Error::new(Kind::Unsupported, what).remedy("decrypt it first, with qemu-img convert"));
     }
     Ok(info.format)
+}
+
+/// An image file as it was once: QEMU's locks keep nobody from writing a raw one that is read.
+pub(crate) struct Seen {
+    path: PathBuf,
+    changed: Option<[i64; 4]>,
+}
+
+impl Seen {
+    /// As it is now.
+    pub(crate) async fn now(path: &str) -> Result<Seen> {
+        let path = PathBuf::from(path);
+        aside(move || Seen { changed: changed(&path), path }).await
+    }
+
+    /// Fails where it was written since. Of a block device nothing is known.
+    pub(crate) async fn check(&self) -> Result<()> {
+        let path = self.path.clone();
+        if aside(move || changed(&path)).await? == self.changed {
+            return Ok(());
+        }
+        let what = format!("image '{}' was written while it was read", self.path.display());
+        let remedy = "stop who writes it, or back its guest up (--qmp, --libvirt), and run it again";
+        Err(Error::new(Kind::Conflict, what).remedy(remedy))
+    }
+}
+
+/// When a file was changed last: seconds and nanoseconds of its content, and of what is said of it.
+fn changed(path: &Path) -> Option<[i64; 4]> {
+    let told = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
+    Some([told.mtime(), told.mtime_nsec(), told.ctime(), told.ctime_nsec()])
 }
 
 /// A qemu-nbd that serves one image to one client. It ends with this.
@@ -219,7 +250,7 @@ fn keep(mut child: Child, ended: &mpsc::Receiver<()>, has_gone: &AtomicBool) {
 }
 
 /// Runs what may take its time, as a file on a network that does not answer does, on a thread of its own: the workers are the fold's.
-async fn aside<T: Send + 'static>(job: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+pub(crate) async fn aside<T: Send + 'static>(job: impl FnOnce() -> T + Send + 'static) -> Result<T> {
     let (tell, told) = oneshot::channel();
     let work = move || {
         // Whoever asked may have gone.
@@ -282,6 +313,20 @@ mod tests {
                 env.sleep(LOOK_EVERY).await;
             }
         }
+    }
+
+    #[tokio::test]
+    async fn an_image_that_was_written_is_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        let image = folder.path().join("image");
+        std::fs::write(&image, [1; 4096]).unwrap();
+        let seen = Seen::now(image.to_str().unwrap()).await.unwrap();
+        seen.check().await.unwrap();
+        // A tick of the kernel's clock, by which it notes changes.
+        std::thread::sleep(Duration::from_millis(20));
+        std::fs::write(&image, [1; 4096]).unwrap();
+        let error = seen.check().await.unwrap_err();
+        assert!(error.to_string().contains("was written while it was read"), "{error}");
     }
 
     #[tokio::test]

@@ -35,6 +35,9 @@ pub(crate) struct Opened {
 /// else would look, and some tasks of the fold run for a millisecond.
 const TASKS_IN_A_ROW: u32 = 8;
 
+/// How long copies may take to give back what they read.
+const LAST_COPIES_MAX: Duration = Duration::from_secs(15);
+
 /// Runs a server's data side to its end: opens, tells `opened`, serves until `stop`, folds, closes the doors, leaves the store.
 /// A failure to open is told through `opened`, one to close is returned.
 pub(crate) fn run(
@@ -58,11 +61,19 @@ pub(crate) fn run(
             }
         };
         let (env, store) = (all.env.clone(), all.store.clone());
+        let protection = Arc::downgrade(&all.protection);
         // Whoever waits may have given up; then `stop` says so at once.
         let _ = opened.send(Ok(all));
         let (close, closing) = watch::channel(false);
         let told = async {
-            fold_before_closing(&env, &store, stop).await;
+            let mut stop_copies = stop.clone();
+            let copies = async {
+                let _ = stop_copies.wait_for(|stop| *stop).await;
+                if let Some(protection) = protection.upgrade() {
+                    protection.end_copies(LAST_COPIES_MAX).await;
+                }
+            };
+            futures::join!(fold_before_closing(&env, &store, stop), copies);
             // The doors may have ended by themselves.
             let _ = close.send(true);
         };

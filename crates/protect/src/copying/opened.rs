@@ -30,6 +30,7 @@ enum Kept {
     Nothing,
     /// Ends with this.
     Image {
+        seen: image::Seen,
         _served: image::Served,
     },
     Guest(Box<Fleeced>),
@@ -53,10 +54,19 @@ impl Marks {
 }
 
 impl Opened {
-    /// Ends when it cannot be read on without harm to its guest, and tells why.
+    /// Fails where what was read may not be of one instant.
+    pub(super) async fn check_still(&self, env: &Env) -> Result<()> {
+        match &self.kept {
+            Kept::Domain(pulled) => pulled.check_still(env).await,
+            Kept::Image { seen, .. } => seen.check().await,
+            Kept::Nothing | Kept::Guest(_) => Ok(()),
+        }
+    }
+
+    /// Ends when it cannot be read on without harm, and tells why.
     pub(super) async fn in_danger(&self, env: &Env) -> Error {
         match &self.kept {
-            Kept::Domain(pulled) => pulled.short_of_room(env).await,
+            Kept::Domain(pulled) => pulled.in_danger(env).await,
             _ => std::future::pending().await,
         }
     }
@@ -78,9 +88,10 @@ impl Protection {
             }
             SourceOf::Image(ImageFile { path, format }) => {
                 let format = format.as_deref().unwrap_or("raw");
+                let seen = image::Seen::now(path).await?;
                 let (from, served) =
                     live.unless_stopped(image::connect(&self.env, path, format, PATIENCE)).await?;
-                alone(from, Kept::Image { _served: served })
+                alone(from, Kept::Image { seen, _served: served })
             }
             SourceOf::Qmp(socket) => {
                 let stamp = &copying.run.name.stamp;
@@ -101,6 +112,13 @@ impl Protection {
             SourceOf::Machine(name) => {
                 Err(Error::new(Kind::Invalid, format!("of machine '{name}' there is nothing to copy")))
             }
+        }
+    }
+
+    /// Ends what does harm to its guest, while others still read it.
+    pub(super) async fn end_danger(&self, opened: &Opened) {
+        if let Kept::Domain(pulled) = &opened.kept {
+            self.end_pulling(pulled).await;
         }
     }
 

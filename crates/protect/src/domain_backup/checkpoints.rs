@@ -40,19 +40,27 @@ impl Checkpoints {
     /// Once it is known whether there is a point: of what has changed since that, or since the last one, is known the next time.
     pub(crate) async fn settle(&self, is_done: bool) {
         let kept = if is_done { Some(self.own.as_str()) } else { self.last.as_deref() };
-        if let Err(error) = self.remove_but(kept).await {
+        // A run that has begun since has a later one.
+        let is_earlier = |name: &str| name <= self.own.as_str();
+        if let Err(error) = self.remove(|name| is_earlier(name) && Some(name) != kept).await {
             tracing::warn!("checkpoints '{}…' of domain '{}' stay for now: {error}", self.ours, self.domain);
         }
     }
 
-    /// Removes ours, but one, from a domain that runs: one that does not cannot lose a bitmap.
+    /// Removes ours, but one.
     pub(super) async fn remove_but(&self, kept: Option<&str>) -> Result<()> {
+        self.remove(|name| Some(name) != kept).await
+    }
+
+    /// Removes those of ours that shall go from a domain that runs: libvirt does it from no other.
+    async fn remove(&self, goes: impl Fn(&str) -> bool) -> Result<()> {
         let virsh = self.virsh();
         if virsh.state(&self.domain).await? != Some(true) {
+            tracing::info!("checkpoints of domain '{}' stay while it does not run", self.domain);
             return Ok(());
         }
         let there = virsh.checkpoints(&self.domain).await?;
-        for name in there.iter().filter(|name| name.starts_with(&self.ours) && Some(name.as_str()) != kept) {
+        for name in there.iter().filter(|name| name.starts_with(&self.ours) && goes(name)) {
             virsh.remove_checkpoint(&self.domain, name).await?;
         }
         Ok(())

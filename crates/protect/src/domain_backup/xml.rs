@@ -78,6 +78,20 @@ pub(super) fn is_served_on(backup: &str, socket: &Path) -> bool {
     })
 }
 
+/// The user that a domain's QEMU runs as, where its description says so by number.
+pub(super) fn user(description: &str) -> Option<u32> {
+    let document = Document::parse(description).ok()?;
+    let mut labels = document.root_element().children().filter(|node| node.has_tag_name("seclabel"));
+    let label = labels.find(|label| label.attribute("model") == Some("dac"))?;
+    let text = label.children().find(|child| child.has_tag_name("label"))?.text()?;
+    text.trim().strip_prefix('+')?.split(':').next()?.parse().ok()
+}
+
+/// Whether libvirt complains that an image can have no bitmap, without a word of which: qcow2 of version 2 (compat=0.10).
+pub(super) fn knows_no_bitmaps(complaint: &str) -> bool {
+    complaint.contains("bitmaps in qcow2 v2")
+}
+
 /// The disk whose bitmap libvirt complains of.
 pub(super) fn broken(complaint: &str) -> Option<&str> {
     let (before, of_disk) = complaint.split_once("disk '")?;
@@ -109,6 +123,9 @@ mod tests {
         assert_eq!(marked(&checkpoint("c", &disks).unwrap()), ["vda"]);
         assert_eq!(checkpoint("c", &disks[1..]), None);
         assert!(marked("<no").is_empty());
+        let domain = "<domain><seclabel type='dynamic' model='apparmor'><label>libvirt-1</label></seclabel>\
+            <seclabel type='dynamic' model='dac' relabel='yes'><label>+64055:+109</label></seclabel></domain>";
+        assert_eq!((user(domain), user("<domain/>")), (Some(64055), None));
     }
 
     #[test]
@@ -121,5 +138,6 @@ mod tests {
         assert_eq!(broken(no_point), Some("vdb"));
         assert_eq!(broken("unable to open '/x' of disk 'vda': no room"), None);
         assert_eq!(broken("disk '"), None);
+        assert!(knows_no_bitmaps("error: Cannot store dirty bitmaps in qcow2 v2 files"));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fs::{self, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown};
 use std::path::Path;
 use stonefold_types::{Error, Result};
 use tempfile::TempDir;
@@ -32,20 +32,10 @@ pub(crate) fn socket_folder(machines: &Path, user: Option<u32>) -> Result<TempDi
     Ok(folder)
 }
 
-/// The user whom a QEMU of this host runs as, by its machine's UUID; nothing where none is seen.
-pub(crate) fn user_of(uuid: &str) -> Option<u32> {
-    let is_it = |process: &Path| {
-        let told = fs::read(process.join("cmdline")).unwrap_or_default();
-        let mut words = told.split(|byte| *byte == 0);
-        words.any(|word| word == b"-uuid") && words.next() == Some(uuid.as_bytes())
-    };
-    let processes = fs::read_dir("/proc").ok()?.filter_map(|entry| Some(entry.ok()?.path()));
-    processes.filter(|process| is_it(process)).find_map(|process| Some(fs::metadata(process).ok()?.uid()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::MetadataExt;
 
     #[test]
     fn a_folder_is_for_one_qemu_and_goes() {

@@ -1,24 +1,23 @@
 //! Backups of libvirt's domains, as `virsh` has them: pull mode, and checkpoints.
 
-use super::{Virsh, is_no_domain};
+use super::Virsh;
 use std::path::Path;
 use stonefold_types::{Error, Kind, Result};
 
 impl Virsh<'_> {
-    /// A domain's UUID, by its name or by itself.
+    /// A domain's UUID, by its name or by itself; never by the number that it has while it runs.
     ///
     /// # Errors
     /// [`Kind::NotFound`] where there is none.
     pub(crate) async fn uuid_of(&self, domain: &str) -> Result<String> {
-        match self.run(&["domuuid", domain], "").await {
-            Ok(uuid) => Ok(uuid.trim().to_owned()),
-            Err(error) if is_no_domain(&error) => {
-                let what = format!("libvirt at '{}' has no domain '{domain}'", self.uri);
-                Err(Error::new(Kind::NotFound, what)
-                    .remedy(format!("'virsh --connect {} list --all' lists them", self.uri)))
-            }
-            Err(error) => Err(error),
-        }
+        let listed = self.run(&["list", "--all", "--uuid", "--name"], "").await?;
+        let found = listed.lines().filter_map(|line| line.trim().split_once(char::is_whitespace));
+        let mut found = found.filter(|(uuid, name)| name.trim() == domain || *uuid == domain);
+        found.next().map(|(uuid, _)| uuid.to_owned()).ok_or_else(|| {
+            let what = format!("libvirt at '{}' has no domain '{domain}'", self.uri);
+            Error::new(Kind::NotFound, what)
+                .remedy(format!("'virsh --connect {} list --all' lists them", self.uri))
+        })
     }
 
     /// A domain's description: as it is now, or as it is when it starts the next time.
@@ -71,10 +70,12 @@ impl Virsh<'_> {
 
     /// Removes one, with its bitmaps as far as they are there.
     pub(crate) async fn remove_checkpoint(&self, domain: &str, name: &str) -> Result<()> {
-        if self.run(&["checkpoint-delete", domain, name], "").await.is_ok() {
-            return Ok(());
+        match self.run(&["checkpoint-delete", domain, name], "").await {
+            // A bitmap that is lost cannot be removed, and would keep the checkpoint for ever.
+            Err(error) if error.what().contains("not found in backing chain") => {
+                self.run(&["checkpoint-delete", domain, name, "--metadata"], "").await.map(drop)
+            }
+            removed => removed.map(drop),
         }
-        // A bitmap that is lost cannot be removed, and would keep the checkpoint for ever.
-        self.run(&["checkpoint-delete", domain, name, "--metadata"], "").await.map(drop)
     }
 }
