@@ -51,11 +51,11 @@ fn two_debians_make_one_load() {
         let led = lead(place, &ports)?;
         let machines = led["run"]["machine"].as_object().context("a run tells its machines")?;
         let workers: Vec<_> = machines.iter().filter(|(key, _)| key.starts_with("worker ")).collect();
-        // What a worker says of its machine: the guest's, not this one's.
-        ensure!(
-            workers.len() == 2 && workers.iter().all(|(_, it)| it.to_string().contains("0.5 GiB")),
-            "{workers:?}"
-        );
+        // What a worker says of its machine: the guest's, of whose 512 MiB its kernel takes some, not this one's.
+        let is_guest = |told: &serde_json::Value| {
+            ["0.4 GiB", "0.5 GiB"].iter().any(|memory| told.to_string().contains(memory))
+        };
+        ensure!(workers.len() == 2 && workers.iter().all(|(_, it)| is_guest(it)), "{workers:?}");
         let point = &led["summary"]["points"][0];
         let ios = point["iops"].as_f64().context("a point has a rate")?;
         let gates = point["gates"].as_array().context("a point has gates")?;
