@@ -300,6 +300,10 @@ impl Protection {
             if xml::knows_no_bitmaps(&complaint) && disks.iter().any(|disk| disk.keeps) {
                 // It does not say which.
                 for disk in &mut disks {
+                    if disk.is_known {
+                        let why = "an image of its domain is qcow2 of version 2, which can have no bitmap";
+                        whole.insert(disk.target.clone(), why.to_owned());
+                    }
                     (disk.keeps, disk.is_known) = (false, false);
                 }
                 tracing::warn!("source '{}': no checkpoint is made: {error}", backup.source);
