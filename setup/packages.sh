@@ -13,9 +13,19 @@ readonly packages_to_boot_a_guest=(
 )
 # The foreign clients and servers that the tests measure Stonefold against.
 # shellcheck disable=SC2034
-readonly packages_to_test=(nbdkit libnbd-bin qemu-utils qemu-system-common qemu-system-x86 fio blktrace fuse3 e2fsprogs xfsprogs postgresql iproute2 procps systemd python3-jsonschema libvirt-daemon libvirt-daemon-driver-qemu libvirt-clients)
+readonly packages_to_test=(nbdkit libnbd-bin qemu-utils qemu-system-common qemu-system-x86 fio blktrace fuse3 e2fsprogs xfsprogs postgresql iproute2 procps systemd python3-jsonschema libvirt-daemon libvirt-daemon-driver-qemu libvirt-clients guestfish libguestfs-xfs ntfs-3g dosfstools mtools)
 
 apt_log=$(cache_folder)/apt.log
+
+# The kernel of libguestfs's machine is one of this machine's, from /boot; a container has none.
+packages_of_a_kernel() {
+    [ -z "$(compgen -G '/boot/vmlinuz-*')" ] || return 0
+    # shellcheck source=/dev/null
+    case $(. /etc/os-release && echo "$ID") in
+        ubuntu) echo linux-image-virtual ;;
+        *) echo "linux-image-cloud-$(dpkg --print-architecture)" ;;
+    esac
+}
 
 # need_packages WHY PACKAGE...: installs those that are missing.
 need_packages() {

@@ -4,6 +4,7 @@
 //!
 //! Run by `./test`, which has the guest's image made (`setup/guest-image`), with its folder in STONEFOLD_GUEST; minutes where there is no KVM.
 
+mod still;
 mod unit;
 mod workers;
 
@@ -123,6 +124,7 @@ fn a_debian_is_proven_brought_back_and_moved_home() {
         place.ok("recover stop again --discard")?;
         let disks = place.json("disk ls")?;
         ensure!(disks.as_array().is_some_and(|disks| disks.len() == 1), "{disks}");
+        still::on_other_storage(place, folder)?;
         let running = fs::read_dir(place.path("machines"))?.count();
         ensure!(running == 1, "the machine went with its old disks");
         server.stop()

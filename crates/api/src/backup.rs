@@ -31,6 +31,10 @@ pub struct Source {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(examples("/run/web/qmp.sock"))]
     pub qmp: Option<String>,
+    /// Where the agent of that guest is reached, where that was told: `unix:/PATH`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(examples("unix:/run/web/agent.sock"))]
+    pub agent: Option<String>,
     /// The URI of a libvirt of the server's machine, one of whose domains is copied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(examples("qemu:///system"))]
@@ -39,7 +43,12 @@ pub struct Source {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(examples("web"))]
     pub domain: Option<String>,
-    /// The folder in which libvirt keeps what the guest overwrites while it is read; absent where that lies beside each image.
+    /// The folder that is copied, on the server's machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(examples("/srv/files"))]
+    pub dir: Option<String>,
+    /// The folder in which libvirt keeps what the guest overwrites while it is read, absent where that lies beside each image; or in which the
+    /// image of a folder is made, absent where that is `/var/tmp`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(examples("/srv/scratch"))]
     pub scratch: Option<String>,
@@ -51,7 +60,7 @@ pub struct Source {
     pub added: Time,
 }
 
-/// A source to be added: exactly one of `machine`, `nbd`, `image`, `qmp` and `libvirt`.
+/// A source to be added: exactly one of `machine`, `nbd`, `image`, `qmp`, `libvirt` and `dir`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SourceCreate {
@@ -78,6 +87,10 @@ pub struct SourceCreate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(examples("/run/web/qmp.sock"))]
     pub qmp: Option<String>,
+    /// Where the agent of that guest is reached, for application-consistent points: `unix:/PATH`, the socket of its channel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(examples("unix:/run/web/agent.sock"))]
+    pub agent: Option<String>,
     /// The URI of a libvirt of the server's machine, with a domain of it. Takes an admin: libvirt does what the server may.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(examples("qemu:///system"))]
@@ -86,7 +99,13 @@ pub struct SourceCreate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(examples("web"))]
     pub domain: Option<String>,
-    /// A folder, from the root on, in which libvirt keeps what the guest overwrites while it is read; beside each image where it is left out.
+    /// A folder on the server's machine, from the root on, made a disk with a file system of its own. Takes an admin: the server reads it by its own
+    /// rights.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(examples("/srv/files"))]
+    pub dir: Option<String>,
+    /// A folder, from the root on, in which libvirt keeps what the guest overwrites while it is read, beside each image where it is left out; or in
+    /// which the image of a folder is made, `/var/tmp` where it is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(examples("/srv/scratch"))]
     pub scratch: Option<String>,

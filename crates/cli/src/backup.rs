@@ -17,21 +17,27 @@ pub(crate) enum Source {
     /// Protect a machine, or what lies on other storage
     #[command(after_help = "Examples:\n  stonefold source add web-nightly --machine web\n  \
         stonefold source add db --nbd nbd://storage/db\n  stonefold source add golden --image /srv/images/golden.qcow2\n  \
-        stonefold source add mail --qmp /run/mail/qmp.sock\n  \
-        stonefold source add shop --libvirt qemu:///system --domain shop")]
+        stonefold source add mail --qmp /run/mail/qmp.sock --agent unix:/run/mail/agent.sock\n  \
+        stonefold source add shop --libvirt qemu:///system --domain shop\n  \
+        stonefold source add files --dir /srv/files")]
     Add {
         /// The source's name: 1 to 128 letters, digits, '.', '_' or '-'
         name: Name,
         #[command(flatten)]
         of: Of,
         /// The image's format, where its content does not tell it
-        #[arg(long, value_name = "FORMAT", requires = "image", conflicts_with_all = ["machine", "nbd", "qmp", "libvirt"])]
+        #[arg(long, value_name = "FORMAT", requires = "image", conflicts_with_all = ["machine", "nbd", "qmp", "libvirt", "dir"])]
         format: Option<String>,
+        /// Where the guest agent of --qmp is reached, by which it stands still for application-consistent points: unix:/PATH, the socket of
+        /// QEMU's channel org.qemu.guest_agent.0
+        #[arg(long, value_name = "PLACE", requires = "qmp", conflicts_with_all = ["machine", "nbd", "image", "libvirt", "dir"])]
+        agent: Option<String>,
         /// The domain, by its name or UUID
-        #[arg(long, value_name = "D", requires = "libvirt", conflicts_with_all = ["machine", "nbd", "qmp", "image"])]
+        #[arg(long, value_name = "D", requires = "libvirt", conflicts_with_all = ["machine", "nbd", "qmp", "image", "dir"])]
         domain: Option<String>,
-        /// Where libvirt keeps what the guest overwrites while it is read [default: beside each image]
-        #[arg(long, value_name = "DIR", requires = "libvirt", conflicts_with_all = ["machine", "nbd", "qmp", "image"])]
+        /// Where libvirt keeps what the guest overwrites while it is read [default: beside each image], or where the image of a folder is made,
+        /// which takes as much room as what is in it [default: /var/tmp]
+        #[arg(long, value_name = "DIR", conflicts_with_all = ["machine", "nbd", "qmp", "image"])]
         scratch: Option<PathBuf>,
     },
     /// List all sources
@@ -69,6 +75,10 @@ pub(crate) struct Of {
     /// the second point on only what its bitmaps say has changed is read of its qcow2 images
     #[arg(long, value_name = "URI", requires = "domain")]
     libvirt: Option<String>,
+    /// A folder on the server's machine, with owners, modes, times, extended attributes, hard links and holes; takes an admin. Each point is a disk
+    /// with a file system (ext4) that has them
+    #[arg(long, value_name = "PATH")]
+    dir: Option<PathBuf>,
 }
 
 /// Make points of sources
@@ -82,7 +92,7 @@ pub(crate) enum Backup {
         #[arg(long)]
         full: bool,
         /// What a guest finds on the point: crash, what it would find after a loss of power; app, what its file systems and programs had
-        /// finished, for which its agent is asked ('machine set --agent')
+        /// finished, for which its agent is asked ('machine set --agent', 'source add --agent', or by libvirt)
         #[arg(long, value_name = "HOW", default_value = "crash", value_parser = consistency)]
         consistent: Consistency,
     },
@@ -106,12 +116,25 @@ impl Source {
     pub(crate) fn run(self, context: &Context) -> std::result::Result<(), Failure> {
         let client = context.client()?;
         match self {
-            Source::Add { name, of, format, domain, scratch } => {
+            Source::Add { name, of, format, agent, domain, scratch } => {
                 let image = of.image.map(|path| in_full(&path)).transpose()?;
                 let qmp = of.qmp.map(|path| in_full(&path)).transpose()?;
+                let dir = of.dir.map(|path| in_full(&path)).transpose()?;
                 let scratch = scratch.map(|path| in_full(&path)).transpose()?;
                 let Of { machine, nbd, libvirt, .. } = of;
-                let asked = SourceCreate { name, machine, nbd, image, format, qmp, libvirt, domain, scratch };
+                let asked = SourceCreate {
+                    name,
+                    machine,
+                    nbd,
+                    image,
+                    format,
+                    qmp,
+                    agent,
+                    libvirt,
+                    domain,
+                    dir,
+                    scratch,
+                };
                 let added = client.create_source(&asked)?;
                 let text = || format!("source '{}' of {} added\n", added.name, of_text(&added));
                 context.answer(&added, text)
@@ -131,8 +154,10 @@ impl Source {
                         ("image", source.image.clone().unwrap_or_default()),
                         ("format", source.format.clone().unwrap_or_default()),
                         ("qmp", source.qmp.clone().unwrap_or_default()),
+                        ("guest agent", source.agent.clone().unwrap_or_default()),
                         ("libvirt", source.libvirt.clone().unwrap_or_default()),
                         ("domain", source.domain.clone().unwrap_or_default()),
+                        ("folder", source.dir.clone().unwrap_or_default()),
                         ("scratch", source.scratch.clone().unwrap_or_default()),
                         ("disks", listed(&source.disks)),
                         ("added", format!("{} UTC", source.added.to_seconds_text())),
@@ -184,6 +209,9 @@ fn table(sources: &[Shown]) -> String {
 }
 
 fn of_text(source: &Shown) -> String {
+    if let Some(folder) = &source.dir {
+        return format!("folder '{folder}'");
+    }
     match (&source.machine, &source.image, &source.nbd, &source.qmp, &source.domain) {
         (Some(machine), ..) => format!("machine '{machine}'"),
         (_, Some(image), ..) => format!("image '{image}'"),

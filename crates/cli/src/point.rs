@@ -2,6 +2,7 @@
 
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::files::{PointFiles, PointMount};
 use crate::machine::hardware_text;
 use crate::snapshot::until;
 use crate::table::{Table, facts};
@@ -11,7 +12,7 @@ use serde_json::json;
 use stonefold_api::{Consistency, Point as Shown, PointDiff, PointState, Proof, SnapshotLock, Time};
 use stonefold_types::{Name, PointName, Size};
 
-/// List, look at, lock, compare and remove points
+/// List, look at, lock, compare and remove points, and get at the files in them
 ///
 /// A point is all disks of a machine at one instant, and its hardware description. Each is a full: none leans on another, whichever is
 /// removed.
@@ -53,12 +54,16 @@ pub(crate) enum Point {
         #[arg(value_name = "Q")]
         to: PointName,
     },
+    Files(PointFiles),
+    Mount(PointMount),
 }
 
 impl Point {
     pub(crate) fn run(self, context: &Context) -> Result<(), Failure> {
         let client = context.client()?;
         match self {
+            Point::Files(files) => files.run(context),
+            Point::Mount(mount) => mount.run(context),
             Point::Ls { source } => {
                 let points = client.points(source.as_ref())?;
                 if let (Some(source), []) = (&source, points.as_slice()) {

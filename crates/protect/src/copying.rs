@@ -19,7 +19,7 @@ use crate::clones::check_no_disk;
 use crate::copy::{Copy, stopped};
 use crate::machines::MachineDisk;
 use crate::points::Point;
-use crate::runs::{Copied, Run, RunState, Slot, key};
+use crate::runs::{Copied, Run, RunRequest, RunState, Slot, key};
 use crate::sources::{Source, copied_to};
 use crate::{Policy, Protection};
 use opened::{Marks, Opened};
@@ -45,7 +45,7 @@ impl Protection {
     pub(crate) async fn begin_copying(
         &self,
         source: Source,
-        full: bool,
+        asked: RunRequest,
         of: Option<(&Policy, Slot)>,
     ) -> Result<Copying> {
         // Those of a guest are known once it is asked.
@@ -56,8 +56,8 @@ impl Protection {
         };
         let disks = source.disks().into_iter().map(disk).collect::<Result<_>>()?;
         let mut run = self.new_run(&source.name, source.name.clone(), disks, None, of).await?;
-        run.copied = Some(Copied { full, ..Copied::default() });
-        let copying = self.copies.enter(source, run);
+        run.copied = Some(Copied { full: asked.full, ..Copied::default() });
+        let copying = self.copies.enter(source, run, asked);
         self.steps_begin();
         catalog::put_new(&self.store, &copying.run).await?;
         Ok(copying)
@@ -65,7 +65,7 @@ impl Protection {
 
     /// The others. Returns when the point is there, durably.
     pub(crate) async fn copy(&self, copying: Copying) -> Result<Run> {
-        let since = self.env.monotonic();
+        let (since, live) = (self.env.monotonic(), copying.live.clone());
         let mut marks = None;
         let done = self.copy_all(&copying, &mut marks).await;
         let took = self.env.monotonic().saturating_sub(since);
@@ -90,7 +90,10 @@ impl Protection {
         if let Some(marks) = marks {
             marks.settle(ended.is_ok()).await;
         }
-        ended
+        match (ended, live.take_stood()) {
+            (Ok(run), Some(stood)) => Ok(self.said_stood(run, stood).await),
+            (ended, _) => ended,
+        }
     }
 
     /// Makes the disks what the source holds, durably. What is left to do with a guest's bitmaps is put into `marks`.

@@ -14,7 +14,7 @@ pub(crate) use checkpoints::Checkpoints;
 use crate::catalog::{self, Entry, Unknown};
 use crate::copying::{Live, Reading};
 use crate::domain::{Domain, DomainDisk};
-use crate::hypervisor::{Virsh, socket_folder};
+use crate::hypervisor::{AgentPlace, Virsh, socket_folder};
 use crate::nbd::{Address, Client, Place};
 use crate::sources::LibvirtDomain;
 use crate::{Hardware, Point, Protection, Source, image};
@@ -192,10 +192,16 @@ impl Protection {
             return Err(Error::new(Kind::Invalid, what).remedy("look whether it is the right one"));
         }
         live.check()?;
+        if live.has_it_stand && !runs {
+            let what =
+                format!("domain '{}' does not run, and no guest can be asked to stand still", of.domain);
+            let remedy = "start it, or back it up as after a loss of power (crash)";
+            return Err(Error::new(Kind::NotFound, what).remedy(remedy));
+        }
         let (disks, kept) = if runs {
             let stamps = [Some(stamp), last.map(|point| &point.name.stamp)];
             let checkpoints = Checkpoints::of(&self.env, source, of, &domain, stamps);
-            self.begin_domain_backup(source, of, (&disks, user), checkpoints).await?
+            self.begin_domain_backup(source, of, (&disks, user), checkpoints, live).await?
         } else {
             self.read_images((&of.uri, &domain), &disks, last.is_some()).await?
         };
@@ -238,6 +244,7 @@ impl Protection {
         of: &LibvirtDomain,
         (disks, user): (&[DomainDisk], Option<u32>),
         checkpoints: Checkpoints,
+        live: &Live,
     ) -> Result<(Vec<Reading>, Kept)> {
         // Those of runs that were cut off tell nothing that is asked for.
         if let Err(error) = checkpoints.remove_but(checkpoints.last.as_deref()).await {
@@ -266,7 +273,7 @@ impl Protection {
         };
         check_room(&backup.scratches, ROOM_BYTES_MIN).await?;
         self.change(catalog::put_new(&self.store, &backup)).await?;
-        match self.begin_and_connect(&backup, disks, &checkpoints).await {
+        match self.begin_and_connect(&backup, disks, &checkpoints, live).await {
             Ok(readings) => {
                 let job = Job { backup, checkpoints, _folder: folder };
                 Ok((readings, Kept::Job(Box::new(job))))
@@ -284,38 +291,13 @@ impl Protection {
         backup: &DomainBackup,
         mut disks: Vec<BackedUp>,
         checkpoints: &Checkpoints,
+        live: &Live,
     ) -> Result<Vec<Reading>> {
-        let mut whole: BTreeMap<String, String> = BTreeMap::new();
-        if checkpoints.last.is_some() {
-            for disk in disks.iter().filter(|disk| !disk.is_known) {
-                let why = match disk.keeps {
-                    true => "it has no bitmap from then: libvirt knows of no checkpoint",
-                    false => "its image can have no bitmap, as qcow2 can",
-                };
-                whole.insert(disk.target.clone(), why.to_owned());
-            }
-        }
-        while let Err(error) = begin(checkpoints, backup, &disks).await {
-            let complaint = error.what();
-            if xml::knows_no_bitmaps(&complaint) && disks.iter().any(|disk| disk.keeps) {
-                // It does not say which.
-                for disk in &mut disks {
-                    if disk.is_known {
-                        let why = "an image of its domain is qcow2 of version 2, which can have no bitmap";
-                        whole.insert(disk.target.clone(), why.to_owned());
-                    }
-                    (disk.keeps, disk.is_known) = (false, false);
-                }
-                tracing::warn!("source '{}': no checkpoint is made: {error}", backup.source);
-                continue;
-            }
-            let broken = xml::broken(&complaint);
-            let broken = disks.iter_mut().find(|disk| disk.is_known && Some(disk.target.as_str()) == broken);
-            let Some(disk) = broken else { return Err(error) };
-            disk.is_known = false;
-            let why = "its bitmap from then is lost or broken, as libvirt says";
-            whole.insert(disk.target.clone(), why.to_owned());
-        }
+        let place = || AgentPlace::Libvirt(backup.uri.clone());
+        let still =
+            live.has_it_stand.then(|| self.standstill_of_guest(&backup.source, place(), &backup.domain));
+        let begun = begin_as_far(checkpoints, backup, &mut disks);
+        let mut whole = self.still_for(still.as_ref(), live, begun).await?;
         let mut readings = Vec::new();
         for disk in &disks {
             let address = Address { place: Place::Unix(backup.socket.clone()), export: disk.target.clone() };
@@ -438,6 +420,48 @@ fn remove_left(scratches: &[PathBuf], socket: &Path) {
         // One of this life's goes with whoever has it.
         let _ = std::fs::remove_dir(folder);
     }
+}
+
+/// Begins a backup with as many bitmaps as there are: which disks are to be read whole, and why.
+async fn begin_as_far(
+    checkpoints: &Checkpoints,
+    backup: &DomainBackup,
+    disks: &mut [BackedUp],
+) -> Result<BTreeMap<String, String>> {
+    let mut whole: BTreeMap<String, String> = BTreeMap::new();
+    if checkpoints.last.is_some() {
+        for disk in disks.iter().filter(|disk| !disk.is_known) {
+            let why = match disk.keeps {
+                true => "it has no bitmap from then: libvirt knows of no checkpoint",
+                false => "its image can have no bitmap, as qcow2 can",
+            };
+            whole.insert(disk.target.clone(), why.to_owned());
+        }
+    }
+    while let Err(error) = begin(checkpoints, backup, disks).await {
+        let complaint = error.what();
+        if xml::knows_no_bitmaps(&complaint) && disks.iter().any(|disk| disk.keeps) {
+            // It does not say which.
+            for disk in disks.iter_mut() {
+                if disk.is_known {
+                    let why = "an image of its domain is qcow2 of version 2, which can have no bitmap";
+                    whole.insert(disk.target.clone(), why.to_owned());
+                }
+                (disk.keeps, disk.is_known) = (false, false);
+            }
+            tracing::warn!("source '{}': no checkpoint is made: {error}", backup.source);
+            continue;
+        }
+        let broken = xml::broken(&complaint);
+        let broken = disks.iter_mut().find(|disk| disk.is_known && Some(disk.target.as_str()) == broken);
+        let Some(disk) = broken else { return Err(error) };
+        disk.is_known = false;
+        whole.insert(
+            disk.target.clone(),
+            "its bitmap from then is lost or broken, as libvirt says".to_owned(),
+        );
+    }
+    Ok(whole)
 }
 
 /// Asks libvirt to begin.

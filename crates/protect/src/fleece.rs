@@ -15,6 +15,8 @@ use crate::hypervisor::{nbd_server, running_arguments, socket_folder};
 use crate::nbd::{Address, Client, Place};
 use crate::number::DiskNumber;
 use crate::qmp::Qmp;
+use crate::sources::QemuGuest;
+use crate::standstills::Standstill;
 use crate::{Hardware, Point, Protection, Source};
 use qemu::{GuestDisk, OURS};
 use serde::{Deserialize, Serialize};
@@ -105,10 +107,12 @@ impl Protection {
     pub(crate) async fn fleece(
         &self,
         source: &Source,
-        socket: &Path,
+        of: &QemuGuest,
         (stamp, last): (&Name, Option<&Point>),
         live: &Live,
     ) -> Result<Fleeced> {
+        let socket = of.socket.as_path();
+        let still = live.has_it_stand.then(|| self.standstill_of_qemu(source, of)).transpose()?;
         let reach = self.reach.get().ok_or_else(|| {
             let what = "a guest could not copy what it overwrites: this server has no NBD door";
             Error::new(Kind::Invalid, what).remedy("start it with --nbd unix:///run/stonefold/nbd.sock")
@@ -134,7 +138,11 @@ impl Protection {
         let folder = socket_folder(&self.hypervisors.folder, qmp.peer().map(|peer| peer.user))?;
         live.check()?;
         self.change(self.prepare_scratch(&fleece)).await?;
-        let begun = self.begin_fleece(&fleece, &server, &guest, &marks, folder.path()).await;
+        let cut = self.still_for(still.as_ref(), live, self.cut(&fleece, &server, &guest, &marks));
+        let begun = match cut.await {
+            Ok(()) => self.read_fleece(&fleece, &guest, &marks, folder.path()).await,
+            Err(error) => Err(error),
+        };
         let disks = match begun {
             Ok(disks) => disks,
             Err(error) => {
@@ -194,14 +202,25 @@ impl Protection {
         Ok(())
     }
 
-    async fn begin_fleece(
+    /// The standstill of its guest, which must have an agent.
+    pub(crate) fn standstill_of_qemu(&self, source: &Source, of: &QemuGuest) -> Result<Standstill> {
+        let agent = of.agent.clone().ok_or_else(|| {
+            let what = format!("nobody said where the guest agent of source '{}' is reached", source.name);
+            Error::new(Kind::Invalid, what).remedy(
+                "add the source with --agent unix:PATH; or back it up as after a loss of power (crash)",
+            )
+        })?;
+        Ok(self.standstill_of_guest(&source.name, agent, source.name.as_str()))
+    }
+
+    /// Has everything that is written from now on be kept: on return the instant that will be read lies in the past.
+    async fn cut(
         &self,
         fleece: &Fleece,
         server: &serde_json::Value,
         guest: &[GuestDisk],
         marks: &Marks,
-        folder: &Path,
-    ) -> Result<Vec<Reading>> {
+    ) -> Result<()> {
         let qmp = &marks.qmp;
         // Before the cut: what is marked that lies before it is only looked at once more.
         for disk in guest {
@@ -216,6 +235,18 @@ impl Protection {
             };
             catalog::change(&self.store, &fleece.key(), goes_on).await?;
         }
+        Ok(())
+    }
+
+    /// Opens what is kept.
+    async fn read_fleece(
+        &self,
+        fleece: &Fleece,
+        guest: &[GuestDisk],
+        marks: &Marks,
+        folder: &Path,
+    ) -> Result<Vec<Reading>> {
+        let qmp = &marks.qmp;
         let whole: Vec<Option<String>> = guest.iter().map(|disk| marks.wrong(disk)).collect();
         let socket = folder.join("nbd.sock");
         qemu::export(qmp, fleece, &socket, |at| marks.last.clone().filter(|_| whole[at].is_none())).await?;

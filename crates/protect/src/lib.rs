@@ -47,6 +47,7 @@ mod stamp;
 mod standstills;
 mod starts;
 mod syncs;
+mod tree;
 mod zone;
 
 pub use hardware::{HARDWARE_BYTES_MAX, Hardware};
@@ -61,7 +62,8 @@ pub use proofs::{Proof, ProofRecord, Stage, VerifyRequest};
 pub use protection::Protection;
 pub use recoveries::{RecoverRequest, Recovered, Recovery};
 pub use runs::{Copied, RUNS_MAX, Run, RunRequest, RunState, Slot};
-pub use sources::{ImageFile, LibvirtDomain, Source, SourceOf};
+pub use sources::{ImageFile, LibvirtDomain, QemuGuest, Source, SourceOf};
 pub use starts::{StartRequest, StartedMachine, StopRequest};
 pub use syncs::{SyncRequest, Synced};
+pub use tree::Folder;
 pub use zone::Zone;

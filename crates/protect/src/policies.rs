@@ -242,7 +242,7 @@ impl Protection {
             for source in sources {
                 catalog::get::<Source>(&self.store, source.as_str()).await?;
                 if is_app {
-                    self.machine_with_agent(source).await?;
+                    self.check_guest_of(source).await?;
                 }
             }
             let since = self.store.time().trusted;

@@ -30,7 +30,7 @@ pub struct Protection {
     /// Whether machines run under KVM here, once that was needed.
     pub(crate) kvm: OnceCell<bool>,
     /// Machines whose guests this life has stand still; those of earlier ones are to go on.
-    pub(crate) standing: Memory<HashSet<Name>>,
+    pub(crate) standing: Memory<HashSet<String>>,
     /// Recoveries that this life's proofs have; those of earlier ones are nobody's.
     pub(crate) proving: Memory<HashSet<Name>>,
     /// Recoveries for which something is fetched ahead, each with what ends that.

@@ -7,10 +7,10 @@
 
 use crate::catalog::{self, Entry, Unknown};
 use crate::copying::Copying;
-use crate::machines::{Machine, MachineDisk};
+use crate::machines::MachineDisk;
 use crate::points::{Consistency, Point, PointDisk};
 use crate::standstills::{Standstill, Stood};
-use crate::{Hardware, Policy, Protection, stamp};
+use crate::{Hardware, Policy, Protection, Source, SourceOf, stamp};
 use serde::{Deserialize, Serialize};
 use stonefold_env::WallNanos;
 use stonefold_store::SnapshotInfo;
@@ -182,10 +182,10 @@ impl Protection {
     ) -> Result<Option<Run>> {
         let still = match (asked.consistency, &of) {
             (Consistency::Crash, _) => None,
-            (Consistency::App, None) => Some(self.standstill_for(source).await?),
+            (Consistency::App, None) => self.standstill_for(source).await?,
             // The history says why there is no point for a slot.
             (Consistency::App, Some(_)) => match self.standstill_for(source).await {
-                Ok(still) => Some(still),
+                Ok(still) => still,
                 Err(error) => return Err(self.keep_failed(source, of.clone(), error).await),
             },
         };
@@ -193,7 +193,7 @@ impl Protection {
             let begun = self.change(async {
                 match &of {
                     Some((policy, _)) if !self.still_wants(policy, source).await? => Ok(None),
-                    _ => self.begin(source, asked.full, of.clone()).await.map(Some),
+                    _ => self.begin(source, asked, of.clone()).await.map(Some),
                 }
             });
             match begun.await? {
@@ -207,35 +207,45 @@ impl Protection {
                 Some(run) => Ok(Some(self.said_stood(run, stood).await)),
                 None => Ok(None),
             },
-            Ok((Err(error), Stood { asleep: Some(asleep), .. })) => {
-                Err(error.context(format!("the guest was not seen to go on ({asleep})")))
-            }
-            Ok((Err(error), _)) => Err(error),
+            Ok((Err(error), stood)) => Err(stood.blamed_for(error)),
             // Another run has it, which is none of this one's history.
             Err(error) if error.kind() == Kind::Busy => Err(error),
             Err(error) => Err(self.keep_failed(source, of.clone(), error).await),
         }
     }
 
-    async fn standstill_for(&self, source: &Name) -> Result<Standstill> {
-        self.standstill_of(&self.machine_with_agent(source).await?)
+    /// What is to stand still all the time that a run takes; nothing where the run has its guest do so at the instant that it copies.
+    async fn standstill_for(&self, source: &Name) -> Result<Option<Standstill>> {
+        let source = self.check_guest_of(source).await?;
+        match source.of.machine() {
+            Some(machine) => self.standstill_of(&self.machine(machine).await?).map(Some),
+            None => Ok(None),
+        }
     }
 
-    /// The machine of a source, whose guest can be asked to stand still.
-    pub(crate) async fn machine_with_agent(&self, source: &Name) -> Result<Machine> {
-        let of = self.source(source).await?.of;
-        let Some(machine) = of.machine() else {
-            let what = format!("source '{source}' is copied from elsewhere, where no guest can be asked");
-            return Err(Error::new(Kind::Unsupported, what)
-                .remedy("back it up as it would be after a loss of power (crash)"));
-        };
-        let machine = self.machine(machine).await?;
-        machine.check_agent()?;
-        Ok(machine)
+    /// Fails where a source has no guest that could be asked to stand still.
+    pub(crate) async fn check_guest_of(&self, source: &Name) -> Result<Source> {
+        let source = self.source(source).await?;
+        match &source.of {
+            SourceOf::Machine(machine) => {
+                self.machine(machine).await?.check_agent()?;
+            }
+            SourceOf::Qmp(guest) => {
+                self.standstill_of_qemu(&source, guest)?;
+            }
+            // Its libvirt has the way to the agent, and says where there is none.
+            SourceOf::Libvirt(_) => {}
+            SourceOf::Nbd(_) | SourceOf::Image(_) | SourceOf::Dir(_) => {
+                let what = format!("source '{}' is copied from where no guest can be asked", source.name);
+                return Err(Error::new(Kind::Unsupported, what)
+                    .remedy("back it up as it would be after a loss of power (crash)"));
+            }
+        }
+        Ok(source)
     }
 
     /// The same, once that is said of it and its point. A point is there, whatever becomes of that.
-    async fn said_stood(&self, run: Run, stood: Stood) -> Run {
+    pub(crate) async fn said_stood(&self, run: Run, stood: Stood) -> Run {
         let name = run.name.clone();
         match self.say_stood(run.clone(), stood).await {
             Ok(said) => said,
@@ -274,11 +284,11 @@ impl Protection {
     async fn keep_failed(&self, source: &Name, of: Option<(&Policy, Slot)>, error: Error) -> Error {
         let kept = self.change(async {
             self.check_no_run(source).await?;
-            let kept = self.source(source).await?;
-            let machine =
-                kept.of.machine().ok_or_else(|| Error::new(Kind::Unsupported, "it has no machine"))?;
-            let machine = self.machine(machine).await?;
-            let mut run = self.new_run(source, machine.name, machine.disks, None, of).await?;
+            let (machine, disks) = match self.source(source).await?.of.machine() {
+                Some(machine) => self.machine(machine).await.map(|machine| (machine.name, machine.disks))?,
+                None => (source.clone(), Vec::new()),
+            };
+            let mut run = self.new_run(source, machine, disks, None, of).await?;
             (run.state, run.ended, run.note) = (RunState::Failed, Some(run.begun), Some(error.to_string()));
             catalog::put_new(&self.store, &run).await?;
             Ok(run.name)
@@ -296,11 +306,11 @@ impl Protection {
     }
 
     /// Begins a run, and makes the point where nothing is to be copied; within a change.
-    async fn begin(&self, source: &Name, full: bool, of: Option<(&Policy, Slot)>) -> Result<Begun> {
+    async fn begin(&self, source: &Name, asked: RunRequest, of: Option<(&Policy, Slot)>) -> Result<Begun> {
         let source = self.source(source).await?;
         self.check_no_run(&source.name).await?;
         let Some(machine) = source.of.machine() else {
-            return self.begin_copying(source, full, of).await.map(Begun::Copying);
+            return self.begin_copying(source, asked, of).await.map(Begun::Copying);
         };
         let machine = self.machine(machine).await?;
         self.check_no_sync(&machine.name).await?;

@@ -5,9 +5,11 @@ use crate::catalog::{self, Entry, Unknown};
 use crate::clones::check_no_disk;
 use crate::domain_backup::DomainBackup;
 use crate::fleece::Fleece;
+use crate::hypervisor::AgentPlace;
 use crate::machines::Machine;
 use crate::nbd::Address;
 use crate::number::DiskNumber;
+use crate::tree::Folder;
 use crate::{Protection, image, runs::Run};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -45,10 +47,67 @@ pub enum SourceOf {
     Nbd(String),
     /// An image file.
     Image(ImageFile),
-    /// The guest of a running QEMU, by its QMP socket: a path from the root on.
-    Qmp(PathBuf),
+    /// The guest of a running QEMU.
+    Qmp(QemuGuest),
     /// A domain of libvirt's.
     Libvirt(LibvirtDomain),
+    /// A folder.
+    Dir(Folder),
+}
+
+/// The guest of a QEMU that runs on the server's machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "WrittenGuest", into = "WrittenGuest")]
+pub struct QemuGuest {
+    /// Its QMP socket: a path from the root on.
+    pub socket: PathBuf,
+    /// Where its guest agent is reached, where that was told.
+    pub agent: Option<AgentPlace>,
+}
+
+/// As it is stored: a guest of which no agent is known by its socket alone, as servers wrote it that knew none.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum WrittenGuest {
+    Socket(PathBuf),
+    WithAgent { socket: PathBuf, agent: AgentPlace },
+}
+
+impl From<WrittenGuest> for QemuGuest {
+    fn from(written: WrittenGuest) -> Self {
+        match written {
+            WrittenGuest::Socket(socket) => QemuGuest { socket, agent: None },
+            WrittenGuest::WithAgent { socket, agent } => QemuGuest { socket, agent: Some(agent) },
+        }
+    }
+}
+
+impl From<QemuGuest> for WrittenGuest {
+    fn from(guest: QemuGuest) -> Self {
+        let QemuGuest { socket, agent } = guest;
+        match agent {
+            None => WrittenGuest::Socket(socket),
+            Some(agent) => WrittenGuest::WithAgent { socket, agent },
+        }
+    }
+}
+
+impl QemuGuest {
+    fn check(&self) -> Result<()> {
+        if !self.socket.is_absolute() {
+            let what = format!("'{}' is no path from the root on", self.socket.display());
+            return Err(
+                Error::new(Kind::Invalid, what).remedy("name the guest's QMP socket from the root on")
+            );
+        }
+        match &self.agent {
+            Some(AgentPlace::Libvirt(_)) => {
+                let what = "a guest of libvirt's is backed up by libvirt";
+                Err(Error::new(Kind::Invalid, what).remedy("add it by its libvirt and its domain"))
+            }
+            Some(AgentPlace::Socket(_)) | None => Ok(()),
+        }
+    }
 }
 
 /// A domain of a libvirt on the server's machine.
@@ -105,7 +164,11 @@ impl SourceOf {
     pub fn machine(&self) -> Option<&Name> {
         match self {
             SourceOf::Machine(machine) => Some(machine),
-            SourceOf::Nbd(_) | SourceOf::Image(_) | SourceOf::Qmp(_) | SourceOf::Libvirt(_) => None,
+            SourceOf::Nbd(_)
+            | SourceOf::Image(_)
+            | SourceOf::Qmp(_)
+            | SourceOf::Libvirt(_)
+            | SourceOf::Dir(_) => None,
         }
     }
 
@@ -121,12 +184,9 @@ impl SourceOf {
                 let format = Some(image::inspect(&path, format.as_deref()).await?);
                 Ok(SourceOf::Image(ImageFile { path, format }))
             }
-            SourceOf::Qmp(socket) if !socket.is_absolute() => {
-                let what = format!("'{}' is no path from the root on", socket.display());
-                Err(Error::new(Kind::Invalid, what).remedy("name the guest's QMP socket from the root on"))
-            }
-            SourceOf::Qmp(socket) => Ok(SourceOf::Qmp(socket)),
+            SourceOf::Qmp(guest) => guest.check().map(|()| SourceOf::Qmp(guest)),
             SourceOf::Libvirt(of) => of.check().map(|()| SourceOf::Libvirt(of)),
+            SourceOf::Dir(folder) => folder.check().await.map(|()| SourceOf::Dir(folder)),
         }
     }
 }
@@ -137,7 +197,9 @@ impl Source {
         let named = |target: &Name| copied_to(&self.name, target).ok();
         match self.of {
             SourceOf::Machine(_) => Vec::new(),
-            SourceOf::Nbd(_) | SourceOf::Image(_) => named(&only_disk()).into_iter().collect(),
+            SourceOf::Nbd(_) | SourceOf::Image(_) | SourceOf::Dir(_) => {
+                named(&only_disk()).into_iter().collect()
+            }
             SourceOf::Qmp(_) | SourceOf::Libvirt(_) => self.numbers.keys().filter_map(named).collect(),
         }
     }
@@ -154,7 +216,7 @@ pub(crate) fn copied_to(source: &Name, target: &Name) -> Result<Name> {
     named.map_err(|e| e.context(format!("the disk that source '{source}' is copied to")))
 }
 
-/// What a point calls the one disk of an image or an export.
+/// What a point calls the one disk of an image, an export or a folder.
 pub(crate) fn only_disk() -> Name {
     Name::new(COPIED_AS).expect("letters make a name")
 }
@@ -214,9 +276,9 @@ impl Protection {
         let source = self.source(name).await?;
         let left = self.remove_source_now(name).await?;
         let forgotten = match &source.of {
-            SourceOf::Qmp(socket) => self.forget_marks(&source, socket).await,
+            SourceOf::Qmp(guest) => self.forget_marks(&source, &guest.socket).await,
             SourceOf::Libvirt(of) => self.forget_checkpoints(&source, of).await,
-            SourceOf::Machine(_) | SourceOf::Nbd(_) | SourceOf::Image(_) => Ok(()),
+            SourceOf::Machine(_) | SourceOf::Nbd(_) | SourceOf::Image(_) | SourceOf::Dir(_) => Ok(()),
         };
         if let Err(error) = forgotten {
             tracing::info!("bitmaps of source '{name}' stay in its guest: {error}");

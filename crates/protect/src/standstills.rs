@@ -7,6 +7,7 @@
 //! while it stood.
 
 use crate::catalog::{self, Entry, Unknown};
+use crate::copying::Live;
 use crate::domain::Domain;
 use crate::hypervisor::{AgentPlace, Guest};
 use crate::machines::Machine;
@@ -28,10 +29,14 @@ const WAKE_MAX: Duration = Duration::from_secs(30);
 const THAW_MAX: Duration = Duration::from_secs(20);
 const WAKE_AGAIN: Duration = Duration::from_millis(500);
 
-/// The document of a guest that may stand still, `standstills/MACHINE`.
+/// The document of a guest that may stand still, `standstills/MACHINE`, or of a guest on other storage `standstills/SOURCE/source`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Standstill {
+    /// The machine's name, or the source's.
     pub(crate) machine: Name,
+    /// Whether it is a source's.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_source: bool,
     /// Where its agent is reached.
     pub(crate) agent: AgentPlace,
     /// What libvirt calls it.
@@ -51,13 +56,30 @@ pub(crate) struct Stood {
     pub(crate) asleep: Option<String>,
 }
 
+impl Stood {
+    /// An error of what was done meanwhile, which tells of the guest, too, where that may stand still yet.
+    pub(crate) fn blamed_for(&self, error: Error) -> Error {
+        match &self.asleep {
+            Some(asleep) => error.context(format!("the guest was not seen to go on ({asleep})")),
+            None => error,
+        }
+    }
+}
+
 impl Entry for Standstill {
     const FAMILY: &'static str = "standstills";
     const NOUN: &'static str = "standstill of machine";
     const LISTED_BY: &'static str = "stonefold machine ls";
 
     fn key(&self) -> String {
-        self.machine.to_string()
+        if self.is_source { format!("{}/source", self.machine) } else { self.machine.to_string() }
+    }
+}
+
+impl Standstill {
+    fn whose(&self) -> String {
+        let kind = if self.is_source { "source" } else { "machine" };
+        format!("the guest of {kind} '{}'", self.machine)
     }
 }
 
@@ -93,11 +115,38 @@ impl Protection {
         };
         Ok(Standstill {
             machine: machine.name.clone(),
+            is_source: false,
             agent: machine.check_agent()?.clone(),
             domain,
             asked: self.store.time().trusted,
             unknown: Unknown::new(),
         })
+    }
+
+    /// The same of a guest on other storage, which its agent or libvirt calls `domain`.
+    pub(crate) fn standstill_of_guest(&self, source: &Name, agent: AgentPlace, domain: &str) -> Standstill {
+        Standstill {
+            machine: source.clone(),
+            is_source: true,
+            agent,
+            domain: domain.to_owned(),
+            asked: self.store.time().trusted,
+            unknown: Unknown::new(),
+        }
+    }
+
+    /// Does a step of a run that copies, while its guest stands still where that is wished; how it stood is kept with the run.
+    pub(crate) async fn still_for<T>(
+        &self,
+        still: Option<&Standstill>,
+        live: &Live,
+        step: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let Some(still) = still else { return step.await };
+        let (done, stood) = self.while_still(still, step).await?;
+        let done = done.map_err(|error| stood.blamed_for(error));
+        live.stood(stood);
+        done
     }
 
     /// Does something while a guest stands still. Where it cannot be had to, nothing is done.
@@ -106,7 +155,7 @@ impl Protection {
         still: &Standstill,
         what: impl Future<Output = T>,
     ) -> Result<(T, Stood)> {
-        let named = |e: Error| e.context(format!("the guest of machine '{}'", still.machine));
+        let named = |e: Error| e.context(still.whose());
         let _standing = self.stands(still).map_err(named)?;
         let frozen = self.freeze(still).await.map_err(named)?;
         let mut what = pin!(what);
@@ -136,8 +185,8 @@ impl Protection {
 
     /// Told of a guest that this server looks after; of one at a time.
     fn stands(&self, still: &Standstill) -> Result<Standing<'_>> {
-        match self.standing.lock().insert(still.machine.clone()) {
-            true => Ok(Standing { protection: self, machine: still.machine.clone() }),
+        match self.standing.lock().insert(still.key()) {
+            true => Ok(Standing { protection: self, key: still.key() }),
             false => {
                 Err(Error::new(Kind::Busy, "it stands still for another run")
                     .remedy("wait until that has ended"))
@@ -149,7 +198,7 @@ impl Protection {
     async fn freeze(&self, still: &Standstill) -> Result<u64> {
         let mut agent = self.guest(still).greet().await?;
         // One that was left has gone on before it is asked again; nothing has been asked of it yet.
-        if let Some(left) = catalog::find::<Standstill>(&self.store, still.machine.as_str()).await? {
+        if let Some(left) = catalog::find::<Standstill>(&self.store, &still.key()).await? {
             drop(agent);
             self.wake(&left, THAW_MAX).await?;
             agent = self.guest(still).greet().await?;
@@ -190,9 +239,9 @@ impl Protection {
                 Err(_) => self.env.sleep(WAKE_AGAIN).await,
             }
         };
-        if let Err(error) = catalog::remove::<Standstill>(&self.store, still.machine.as_str()).await {
+        if let Err(error) = catalog::remove::<Standstill>(&self.store, &still.key()).await {
             // It is told once more to go on, then, which changes nothing.
-            tracing::warn!("that the guest of machine '{}' goes on is not kept: {error}", still.machine);
+            tracing::warn!("that {} goes on is not kept: {error}", still.whose());
         }
         Ok(woken)
     }
@@ -211,13 +260,8 @@ impl Protection {
         // One that this server has stand still is looked after.
         let Ok(_standing) = self.stands(left) else { return };
         match self.wake(left, Duration::ZERO).await {
-            Ok(_) => {
-                tracing::warn!(
-                    "the guest of machine '{}' was left standing still, and goes on",
-                    left.machine
-                );
-            }
-            Err(error) => tracing::warn!("the guest of machine '{}': {error}", left.machine),
+            Ok(_) => tracing::warn!("{} was left standing still, and goes on", left.whose()),
+            Err(error) => tracing::warn!("{}: {error}", left.whose()),
         }
     }
 }
@@ -225,11 +269,11 @@ impl Protection {
 /// A guest that this server looks after.
 struct Standing<'a> {
     protection: &'a Protection,
-    machine: Name,
+    key: String,
 }
 
 impl Drop for Standing<'_> {
     fn drop(&mut self) {
-        self.protection.standing.lock().remove(&self.machine);
+        self.protection.standing.lock().remove(&self.key);
     }
 }

@@ -97,13 +97,17 @@ fn from_the_first_token_on_everybody_needs_one_whose_role_allows_it() {
         image: Some("/nowhere".to_owned()),
         format: None,
         qmp: None,
+        agent: None,
         libvirt: None,
         domain: None,
+        dir: None,
         scratch: None,
     };
     assert_eq!(operator.create_source(&image).unwrap_err().kind(), Kind::Denied, "it reads any file");
     let guest = SourceCreate { image: None, qmp: Some("/nowhere".to_owned()), ..image.clone() };
     assert_eq!(operator.create_source(&guest).unwrap_err().kind(), Kind::Denied, "it speaks to any QEMU");
+    let folder = SourceCreate { image: None, dir: Some("/nowhere".to_owned()), ..image.clone() };
+    assert_eq!(operator.create_source(&folder).unwrap_err().kind(), Kind::Denied, "it reads any folder");
     let domain = SourceCreate {
         image: None,
         libvirt: Some("qemu:///system".to_owned()),

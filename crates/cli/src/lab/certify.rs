@@ -1,7 +1,7 @@
 //! `stonefold lab certify`.
 
-use super::load::environment;
 use crate::context::Context;
+use crate::environment::environment;
 use crate::failure::Failure;
 use crate::table::facts;
 use clap::Args;

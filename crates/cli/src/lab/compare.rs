@@ -1,9 +1,10 @@
 //! `stonefold lab compare`.
 
 use super::catalogue::length;
-use super::load::{Load, counters, environment, quoted, record, target};
+use super::load::{Load, counters, quoted, record, target};
 use super::{picture, system, trial};
 use crate::context::Context;
+use crate::environment::environment;
 use crate::failure::Failure;
 use crate::interrupt::on_stop;
 use clap::Args;

@@ -8,7 +8,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use stonefold_api::{Client, Disk};
-use stonefold_env::{Env, SystemWorld};
+use stonefold_env::Env;
 use stonefold_lab::bundle::{self, Bundle, Run as Record};
 use stonefold_lab::counters::{self, Counters, Counts};
 use stonefold_lab::measure::Point;
@@ -254,14 +254,6 @@ pub(super) fn counters(context: &Context, targets: &[String]) -> Result<Vec<Arc<
         }
     }
     Ok(all)
-}
-
-/// The real one; it ends with its runtime.
-pub(super) fn environment() -> Result<(tokio::runtime::Runtime, Env), Error> {
-    let failed = |e| Error::io("starting the clock and the threads", e);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
-    let world = SystemWorld::new(runtime.handle().clone(), 1).map_err(failed)?;
-    Ok((runtime, Env::new(world)))
 }
 
 /// As a shell takes it.

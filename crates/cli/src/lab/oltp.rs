@@ -1,11 +1,12 @@
 //! `stonefold lab run` of a profile that runs a database, and its tables.
 
 use super::catalogue::length;
-use super::load::{Load, environment, quoted, target};
+use super::load::{Load, quoted, target};
 use super::picture;
 use super::recovery::keeper;
 use super::run::Run;
 use crate::context::Context;
+use crate::environment::environment;
 use crate::failure::Failure;
 use crate::interrupt::on_stop;
 use crate::table::Table;

@@ -1,10 +1,11 @@
 //! `stonefold lab replay`.
 
-use super::load::{environment, quoted, target};
+use super::load::{quoted, target};
 use super::system::Declared;
 use super::trace::opened;
 use super::{picture, report};
 use crate::context::Context;
+use crate::environment::environment;
 use crate::failure::Failure;
 use crate::interrupt::on_stop;
 use clap::{Args, ValueEnum};

@@ -1,10 +1,11 @@
 //! `stonefold lab run`.
 
 use super::catalogue::length;
-use super::load::{Load, counters, environment, quoted, record, target};
+use super::load::{Load, counters, quoted, record, target};
 use super::system::Declared;
 use super::{oltp, picture, report, tiles, worker};
 use crate::context::Context;
+use crate::environment::environment;
 use crate::failure::Failure;
 use crate::interrupt::on_stop;
 use clap::Args;

@@ -1,10 +1,11 @@
 //! `stonefold lab run` of tiles of virtual machines.
 
 use super::catalogue::length;
-use super::load::{environment, quoted, target};
+use super::load::{quoted, target};
 use super::picture;
 use super::run::Run;
 use crate::context::Context;
+use crate::environment::environment;
 use crate::failure::Failure;
 use crate::interrupt::on_stop;
 use crate::table::Table;

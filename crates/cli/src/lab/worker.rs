@@ -1,7 +1,7 @@
 //! `stonefold lab worker`.
 
-use super::load::environment;
 use crate::context::Context;
+use crate::environment::environment;
 use crate::failure::Failure;
 use clap::Args;
 use std::io::{ErrorKind, Write};

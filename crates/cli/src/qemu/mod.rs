@@ -7,12 +7,14 @@ mod copy;
 mod door;
 mod format;
 mod image;
+mod served;
 mod source;
 
 pub(crate) use copy::{Copy, Hole, Saved};
 pub(crate) use door::Door;
 pub(crate) use format::Format;
 pub(crate) use image::Image;
+pub(crate) use served::Served;
 pub(crate) use source::{Source, reachable};
 
 use std::process::Command;

@@ -45,6 +45,10 @@ fn documents_of_version_1_are_read() {
         guest.disks().iter().map(|disk| disk.as_str()).collect::<Vec<_>>(),
         ["mail.data", "mail.root"]
     );
+    let folder: Source = is_kept(include_str!("../../fixtures/1/source-dir.json"));
+    assert_eq!(folder.disks()[0].as_str(), "files.vda");
+    let with_agent: Source = is_kept(include_str!("../../fixtures/1/source-qmp-agent.json"));
+    assert!(matches!(with_agent.of, crate::SourceOf::Qmp(guest) if guest.agent.is_some()));
     let fleece: crate::fleece::Fleece = is_kept(include_str!("../../fixtures/1/fleece.json"));
     assert!(fleece.halts && fleece.disks[0].scratch.as_str() == "mail.root.scratch");
     let domain: Source = is_kept(include_str!("../../fixtures/1/source-libvirt.json"));
@@ -73,6 +77,10 @@ fn documents_of_version_1_are_read() {
     assert_eq!(boot.disks[0].runs, [(80, 1), (16, 2)]);
     let still: crate::standstills::Standstill = is_kept(include_str!("../../fixtures/1/standstill.json"));
     assert_eq!((still.machine.as_str(), still.domain.as_str()), ("web", "web"));
+    assert_eq!(still.key(), "web");
+    let still: crate::standstills::Standstill =
+        is_kept(include_str!("../../fixtures/1/standstill-source.json"));
+    assert_eq!(still.key(), "shop/source");
     let app: Point = is_kept(include_str!("../../fixtures/1/point-app.json"));
     assert_eq!(app.consistency, crate::Consistency::App);
     let point: Point = is_kept(include_str!("../../fixtures/1/point.json"));

@@ -1,8 +1,10 @@
 //! Runs that copy, now: how far they are, and how they are ended.
 
 use crate::copy::{Figures, stopped};
-use crate::runs::{Copied, Run};
+use crate::points::Consistency;
+use crate::runs::{Copied, Run, RunRequest};
 use crate::sources::Source;
+use crate::standstills::Stood;
 use parking_lot::Mutex as Memory;
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -25,6 +27,9 @@ pub(crate) struct Copies {
 /// A run that copies, now.
 pub(crate) struct Live {
     pub(crate) figures: Figures,
+    /// Whether its guest is to stand still at the instant that is copied; and how it did.
+    pub(crate) has_it_stand: bool,
+    stood: Memory<Option<Stood>>,
     notes: Memory<Vec<String>>,
     pub(super) cancelled: AtomicBool,
     stop: watch::Sender<bool>,
@@ -47,9 +52,11 @@ impl Default for Copies {
 }
 
 impl Copies {
-    pub(super) fn enter(self: &Arc<Self>, source: Source, run: Run) -> Copying {
+    pub(super) fn enter(self: &Arc<Self>, source: Source, run: Run, asked: RunRequest) -> Copying {
         let live = Arc::new(Live {
             figures: Figures::default(),
+            has_it_stand: asked.consistency == Consistency::App,
+            stood: Memory::default(),
             notes: Memory::default(),
             cancelled: AtomicBool::new(false),
             stop: watch::Sender::new(false),
@@ -111,6 +118,15 @@ impl Live {
 
     pub(super) fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::SeqCst)
+    }
+
+    /// How its guest stood.
+    pub(crate) fn stood(&self, stood: Stood) {
+        self.stood.lock().replace(stood);
+    }
+
+    pub(super) fn take_stood(&self) -> Option<Stood> {
+        self.stood.lock().take()
     }
 
     pub(super) fn note(&self, text: String) {

@@ -4,8 +4,9 @@ use super::{Copying, PATIENCE};
 use crate::domain_backup::{Checkpoints, Pulled};
 use crate::fleece::{self, Fleeced};
 use crate::nbd::Client;
-use crate::sources::{ImageFile, SourceOf, only_disk};
-use crate::{Hardware, Point, Protection, image};
+use crate::sources::{ImageFile, Source, SourceOf, copied_to, only_disk};
+use crate::tree::Folder;
+use crate::{Hardware, Point, Protection, image, tree};
 use stonefold_env::Env;
 use stonefold_types::{Error, Kind, Name, Result};
 
@@ -33,6 +34,11 @@ enum Kept {
         seen: image::Seen,
         _served: image::Served,
     },
+    /// Goes with this.
+    Folder {
+        _served: image::Served,
+        _made: tree::Made,
+    },
     Guest(Box<Fleeced>),
     Domain(Box<Pulled>),
 }
@@ -59,7 +65,7 @@ impl Opened {
         match &self.kept {
             Kept::Domain(pulled) => pulled.check_still(env).await,
             Kept::Image { seen, .. } => seen.check().await,
-            Kept::Nothing | Kept::Guest(_) => Ok(()),
+            Kept::Nothing | Kept::Folder { .. } | Kept::Guest(_) => Ok(()),
         }
     }
 
@@ -93,10 +99,15 @@ impl Protection {
                     live.unless_stopped(image::connect(&self.env, path, format, PATIENCE)).await?;
                 alone(from, Kept::Image { seen, _served: served })
             }
-            SourceOf::Qmp(socket) => {
+            SourceOf::Dir(folder) => {
+                let of = self.folder_opened(&copying.source, folder);
+                let (from, served, made) = live.unless_stopped(of).await?;
+                alone(from, Kept::Folder { _served: served, _made: made })
+            }
+            SourceOf::Qmp(guest) => {
                 let stamp = &copying.run.name.stamp;
                 // Not dropped half done: what it has put into QEMU is taken out again.
-                let mut fleeced = self.fleece(&copying.source, socket, (stamp, last), live).await?;
+                let mut fleeced = self.fleece(&copying.source, guest, (stamp, last), live).await?;
                 let (disks, hardware) = (std::mem::take(&mut fleeced.disks), fleeced.hardware.clone());
                 let hardware = kept_hardware(copying, hardware);
                 Ok(Opened { disks, hardware, kept: Kept::Guest(Box::new(fleeced)) })
@@ -115,6 +126,24 @@ impl Protection {
         }
     }
 
+    /// A folder, made an image that is no smaller than the last one.
+    async fn folder_opened(
+        &self,
+        source: &Source,
+        folder: &Folder,
+    ) -> Result<(Client, image::Served, tree::Made)> {
+        let before = match source.number_of(&only_disk()) {
+            Some(_) => {
+                self.store.disk(&copied_to(&source.name, &only_disk())?).map_or(0, |disk| disk.size_bytes)
+            }
+            None => 0,
+        };
+        let made = folder.image(source, before).await?;
+        let path = made.image.to_string_lossy();
+        let (from, served) = image::connect(&self.env, &path, "raw", PATIENCE).await?;
+        Ok((from, served, made))
+    }
+
     /// Ends what does harm to its guest, while others still read it.
     pub(super) async fn end_danger(&self, opened: &Opened) {
         if let Kept::Domain(pulled) = &opened.kept {
@@ -127,7 +156,7 @@ impl Protection {
         let Opened { disks, kept, .. } = opened;
         drop(disks);
         match kept {
-            Kept::Nothing | Kept::Image { .. } => None,
+            Kept::Nothing | Kept::Image { .. } | Kept::Folder { .. } => None,
             Kept::Guest(fleeced) => Some(Marks::Qemu(self.unfleece(*fleeced).await)),
             Kept::Domain(pulled) => self.unpull(*pulled).await.map(Marks::Libvirt),
         }

@@ -43,7 +43,7 @@ impl FromStr for Accelerator {
 
 impl Accelerator {
     /// Whether that is KVM here; looked at anew each time it is asked.
-    pub(crate) async fn is_kvm(self, env: &Env) -> bool {
+    pub async fn is_kvm(self, env: &Env) -> bool {
         match self {
             Accelerator::Kvm => true,
             Accelerator::Tcg => false,

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use stonefold_protect::{AgentPlace, Consistency, NewPolicy, RunRequest, RunState, SourceOf};
+use stonefold_protect::{AgentPlace, Consistency, NewPolicy, QemuGuest, RunRequest, RunState, SourceOf};
 use stonefold_types::{Error, Kind};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -245,6 +245,12 @@ fn a_guest_that_cannot_stand_still_has_no_point() {
         life.protection.add_source(name("db"), of).await.unwrap();
         let error = life.protection.back_up(&name("db"), APP).await.unwrap_err();
         assert_eq!(error.kind(), Kind::Unsupported);
+        // One that can be asked must be said where.
+        let of = SourceOf::Qmp(QemuGuest { socket: "/nowhere/qmp".into(), agent: None });
+        life.protection.add_source(name("mail"), of).await.unwrap();
+        let error = life.protection.back_up(&name("mail"), APP).await.unwrap_err();
+        assert!(error.kind() == Kind::Invalid && error.to_string().contains("--agent"), "{error}");
+        assert!(life.protection.runs(Some(&name("mail"))).await.unwrap().is_empty());
 
         // Well again, and nothing is in its way.
         guest.state.lock().mood = Mood::Well;
@@ -314,6 +320,22 @@ fn a_guest_that_is_left_goes_on() {
             }
         }
     }
+}
+
+/// Goal: a guest on other storage that was left standing still goes on, too, though a machine has its source's name.
+#[test]
+fn a_guest_of_a_source_that_was_left_goes_on() {
+    Pool::new().life(|life| async move {
+        source(&life).await;
+        let guest = Guest::new(Mood::Well);
+        guest.wakes_up(&life);
+        guest.state.lock().still = true;
+        let left = json!({
+            "version": 1, "machine": "web", "is_source": true, "agent": guest.place().to_string(), "domain": "web", "asked": 1,
+        });
+        life.store.put_catalog_entry("standstills/web/source", &left.to_string(), None).await.unwrap();
+        goes_on(&life, &guest, "though its source is known").await;
+    });
 }
 
 /// Goal: a guest whose machine has ended is not waited for.

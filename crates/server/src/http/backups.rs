@@ -35,7 +35,7 @@ pub(super) async fn create_source(
     headers: HeaderMap,
     Body(asked): Body<SourceCreate>,
 ) -> Answer<(StatusCode, Json<Source>)> {
-    if asked.image.is_some() || asked.qmp.is_some() || asked.libvirt.is_some() {
+    if asked.image.is_some() || asked.qmp.is_some() || asked.libvirt.is_some() || asked.dir.is_some() {
         // Whoever may have the server read any file could read all that it may; and a QEMU and a libvirt do what they are told.
         app.access.check_role(Role::Admin, guard::secret(&headers))?;
     }
@@ -81,24 +81,37 @@ pub(super) async fn cancel(app: Shared, PointPath(name): PointPath) -> Answer<Js
 fn source_of(asked: SourceCreate) -> Result<protect::SourceOf> {
     let of_image = asked.format.is_some() && asked.image.is_none();
     let of_domain = asked.domain.is_some() != asked.libvirt.is_some();
-    let of_libvirt = asked.scratch.is_some() && asked.libvirt.is_none();
-    let SourceCreate { machine, nbd, image, format, qmp, libvirt, domain, scratch, .. } = asked;
+    let has_scratch = asked.scratch.is_some() && asked.libvirt.is_none() && asked.dir.is_none();
+    let of_qemu = asked.agent.is_some() && asked.qmp.is_none();
+    let SourceCreate { machine, nbd, image, format, qmp, agent, libvirt, domain, dir, scratch, .. } = asked;
+    let agent = agent.map(|place| place.parse::<protect::AgentPlace>()).transpose()?;
     let mut named: Vec<protect::SourceOf> = Vec::new();
     named.extend(machine.map(protect::SourceOf::Machine));
     named.extend(nbd.map(protect::SourceOf::Nbd));
-    named.extend(qmp.map(|socket| protect::SourceOf::Qmp(socket.into())));
+    named.extend(
+        qmp.map(|socket| protect::SourceOf::Qmp(protect::QemuGuest { socket: socket.into(), agent })),
+    );
     named.extend(image.map(|path| protect::SourceOf::Image(protect::ImageFile { path, format })));
-    named.extend(libvirt.zip(domain).map(|(uri, domain)| {
-        let scratch = scratch.map(Into::into);
-        protect::SourceOf::Libvirt(protect::LibvirtDomain { uri, domain, scratch })
-    }));
+    let scratch: Option<std::path::PathBuf> = scratch.map(Into::into);
+    named.extend(
+        dir.map(|path| {
+            protect::SourceOf::Dir(protect::Folder { path: path.into(), scratch: scratch.clone() })
+        }),
+    );
+    named.extend(
+        libvirt
+            .zip(domain)
+            .map(|(uri, domain)| protect::SourceOf::Libvirt(protect::LibvirtDomain { uri, domain, scratch })),
+    );
     match named.pop() {
-        Some(of) if named.is_empty() && !of_image && !of_domain && !of_libvirt => Ok(of),
+        Some(of) if named.is_empty() && !of_image && !of_domain && !has_scratch && !of_qemu => Ok(of),
         _ => Err(Error::new(
             Kind::Invalid,
-            "a source is exactly one of machine, nbd, image, qmp and libvirt",
+            "a source is exactly one of machine, nbd, image, qmp, libvirt and dir",
         )
-        .remedy("name one of them; a format goes with an image, a domain and a scratch folder with libvirt")),
+        .remedy(
+            "name one of them; a format goes with an image, an agent with qmp, a domain with libvirt, a scratch folder with libvirt or dir",
+        )),
     }
 }
 
@@ -111,8 +124,10 @@ fn shown_source(source: protect::Source) -> Source {
         image: None,
         format: None,
         qmp: None,
+        agent: None,
         libvirt: None,
         domain: None,
+        dir: None,
         scratch: None,
         disks,
         added: Time::from_nanos(source.added),
@@ -121,10 +136,17 @@ fn shown_source(source: protect::Source) -> Source {
         protect::SourceOf::Machine(machine) => shown.machine = Some(machine),
         protect::SourceOf::Nbd(uri) => shown.nbd = Some(uri),
         protect::SourceOf::Image(image) => (shown.image, shown.format) = (Some(image.path), image.format),
-        protect::SourceOf::Qmp(socket) => shown.qmp = Some(socket.display().to_string()),
+        protect::SourceOf::Qmp(guest) => {
+            shown.qmp = Some(guest.socket.display().to_string());
+            shown.agent = guest.agent.map(String::from);
+        }
         protect::SourceOf::Libvirt(of) => {
             (shown.libvirt, shown.domain) = (Some(of.uri), Some(of.domain));
             shown.scratch = of.scratch.map(|folder| folder.display().to_string());
+        }
+        protect::SourceOf::Dir(folder) => {
+            shown.dir = Some(folder.path.display().to_string());
+            shown.scratch = folder.scratch.map(|folder| folder.display().to_string());
         }
     }
     shown
