@@ -14,32 +14,7 @@ use stonefold_types::{Error, Kind, Name, PointName, Result, Size};
 /// Say what is protected
 #[derive(Subcommand)]
 pub(crate) enum Source {
-    /// Protect a machine, or what lies on other storage
-    #[command(after_help = "Examples:\n  stonefold source add web-nightly --machine web\n  \
-        stonefold source add db --nbd nbd://storage/db\n  stonefold source add golden --image /srv/images/golden.qcow2\n  \
-        stonefold source add mail --qmp /run/mail/qmp.sock --agent unix:/run/mail/agent.sock\n  \
-        stonefold source add shop --libvirt qemu:///system --domain shop\n  \
-        stonefold source add files --dir /srv/files")]
-    Add {
-        /// The source's name: 1 to 128 letters, digits, '.', '_' or '-'
-        name: Name,
-        #[command(flatten)]
-        of: Of,
-        /// The image's format, where its content does not tell it
-        #[arg(long, value_name = "FORMAT", requires = "image", conflicts_with_all = ["machine", "nbd", "qmp", "libvirt", "dir"])]
-        format: Option<String>,
-        /// Where the guest agent of --qmp is reached, by which it stands still for application-consistent points: unix:/PATH, the socket of
-        /// QEMU's channel org.qemu.guest_agent.0
-        #[arg(long, value_name = "PLACE", requires = "qmp", conflicts_with_all = ["machine", "nbd", "image", "libvirt", "dir"])]
-        agent: Option<String>,
-        /// The domain, by its name or UUID
-        #[arg(long, value_name = "D", requires = "libvirt", conflicts_with_all = ["machine", "nbd", "qmp", "image", "dir"])]
-        domain: Option<String>,
-        /// Where libvirt keeps what the guest overwrites while it is read [default: beside each image], or where the image of a folder is made,
-        /// which takes as much room as what is in it [default: /var/tmp]
-        #[arg(long, value_name = "DIR", conflicts_with_all = ["machine", "nbd", "qmp", "image"])]
-        scratch: Option<PathBuf>,
-    },
+    Add(Box<Add>),
     /// List all sources
     Ls,
     /// Show a source
@@ -52,6 +27,34 @@ pub(crate) enum Source {
         /// The source
         name: Name,
     },
+}
+
+/// Protect a machine, or what lies on other storage
+#[derive(Args)]
+#[command(after_help = "Examples:\n  stonefold source add web-nightly --machine web\n  \
+    stonefold source add db --nbd nbd://storage/db\n  stonefold source add golden --image /srv/images/golden.qcow2\n  \
+    stonefold source add mail --qmp /run/mail/qmp.sock --agent unix:/run/mail/agent.sock\n  \
+    stonefold source add shop --libvirt qemu:///system --domain shop\n  \
+    stonefold source add files --dir /srv/files")]
+pub(crate) struct Add {
+    /// The source's name: 1 to 128 letters, digits, '.', '_' or '-'
+    name: Name,
+    #[command(flatten)]
+    of: Of,
+    /// The image's format, where its content does not tell it
+    #[arg(long, value_name = "FORMAT", requires = "image", conflicts_with_all = ["machine", "nbd", "qmp", "libvirt", "dir"])]
+    format: Option<String>,
+    /// Where the guest agent of --qmp is reached, by which it stands still for application-consistent points: unix:/PATH, the socket of
+    /// QEMU's channel org.qemu.guest_agent.0
+    #[arg(long, value_name = "PLACE", requires = "qmp", conflicts_with_all = ["machine", "nbd", "image", "libvirt", "dir"])]
+    agent: Option<String>,
+    /// The domain, by its name or UUID
+    #[arg(long, value_name = "D", requires = "libvirt", conflicts_with_all = ["machine", "nbd", "qmp", "image", "dir"])]
+    domain: Option<String>,
+    /// Where libvirt keeps what the guest overwrites while it is read [default: beside each image], or where the image of a folder is made,
+    /// which takes as much room as what is in it [default: /var/tmp]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["machine", "nbd", "qmp", "image"])]
+    scratch: Option<PathBuf>,
 }
 
 /// What is protected
@@ -116,7 +119,8 @@ impl Source {
     pub(crate) fn run(self, context: &Context) -> std::result::Result<(), Failure> {
         let client = context.client()?;
         match self {
-            Source::Add { name, of, format, agent, domain, scratch } => {
+            Source::Add(add) => {
+                let Add { name, of, format, agent, domain, scratch } = *add;
                 let image = of.image.map(|path| in_full(&path)).transpose()?;
                 let qmp = of.qmp.map(|path| in_full(&path)).transpose()?;
                 let dir = of.dir.map(|path| in_full(&path)).transpose()?;

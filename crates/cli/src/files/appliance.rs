@@ -250,7 +250,7 @@ impl Drop for Shell {
 }
 
 fn end(process: u32) {
-    if let Some(pid) = rustix::process::Pid::from_raw(process.cast_signed()) {
+    if let Some(pid) = i32::try_from(process).ok().and_then(rustix::process::Pid::from_raw) {
         // One that has ended needs no telling.
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
     }
