@@ -164,6 +164,9 @@ fn a_folder_comes_back_with_all_that_it_had() {
         let first = place.json("backup run files")?;
         let again = place.json("backup run files")?;
         ensure!(written(&again)? < 1 << 20, "it was written again: {again}");
+        // By now the kernel has noted that all was read; since then nothing is other.
+        let same = place.json("backup run files")?;
+        ensure!(written(&same)? == 0, "nothing has changed, and yet: {same}");
         fs::write(tree.join("home/large"), [&large[4096..], &large[..4096]].concat())?;
         fs::remove_file(tree.join("home/line\nbreak"))?;
         fs::write(tree.join("home/new"), "new")?;
@@ -177,6 +180,9 @@ fn a_folder_comes_back_with_all_that_it_had() {
         run("e2fsck", &["-f", "-n", &image])?;
         let listed = run("debugfs", &["-R", "ls /home", &image])?;
         ensure!(listed.contains("new") && !listed.contains("break"), "{listed}");
+        let holes = run("debugfs", &["-R", "stat /home/holes", &image])?;
+        let blocks = holes.split("Blockcount: ").nth(1).and_then(|rest| rest.split_whitespace().next());
+        ensure!(blocks.context("it tells blocks")?.parse::<u64>()? < 64, "holes were filled: {holes}");
         let root = run("debugfs", &["-R", "stat /", &image])?;
         ensure!(root.contains("Mode:  02750") || root.contains("Mode:  2750"), "{root}");
 

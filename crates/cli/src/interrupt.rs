@@ -52,11 +52,12 @@ impl Interrupt {
 
     /// Names the program to tell, until the answer is dropped.
     pub(crate) fn watch(&self, child: u32) -> Watched<'_> {
-        self.child.store(i32::try_from(child).unwrap_or(0), SeqCst);
+        let child = i32::try_from(child).unwrap_or(0);
+        self.child.store(child, SeqCst);
         if self.happened.load(SeqCst) {
             self.stop_child();
         }
-        Watched(self)
+        Watched { interrupt: self, child }
     }
 
     fn stop_child(&self) {
@@ -68,10 +69,14 @@ impl Interrupt {
 }
 
 /// While it lives, the program is told.
-pub(crate) struct Watched<'a>(&'a Interrupt);
+pub(crate) struct Watched<'a> {
+    interrupt: &'a Interrupt,
+    child: i32,
+}
 
 impl Drop for Watched<'_> {
     fn drop(&mut self) {
-        self.0.child.store(0, SeqCst);
+        // Another may have been named since, which is not this one's to forget.
+        let _ = self.interrupt.child.compare_exchange(self.child, 0, SeqCst, SeqCst);
     }
 }

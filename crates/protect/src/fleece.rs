@@ -138,12 +138,16 @@ impl Protection {
         let folder = socket_folder(&self.hypervisors.folder, qmp.peer().map(|peer| peer.user))?;
         live.check()?;
         self.change(self.prepare_scratch(&fleece)).await?;
-        let cut = self.still_for(still.as_ref(), live, self.cut(&fleece, &server, &guest, &marks));
-        let begun = match cut.await {
-            Ok(()) => self.read_fleece(&fleece, &guest, &marks, folder.path()).await,
-            Err(error) => Err(error),
+        let begun = async {
+            // Before the cut: what is marked that lies before it is only looked at once more.
+            for disk in &guest {
+                qemu::mark(&qmp, disk, &marks.own).await?;
+            }
+            qemu::prepare(&qmp, &fleece, &server).await?;
+            self.still_for(still.as_ref(), live, qemu::cut(&qmp, &fleece)).await?;
+            self.read_fleece(&fleece, &guest, &marks, folder.path()).await
         };
-        let disks = match begun {
+        let disks = match begun.await {
             Ok(disks) => disks,
             Err(error) => {
                 self.release_or_tell(&qmp, &fleece).await;
@@ -213,32 +217,7 @@ impl Protection {
         Ok(self.standstill_of_guest(&source.name, agent, source.name.as_str()))
     }
 
-    /// Has everything that is written from now on be kept: on return the instant that will be read lies in the past.
-    async fn cut(
-        &self,
-        fleece: &Fleece,
-        server: &serde_json::Value,
-        guest: &[GuestDisk],
-        marks: &Marks,
-    ) -> Result<()> {
-        let qmp = &marks.qmp;
-        // Before the cut: what is marked that lies before it is only looked at once more.
-        for disk in guest {
-            qemu::mark(qmp, disk, &marks.own).await?;
-        }
-        qemu::prepare(qmp, fleece, server).await?;
-        qemu::cut(qmp, fleece).await?;
-        if fleece.halts {
-            let goes_on = |fleece: &mut Fleece| {
-                fleece.halts = false;
-                Ok(())
-            };
-            catalog::change(&self.store, &fleece.key(), goes_on).await?;
-        }
-        Ok(())
-    }
-
-    /// Opens what is kept.
+    /// Opens what is kept since the cut, which is over, and after which the guest goes on.
     async fn read_fleece(
         &self,
         fleece: &Fleece,
@@ -247,6 +226,13 @@ impl Protection {
         folder: &Path,
     ) -> Result<Vec<Reading>> {
         let qmp = &marks.qmp;
+        if fleece.halts {
+            let goes_on = |fleece: &mut Fleece| {
+                fleece.halts = false;
+                Ok(())
+            };
+            catalog::change(&self.store, &fleece.key(), goes_on).await?;
+        }
         let whole: Vec<Option<String>> = guest.iter().map(|disk| marks.wrong(disk)).collect();
         let socket = folder.join("nbd.sock");
         qemu::export(qmp, fleece, &socket, |at| marks.last.clone().filter(|_| whole[at].is_none())).await?;

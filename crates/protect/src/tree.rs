@@ -8,6 +8,7 @@
 use crate::Source;
 use crate::hypervisor::last_words;
 use crate::image::aside;
+use rustix::fs::SeekFrom;
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::fs::{File, Permissions};
@@ -25,7 +26,7 @@ const BLOCK: u64 = 4096;
 const INODE_BYTES: u64 = 256;
 /// Room for what is not counted: tables of groups, bitmaps, extents, and what grows while it is read.
 const SPARE_BYTES: u64 = 64 << 20;
-/// The image grows in steps of an eighth of itself, so that it has the same size from run to run.
+/// The image, and its table of inodes, grow in steps of an eighth of themselves.
 const STEPS: u64 = 8;
 /// How often it is made before that is given up: files come and go while they are read.
 const TRIES_MAX: u32 = 3;
@@ -63,8 +64,8 @@ impl Folder {
                 return Err(Error::new(Kind::Invalid, what).remedy("name the folder from the root on"));
             }
         }
-        let path = self.path.clone();
-        aside(move || look(&path)).await?
+        let (path, scratch) = (self.path.clone(), self.scratch().to_owned());
+        aside(move || look(&path, &scratch)).await?
     }
 
     fn scratch(&self) -> &Path {
@@ -93,7 +94,7 @@ impl Folder {
         let (path, scratch) = (self.path.clone(), self.scratch().to_owned());
         let left = format!("stonefold-tree-{:x}-", source.added);
         let prepare = move || {
-            look(&path)?;
+            look(&path, &scratch)?;
             let counted = count(&path)?;
             remove_left(&scratch, &left);
             let size = size_for(counted, u64::from(tries)).max(bytes_min);
@@ -102,42 +103,43 @@ impl Folder {
         };
         let (made, inodes) = aside(prepare).await??;
         // By root nothing is hidden, and the files of others are theirs in the image.
-        let mut command = tool("mke2fs");
+        let mut command = tool("mke2fs", source);
         command.args(["-q", "-F", "-t", "ext4", "-b", "4096", "-m", "0", "-O", "^has_journal,^resize_inode"]);
-        command.args(["-N", &(inodes + inodes / STEPS + 64).to_string(), "-L", label(source)]);
-        // The same in each run: what is as it was has the same blocks.
+        command.args(["-N", &in_steps(inodes + 64, 64).to_string(), "-L", label(source)]);
         command.args(["-U", &uuid(source), "-E", &format!("hash_seed={},lazy_itable_init=1", uuid(source))]);
         command.arg("-d").arg(&self.path).arg(&made.image);
         run(command, "mke2fs").await.map_err(|e| e.context(format!("folder '{}'", self.path.display())))?;
-        self.settle_root(&made).await?;
+        self.settle_root(source, &made).await?;
         Ok(made)
     }
 
     /// mke2fs takes what is in the folder, and leaves what the folder itself is.
-    async fn settle_root(&self, made: &Made) -> Result<()> {
-        let path = self.path.clone();
-        let meta = aside(move || std::fs::metadata(&path)).await?;
-        let meta = meta.map_err(|e| Error::io(format!("looking at '{}'", self.path.display()), e))?;
-        let fields = [
-            format!("mode 0{:o}", meta.mode()),
-            format!("uid {}", meta.uid()),
-            format!("gid {}", meta.gid()),
-            format!("mtime @{}", meta.mtime()),
-        ];
-        for field in fields {
-            let mut command = tool("debugfs");
-            command.arg("-w").arg("-R").arg(format!("set_inode_field / {field}")).arg(&made.image);
-            run(command, "debugfs").await?;
-        }
-        Ok(())
+    async fn settle_root(&self, source: &Source, made: &Made) -> Result<()> {
+        let (path, script) = (self.path.clone(), made.image.with_extension("root"));
+        let of_thread = script.clone();
+        let write = move || {
+            let meta = std::fs::metadata(&path)?;
+            let (mode, mtime) = (meta.mode(), meta.mtime());
+            let fields = format!("mode 0{mode:o}|uid {}|gid {}|mtime @{mtime}", meta.uid(), meta.gid());
+            let lines: String =
+                fields.split('|').map(|field| format!("set_inode_field / {field}\n")).collect();
+            std::fs::write(&of_thread, lines)
+        };
+        let written = aside(write).await?;
+        written.map_err(|e| Error::io(format!("looking at '{}'", self.path.display()), e))?;
+        let mut command = tool("debugfs", source);
+        command.arg("-w").arg("-f").arg(&script).arg(&made.image);
+        run(command, "debugfs").await
     }
 }
 
-fn tool(name: &str) -> Command {
+fn tool(name: &str, source: &Source) -> Command {
     let path = std::env::var("PATH").unwrap_or_default();
     let mut command = Command::new("setpriv");
     // Users who are not root have them in no path.
     command.env("PATH", format!("{path}:/usr/sbin:/sbin")).env("LC_ALL", "C");
+    // What they would take from the clock is the same in each run, so that what is as it was has the same blocks.
+    command.env("E2FSPROGS_FAKE_TIME", (source.added / 1_000_000_000).to_string());
     command.args(["--pdeathsig", "KILL", "--", name]);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
     command
@@ -145,7 +147,10 @@ fn tool(name: &str) -> Command {
 
 async fn run(mut command: Command, name: &str) -> Result<()> {
     let output = command.output().await.map_err(|e| Error::io(format!("running {name}"), e))?;
-    if output.status.success() {
+    let complaints =
+        String::from_utf8_lossy(&output.stderr).lines().filter(|line| !line.starts_with("debugfs ")).count();
+    // debugfs says its version, and fails with success.
+    if output.status.success() && (name != "debugfs" || complaints == 0) {
         return Ok(());
     }
     // The last line says what failed, one before it on which file.
@@ -154,10 +159,12 @@ async fn run(mut command: Command, name: &str) -> Result<()> {
     let said = of_file.unwrap_or_else(|| last_words(&output.stderr));
     let (kind, remedy) = if said.contains("failed to execute") {
         (Kind::NotFound, "install it: apt install e2fsprogs util-linux, where the server runs")
-    } else if said.contains("No such file") || said.contains("Could not allocate") {
+    } else if said.contains("Could not allocate") {
+        (Kind::Conflict, "it holds more than was counted, or grew while it was read: run it again")
+    } else if said.contains("No such file") {
         (
             Kind::Conflict,
-            "files come and go while it is read: name a snapshot of it (LVM, Btrfs, ZFS), or try again",
+            "files come and go while it is read: name a snapshot of it (LVM, Btrfs, ZFS), or run it again",
         )
     } else if said.contains("No space left") {
         (Kind::NoSpace, "make room there, or add the source with --scratch and another folder")
@@ -167,8 +174,8 @@ async fn run(mut command: Command, name: &str) -> Result<()> {
     Err(Error::new(kind, format!("{name}: {said}")).remedy(remedy))
 }
 
-/// Fails where it is no folder, or other file systems are mounted in it.
-fn look(path: &Path) -> Result<()> {
+/// Fails where it is no folder, other file systems are mounted in it, or its image would be made in it.
+fn look(path: &Path, scratch: &Path) -> Result<()> {
     let shown = path.display();
     let real = path.canonicalize().map_err(|e| {
         Error::io(format!("folder '{shown}' cannot be read"), e)
@@ -177,6 +184,10 @@ fn look(path: &Path) -> Result<()> {
     if !real.is_dir() {
         let what = format!("'{shown}' is no folder");
         return Err(Error::new(Kind::Invalid, what).remedy("name a folder; an image is a source by --image"));
+    }
+    if scratch.canonicalize().is_ok_and(|scratch| scratch.starts_with(&real)) {
+        let what = format!("the image of '{shown}' would be made in it, at '{}'", scratch.display());
+        return Err(Error::new(Kind::Invalid, what).remedy("name a folder beside it with --scratch"));
     }
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     match mounted_below(&mounts, &real) {
@@ -219,8 +230,7 @@ fn count(path: &Path) -> Result<Counted> {
                 open.push(entry.path());
             } else if meta.nlink() == 1 || seen.insert((meta.dev(), meta.ino())) {
                 counted.inodes += 1;
-                // What is stored may be less than what is there (holes), or more (compressed away).
-                counted.bytes += meta.len().min(meta.blocks() * 512).next_multiple_of(BLOCK) + BLOCK;
+                counted.bytes += bytes_in(&entry.path(), &meta).next_multiple_of(BLOCK) + BLOCK;
             }
         }
         counted.inodes += 1;
@@ -229,12 +239,32 @@ fn count(path: &Path) -> Result<Counted> {
     Ok(counted)
 }
 
+/// How many bytes of a file are no holes. Where less is stored than it has, that may be holes, or a file system that compresses.
+fn bytes_in(path: &Path, meta: &std::fs::Metadata) -> u64 {
+    if !meta.is_file() || meta.blocks() * 512 >= meta.len() {
+        return meta.len();
+    }
+    let Ok(file) = File::open(path) else { return meta.len() };
+    let (mut at, mut bytes) = (0, 0);
+    // Behind the last of them there is none.
+    while let Ok(data) = rustix::fs::seek(&file, SeekFrom::Data(at)) {
+        let end = rustix::fs::seek(&file, SeekFrom::Hole(data)).unwrap_or(meta.len()).max(data + 1);
+        (bytes, at) = (bytes + (end - data).next_multiple_of(BLOCK), end);
+    }
+    bytes
+}
+
+/// At least that much, in steps of an eighth of itself: so it is the same from run to run.
+fn in_steps(needed: u64, step_min: u64) -> u64 {
+    let step = (needed.next_power_of_two() / 2 / STEPS).max(step_min);
+    needed.next_multiple_of(step)
+}
+
 /// How large a file system it takes, and a half more with each try.
 fn size_for(counted: Counted, tries: u64) -> u64 {
-    let inodes = (counted.inodes + counted.inodes / STEPS + 64) * INODE_BYTES;
+    let inodes = in_steps(counted.inodes + 64, 64) * INODE_BYTES;
     let needed = counted.bytes + counted.bytes / 16 + inodes + SPARE_BYTES;
-    let step = (needed.next_power_of_two() / 2 / STEPS).max(SPARE_BYTES);
-    (needed.next_multiple_of(step) / 2 * (tries + 1)).next_multiple_of(BLOCK)
+    (in_steps(needed, SPARE_BYTES) / 2 * (tries + 1)).next_multiple_of(BLOCK)
 }
 
 fn check_room(scratch: &Path, counted: Counted) -> Result<()> {
@@ -344,6 +374,9 @@ mod tests {
     #[tokio::test]
     async fn what_is_no_folder_is_refused() {
         let refused = |path: &str| Folder { path: path.into(), scratch: None };
+        let own = tempfile::tempdir().unwrap();
+        let within = Folder { path: own.path().into(), scratch: Some(own.path().into()) };
+        assert!(within.check().await.unwrap_err().to_string().contains("beside it"));
         for (path, why) in [
             ("files", "from the root on"),
             ("/nowhere", "cannot be read"),

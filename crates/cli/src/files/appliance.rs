@@ -118,6 +118,25 @@ impl<'a> Appliance<'a> {
         self.ask(&[b"-".as_slice(), command].concat(), words)
     }
 
+    /// Where a path leads within the guest, its last name left as it is unless a slash follows: what takes whole folders out follows no symlink
+    /// of the guest's.
+    pub(super) fn real(&mut self, path: &[u8]) -> Result<Vec<u8>> {
+        let end = path.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
+        let (folder, name) = (&path[..end], &path[(end + 1).min(path.len())..]);
+        let folder = if folder.is_empty() { b"/" } else { folder };
+        let mut real = self.ask(b"realpath", &[folder])?;
+        if real.last() == Some(&b'\n') {
+            real.pop();
+        }
+        if !name.is_empty() {
+            if !real.ends_with(b"/") {
+                real.push(b'/');
+            }
+            real.extend(name);
+        }
+        Ok(real)
+    }
+
     /// The same, in lines.
     pub(super) fn lines(&mut self, command: &[u8], words: &[&[u8]]) -> Result<Vec<String>> {
         let answer = self.ask(command, words)?;
@@ -210,7 +229,9 @@ impl<'a> Appliance<'a> {
 
 impl Shell {
     fn start(disks: &[Served], folder: &TempDir, settings: Option<&str>) -> Result<Self> {
-        let mut command = Command::new("guestfish");
+        // Whatever this program dies of, the kernel ends that one.
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "TERM", "--", "guestfish"]);
         command.args(["--ro", "--no-progress-bars", "--format=raw"]);
         for disk in disks {
             command.arg("-a").arg(format!("nbd://?socket={}", escaped(disk.socket())));
@@ -226,7 +247,8 @@ impl Shell {
         command.env("LC_ALL", "C").envs(settings.map(|settings| (BACKEND_SETTINGS, settings)));
         // Out of the terminal's group, as what serves the disks is.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
-        let mut child = command.spawn().map_err(not_there)?;
+        let failed = |e| Error::io("running setpriv, of util-linux, which starts guestfish", e);
+        let mut child = command.spawn().map_err(failed)?;
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(Error::new(Kind::Io, "guestfish has no pipes"));
         };
@@ -289,10 +311,7 @@ fn quoted(word: &[u8]) -> Vec<u8> {
     text
 }
 
-fn not_there(error: std::io::Error) -> Error {
-    if error.kind() != std::io::ErrorKind::NotFound {
-        return Error::io("running guestfish", error);
-    }
+fn not_there() -> Error {
     Error::new(Kind::NotFound, "guestfish, by which file systems are read, is not installed").remedy(
         "install it: apt install guestfish libguestfs-xfs (Debian, Ubuntu) or dnf install guestfs-tools (Fedora, RHEL)",
     )
@@ -300,6 +319,9 @@ fn not_there(error: std::io::Error) -> Error {
 
 /// What libguestfs complained of.
 fn told(said: &str) -> Error {
+    if said.contains("failed to execute guestfish") {
+        return not_there();
+    }
     let kernel = said.lines().find(|line| line.starts_with("supermin: "));
     if let Some(line) = kernel {
         return Error::new(Kind::Io, format!("libguestfs cannot make its machine: {line}")).remedy(
@@ -313,8 +335,11 @@ fn told(said: &str) -> Error {
     // A command's name comes first, then what it was asked of.
     let what =
         what.split_once(": ").filter(|(name, _)| !name.contains([' ', '/'])).map_or(what, |(_, what)| what);
-    let kind = if what.ends_with("No such file or directory") { Kind::NotFound } else { Kind::Io };
-    Error::new(kind, what.to_owned())
+    match what.ends_with("No such file or directory") {
+        true => Error::new(Kind::NotFound, what.to_owned())
+            .remedy("'stonefold point files POINT ls PATH' shows what is in a folder"),
+        false => Error::new(Kind::Io, what.to_owned()),
+    }
 }
 
 #[cfg(test)]
@@ -340,5 +365,7 @@ mod tests {
         );
         assert!(kernel.to_string().contains("suitable kernel"), "{kernel}");
         assert_eq!(told("").what(), "it did not say why");
+        let missing = told("setpriv: failed to execute guestfish: No such file or directory\n");
+        assert!(missing.to_string().contains("apt install guestfish"), "{missing}");
     }
 }

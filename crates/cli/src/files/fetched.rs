@@ -8,15 +8,16 @@ use super::listing::Entry;
 use crate::table::count;
 use indicatif::{ProgressBar, ProgressStyle};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
 use serde::Serialize;
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions, Permissions};
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
-use stonefold_types::{Error, Kind, Result, Size};
+use stonefold_types::{Error, Kind, Result};
 use tempfile::TempDir;
 use tree::Tree;
 
@@ -71,10 +72,25 @@ impl Place {
     }
 
     fn take(&self, made: &Path) -> Result<()> {
-        renameat_with(CWD, made, CWD, &self.path, RenameFlags::NOREPLACE).map_err(|e| match e {
-            rustix::io::Errno::EXIST => taken(&self.path),
-            other => Error::io(format!("making '{}'", self.path.display()), other.into()),
+        let moved = match renameat_with(CWD, made, CWD, &self.path, RenameFlags::NOREPLACE) {
+            // A file system over the network knows no such thing.
+            Err(Errno::INVAL | Errno::NOSYS) => self.take_slowly(made),
+            moved => moved.map_err(std::io::Error::from),
+        };
+        moved.map_err(|e| match e.kind() {
+            ErrorKind::AlreadyExists => taken(&self.path),
+            _ => Error::io(format!("making '{}'", self.path.display()), e),
         })
+    }
+
+    /// A folder takes the place of an empty one alone, and a link of nothing.
+    fn take_slowly(&self, made: &Path) -> std::io::Result<()> {
+        if made.symlink_metadata()?.is_dir() {
+            std::fs::create_dir(&self.path)?;
+            return std::fs::rename(made, &self.path);
+        }
+        std::fs::hard_link(made, &self.path)?;
+        std::fs::remove_file(made)
     }
 }
 
@@ -86,7 +102,8 @@ fn taken(path: &Path) -> Error {
 
 /// Fetches what a path names, with all below it.
 pub(super) fn fetch(mut appliance: Appliance<'_>, path: &[u8], place: &Place) -> Result<Counts> {
-    let entry = Entry::of(&mut appliance, path, path)?;
+    let path = appliance.real(path)?;
+    let (path, entry) = (path.as_slice(), Entry::of(&mut appliance, &path, &path)?);
     let workshop = place.workshop()?;
     let made = workshop.path().join("made");
     let counts = if entry.is("folder") {
@@ -95,7 +112,9 @@ pub(super) fn fetch(mut appliance: Appliance<'_>, path: &[u8], place: &Place) ->
         appliance.stream(b"tar-out", &[path, b"-", b"numericowner:true"], |stream| {
             tree.unpack(&mut bar.wrap_read(stream))
         })?;
-        tree.finish()?
+        tree.finish()?;
+        place.take(&made)?;
+        return tree.settle(&place.path);
     } else if entry.is("file") {
         let bar = bar(&entry.name, Some(entry.size_bytes))?;
         let file = new_file(&made)?;
@@ -122,7 +141,8 @@ pub(super) fn fetch(mut appliance: Appliance<'_>, path: &[u8], place: &Place) ->
 
 /// Makes an archive of a folder, with all that tar can keep: owners, modes, times, hard links, devices, extended attributes.
 pub(super) fn archive(mut appliance: Appliance<'_>, path: &[u8], place: &Place) -> Result<Counts> {
-    let entry = Entry::of(&mut appliance, path, path)?;
+    let path = appliance.real(path)?;
+    let (path, entry) = (path.as_slice(), Entry::of(&mut appliance, &path, &path)?);
     if !entry.is("folder") {
         let what =
             format!("'{}' is {}, and an archive is made of a folder", printable(&entry.name), entry.what());
@@ -181,11 +201,16 @@ fn copy(from: &mut dyn Read, mut to: &File, size: u64) -> Result<()> {
 /// Gives a file or a folder its mode and its time.
 fn settle(file: &File, mode: u32, modified: Duration) -> std::io::Result<()> {
     file.set_permissions(Permissions::from_mode(mode & MODE_BITS))?;
-    file.set_modified(SystemTime::UNIX_EPOCH + modified)
+    file.set_modified(SystemTime::UNIX_EPOCH.checked_add(modified).unwrap_or(SystemTime::UNIX_EPOCH))
 }
 
 fn unwritten(path: &Path, error: std::io::Error) -> Error {
-    Error::io(format!("writing '{}'", path.display()), error)
+    Error::io(format!("writing '{}'", shown(path)), error)
+}
+
+/// A guest has named it.
+fn shown(path: &Path) -> String {
+    printable(&path.to_string_lossy())
 }
 
 /// How much has come, on a terminal.
@@ -213,7 +238,7 @@ pub(super) fn text(counts: &Counts, place: &Path) -> String {
     let what: Vec<String> =
         what.iter().filter(|(number, _)| *number > 0).map(|(number, noun)| count(*number, noun)).collect();
     let what = if what.is_empty() { String::new() } else { format!("{}, ", what.join(", ")) };
-    format!("{what}{} at '{}'{left}\n", Size(counts.bytes), place.display())
+    format!("{what}{} at '{}'{left}\n", count(counts.bytes, "byte"), place.display())
 }
 
 /// What a path is called where it is fetched to: its last name, or that of the whole.
@@ -253,6 +278,11 @@ mod tests {
         std::fs::write(&place.path, "old").unwrap();
         assert_eq!(place.take(&made).unwrap_err().kind(), Kind::AlreadyExists);
         assert_eq!(std::fs::read(&place.path).unwrap(), b"old");
+        assert_eq!(place.take_slowly(&made).unwrap_err().kind(), ErrorKind::AlreadyExists);
+        assert_eq!(std::fs::read(&place.path).unwrap(), b"old");
+        std::fs::remove_file(&place.path).unwrap();
+        place.take_slowly(&made).unwrap();
+        assert_eq!(std::fs::read(&place.path).unwrap(), b"new");
         assert!(Place::new(folder.path(), OsStr::new("x")).is_err());
         assert!(Place::new(&place.path, OsStr::new("y")).is_err());
     }

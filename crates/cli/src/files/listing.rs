@@ -3,7 +3,9 @@
 use super::appliance::Appliance;
 use super::layout::printable;
 use crate::table::Table;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use stonefold_api::Time;
 use stonefold_types::{Error, Kind, Result};
 
@@ -31,8 +33,8 @@ pub(super) struct Entry {
     uid: u64,
     gid: u64,
     pub(super) modified: Time,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    target: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_text")]
+    target: Option<Vec<u8>>,
 }
 
 impl Entry {
@@ -43,8 +45,12 @@ impl Entry {
             Error::new(Kind::Unsupported, "this guestfish does not tell what a file is as others do")
         })?;
         if entry.is("symlink") {
-            let target = appliance.ask(b"readlink", &[path])?;
-            entry.target = Some(String::from_utf8_lossy(&target).trim_end_matches('\n').to_owned());
+            let mut target = appliance.ask(b"readlink", &[path])?;
+            // One is the end of the answer; more are the target's own.
+            if target.last() == Some(&b'\n') {
+                target.pop();
+            }
+            entry.target = Some(target);
         }
         Ok(entry)
     }
@@ -58,8 +64,8 @@ impl Entry {
         format!("a {}", self.kind)
     }
 
-    pub(super) fn target(&self) -> Option<&str> {
-        self.target.as_deref()
+    pub(super) fn target(&self) -> Option<&OsStr> {
+        self.target.as_deref().map(OsStr::from_bytes)
     }
 
     fn letters(&self) -> String {
@@ -103,10 +109,16 @@ pub(super) fn table(entries: &[Entry]) -> String {
             entry.gid.to_string(),
             entry.size_bytes.to_string(),
             entry.modified.to_seconds_text(),
-            entry.target.as_ref().map_or(name.clone(), |target| format!("{name} -> {}", printable(target))),
+            entry.target.as_ref().map_or(name.clone(), |target| {
+                format!("{name} -> {}", printable(&String::from_utf8_lossy(target)))
+            }),
         ]);
     }
     table.or("nothing is in it")
+}
+
+fn as_text<S: Serializer>(target: &Option<Vec<u8>>, to: S) -> std::result::Result<S::Ok, S::Error> {
+    target.as_ref().map(|target| String::from_utf8_lossy(target)).serialize(to)
 }
 
 fn below(folder: &[u8], name: &[u8]) -> Vec<u8> {
@@ -134,7 +146,9 @@ fn read(text: &str, name: &[u8]) -> Option<Entry> {
         mode: bits & 0o7777,
         uid: whole("st_uid")?,
         gid: whole("st_gid")?,
-        modified: Time(whole("st_mtime_sec")? * 1000 + whole("st_mtime_nsec").unwrap_or(0) / 1_000_000),
+        modified: Time(
+            whole("st_mtime_sec")?.saturating_mul(1000) + whole("st_mtime_nsec").unwrap_or(0) / 1_000_000,
+        ),
         target: None,
     })
 }

@@ -3,7 +3,8 @@
 //! *Promise*: whatever the stream says, nothing outside the new folder is written, read or linked: names go downwards only, and symlinks
 //! are made last, when nothing is written any more. *Never*: makes a device, or a file that runs as somebody else.
 
-use super::{Counts, copy, new_file, settle, unwritten};
+use super::{Counts, copy, new_file, settle, shown, unwritten};
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::{DirBuilder, File};
 use std::io::Read;
@@ -20,6 +21,7 @@ pub(super) struct Tree {
     /// What is done when all is there: modes may forbid to write into them, and times change with what comes in.
     folders: Vec<(PathBuf, u32, Duration)>,
     symlinks: Vec<(PathBuf, PathBuf)>,
+    left_out: HashSet<PathBuf>,
     counts: Counts,
 }
 
@@ -31,6 +33,7 @@ impl Tree {
             root: root.to_owned(),
             folders: Vec::new(),
             symlinks: Vec::new(),
+            left_out: HashSet::new(),
             counts: Counts::default(),
         })
     }
@@ -48,7 +51,9 @@ impl Tree {
         let unclear = |e| Error::io("reading the folder of the point", e);
         let path = self.below(&entry.path_bytes())?;
         let (mode, kind) = (entry.header().mode().map_err(unclear)?, entry.header().entry_type());
-        let modified = Duration::from_secs(entry.header().mtime().map_err(unclear)?);
+        let seconds = entry.header().mtime().map_err(unclear)?;
+        // What was made before 1970 is of then: such a time comes as a negative number.
+        let modified = Duration::from_secs(if i64::try_from(seconds).is_ok() { seconds } else { 0 });
         match kind {
             EntryType::Directory => {
                 if path != self.root {
@@ -59,23 +64,41 @@ impl Tree {
             }
             EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
                 let (file, size) = (new_file(&path)?, entry.size());
-                copy(entry, &file, size).map_err(|e| e.context(path.display()))?;
+                copy(entry, &file, size).map_err(|e| e.context(shown(&path)))?;
                 settle(&file, mode, modified).map_err(|e| unwritten(&path, e))?;
                 self.counts.files += 1;
                 self.counts.bytes += size;
             }
             EntryType::Link => {
                 let other = self.below(&entry.link_name_bytes().unwrap_or_default())?;
-                std::fs::hard_link(other, &path).map_err(|e| unwritten(&path, e))?;
-                self.counts.files += 1;
+                self.link(&other, path)?;
             }
             EntryType::Symlink => {
                 let target = OsStr::from_bytes(&entry.link_name_bytes().unwrap_or_default()).into();
                 self.symlinks.push((path, target));
             }
-            _ => self.counts.left_out += 1,
+            _ => self.leave_out(path),
         }
         Ok(())
+    }
+
+    /// Another name of something that came before, which need not be a file.
+    fn link(&mut self, other: &Path, path: PathBuf) -> Result<()> {
+        if let Some((_, target)) = self.symlinks.iter().find(|(of, _)| of == other) {
+            let target = target.clone();
+            self.symlinks.push((path, target));
+        } else if self.left_out.contains(other) {
+            self.leave_out(path);
+        } else {
+            std::fs::hard_link(other, &path).map_err(|e| unwritten(&path, e))?;
+            self.counts.files += 1;
+        }
+        Ok(())
+    }
+
+    fn leave_out(&mut self, path: PathBuf) {
+        self.left_out.insert(path);
+        self.counts.left_out += 1;
     }
 
     /// Where a name of the stream is.
@@ -97,16 +120,22 @@ impl Tree {
         Ok(path)
     }
 
-    /// Makes what had to wait.
-    pub(super) fn finish(mut self) -> Result<Counts> {
+    /// Makes the symlinks, when nothing is written any more.
+    pub(super) fn finish(&mut self) -> Result<()> {
         for (path, target) in &self.symlinks {
             std::os::unix::fs::symlink(target, path).map_err(|e| unwritten(path, e))?;
             self.counts.symlinks += 1;
         }
+        Ok(())
+    }
+
+    /// Gives its folders their modes and times, once it is where it stays: one that may not be written to could neither be moved nor removed.
+    pub(super) fn settle(self, at: &Path) -> Result<Counts> {
         // From the inside to the outside: a folder that may not be entered is settled after what is in it.
         for (path, mode, modified) in self.folders.iter().rev() {
-            let settled = File::open(path).and_then(|folder| settle(&folder, *mode, *modified));
-            settled.map_err(|e| unwritten(path, e))?;
+            let path = at.join(path.strip_prefix(&self.root).unwrap_or(path));
+            let settled = File::open(&path).and_then(|folder| settle(&folder, *mode, *modified));
+            settled.map_err(|e| unwritten(&path, e))?;
         }
         Ok(self.counts)
     }
@@ -139,28 +168,51 @@ mod tests {
         let stream = builder.into_inner().unwrap();
         let mut tree = Tree::new(root)?;
         tree.unpack(&mut &stream[..])?;
-        tree.finish()
+        tree.finish()?;
+        let at = root.with_extension("there");
+        std::fs::rename(root, &at).unwrap();
+        tree.settle(&at)
     }
 
     #[test]
     fn a_folder_comes_as_it_was_but_for_what_could_harm() {
         let place = tempfile::tempdir().unwrap();
-        let root = place.path().join("made");
+        let (made, root) = (place.path().join("made"), place.path().join("made.there"));
         let mut builder = Builder::new(Vec::new());
-        add(&mut builder, EntryType::Directory, "./", "", b"", 0o755);
+        add(&mut builder, EntryType::Directory, "./", "", b"", 0o555);
         add(&mut builder, EntryType::Directory, "./shut", "", b"", 0o500);
         add(&mut builder, EntryType::Regular, "./shut/run", "", b"abc", 0o4755);
         add(&mut builder, EntryType::Link, "./again", "./shut/run", b"", 0o4755);
         add(&mut builder, EntryType::Symlink, "./link", "/etc/shadow", b"", 0o777);
+        add(&mut builder, EntryType::Link, "./link2", "./link", b"", 0o777);
         add(&mut builder, EntryType::Block, "./sda", "", b"", 0o666);
-        let counts = unpack(builder, &root).unwrap();
-        assert_eq!(counts, Counts { files: 2, folders: 1, symlinks: 1, bytes: 3, left_out: 1 });
+        add(&mut builder, EntryType::Link, "./sdb", "./sda", b"", 0o666);
+        let counts = unpack(builder, &made).unwrap();
+        assert_eq!(counts, Counts { files: 2, folders: 1, symlinks: 2, bytes: 3, left_out: 2 });
+        assert_eq!(root.metadata().unwrap().mode() & 0o7777, 0o555);
+        assert_eq!(std::fs::read_link(root.join("link2")).unwrap(), Path::new("/etc/shadow"));
         let run = root.join("shut/run").metadata().unwrap();
         assert_eq!((run.mode() & 0o7777, run.mtime(), run.nlink()), (0o755, 1_000_000_000, 2));
         let shut = root.join("shut").metadata().unwrap();
         assert_eq!((shut.mode() & 0o7777, shut.mtime()), (0o500, 1_000_000_000));
         assert_eq!(std::fs::read_link(root.join("link")).unwrap(), Path::new("/etc/shadow"));
         assert!(!root.join("sda").exists());
+    }
+
+    #[test]
+    fn what_was_made_before_1970_is_of_then() {
+        let place = tempfile::tempdir().unwrap();
+        let mut builder = Builder::new(Vec::new());
+        let mut header = Header::new_gnu();
+        header.set_path("old").unwrap();
+        header.set_mode(0o644);
+        header.set_size(0);
+        // As GNU tar writes a negative number: in base 256.
+        header.as_mut_bytes()[136..148].fill(0xff);
+        header.set_cksum();
+        builder.append(&header, &b""[..]).unwrap();
+        unpack(builder, &place.path().join("made")).unwrap();
+        assert_eq!(place.path().join("made.there/old").metadata().unwrap().mtime(), 0);
     }
 
     #[test]
