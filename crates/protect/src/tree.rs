@@ -381,7 +381,7 @@ mod tests {
             ("files", "from the root on"),
             ("/nowhere", "cannot be read"),
             ("/etc/passwd", "is no folder"),
-            ("/", "mounted"),
+            ("/", "would be made in it"),
         ] {
             let error = refused(path).check().await.unwrap_err();
             assert!(error.to_string().contains(why), "{error}");
