@@ -158,7 +158,7 @@ impl Source {
                         ("image", source.image.clone().unwrap_or_default()),
                         ("format", source.format.clone().unwrap_or_default()),
                         ("qmp", source.qmp.clone().unwrap_or_default()),
-                        ("guest agent", source.agent.clone().unwrap_or_default()),
+                        ("agent", source.agent.clone().unwrap_or_default()),
                         ("libvirt", source.libvirt.clone().unwrap_or_default()),
                         ("domain", source.domain.clone().unwrap_or_default()),
                         ("folder", source.dir.clone().unwrap_or_default()),
