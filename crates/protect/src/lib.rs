@@ -5,7 +5,7 @@
 //! *Owns*: what the documents of the pool's catalog say; the store keeps them. *May be called by*: the server.
 //!
 //! What lies on other people's storage is read by an [NBD client](nbd) into disks of ours ([`copying`], [`copy`]), image files by way of
-//! [qemu-nbd](image), disks of a guest that runs as they were at one instant, by QEMU itself
+//! [qemu-nbd](image), folders as file systems that are made of them ([`tree`]), disks of a guest that runs as they were at one instant, by QEMU itself
 //! ([`fleece`]) or by libvirt ([`domain_backup`]); its points are like all others.
 //!
 //! [`Protection`] is all of it that changes something: one change at a time, each in steps that a start finds and ends ([`clones`],

@@ -29,7 +29,7 @@ pub struct Protection {
     pub(crate) hypervisors: Hypervisors,
     /// Whether machines run under KVM here, once that was needed.
     pub(crate) kvm: OnceCell<bool>,
-    /// Machines whose guests this life has stand still; those of earlier ones are to go on.
+    /// Standstills, by their keys, of guests that this life has stand still; those of earlier ones are to go on.
     pub(crate) standing: Memory<HashSet<String>>,
     /// Recoveries that this life's proofs have; those of earlier ones are nobody's.
     pub(crate) proving: Memory<HashSet<Name>>,

@@ -137,7 +137,7 @@ impl<'a> Appliance<'a> {
         Ok(real)
     }
 
-    /// The same, in lines.
+    /// What a command answers, in lines.
     pub(super) fn lines(&mut self, command: &[u8], words: &[&[u8]]) -> Result<Vec<String>> {
         let answer = self.ask(command, words)?;
         let lines = String::from_utf8_lossy(&answer).lines().map(str::to_owned).collect::<Vec<_>>();
