@@ -96,8 +96,7 @@ impl Place {
 
 fn taken(path: &Path) -> Error {
     let what = format!("'{}' is there already", path.display());
-    Error::new(Kind::AlreadyExists, what)
-        .remedy("nothing is replaced: move it away, or choose another place")
+    Error::new(Kind::AlreadyExists, what).remedy("nothing is replaced: move it away, or choose another place")
 }
 
 /// Fetches what a path names, with all below it.
