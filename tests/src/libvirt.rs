@@ -73,14 +73,20 @@ pub fn libvirt(place: &Place) -> Result<(Libvirt, String)> {
         fs::write(place.path(file), own)?;
     }
     let at = place.path("").display().to_string();
+    // What other tests have mounted now would be busy for as long as this namespace has it, too.
+    let others = format!(
+        "while read -r _ folder _; do case $folder in {}/*) umount --lazy $folder || true ;; esac; done < /proc/self/mounts",
+        std::env::temp_dir().display()
+    );
     let script = format!(
-        "set -e; cd {at}; mount --bind passwd /etc/passwd; mount --bind group /etc/group; \
+        "set -e; {others}; cd {at}; mount --bind passwd /etc/passwd; mount --bind group /etc/group; \
         for d in /etc/libvirt /var/lib/libvirt /var/cache/libvirt /run/libvirt; do mkdir -p $d; mount -t tmpfs own $d; done; \
         cp qemu.conf /etc/libvirt/qemu.conf; exec libvirtd -f {at}/libvirtd.conf -p {at}/libvirtd.pid"
     );
     let uri = format!("qemu+unix:///system?socket={}", socket.display());
     let answers = || attempt("virsh", &["-c", &uri, "list"]).is_ok_and(|(status, _)| status == Some(0));
-    let running = Beside::start("unshare", &["--mount", "sh", "-c", &script], answers)?;
+    let running =
+        Beside::start("unshare", &["--mount", "--propagation", "slave", "sh", "-c", &script], answers)?;
     Ok((Libvirt { running: Some(running), uri: uri.clone() }, uri))
 }
 
