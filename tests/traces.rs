@@ -232,3 +232,19 @@ fn whoever_goes_away_leaves_a_trace_that_says_so() {
         gateway.stop()
     });
 }
+
+/// What is replayed on a disk of ours is held against what the server says that it has done, and against what its payload is to be.
+#[test]
+fn a_replay_agrees_with_what_the_server_has_counted() {
+    in_a_place(|place| {
+        let server = place.start(&[])?;
+        place.ok(&format!("disk create web --size {DISK_BYTES}"))?;
+        let done = place.run("lab replay mail --target stonefold:web --duration 6s --json")?;
+        let answer: serde_json::Value = serde_json::from_str(&done.stdout).context(done.stderr)?;
+        let gates = answer["summary"]["points"][0]["gates"].as_array().context("no gates")?;
+        let state = |name: &str| gates.iter().find(|gate| gate["name"] == name).map(|gate| &gate["state"]);
+        ensure!(state("target's counters").is_some_and(|state| state == "pass"), "{gates:?}");
+        ensure!(state("payload").is_some(), "{gates:?}");
+        server.stop()
+    });
+}

@@ -3,10 +3,12 @@
 //! Bytes, because those are counted alike everywhere: a device counts requests after the kernel has merged and split them. Where the two
 //! differ the lab has measured something else than the target, or the target was not alone.
 
+use crate::record::StreamRecord;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use stonefold_types::{Error, Kind, Result};
 
 /// The unit of a block device's counters, whatever its sectors are, in bytes.
@@ -48,6 +50,17 @@ pub trait Counters: fmt::Debug + Send + Sync {
     /// # Errors
     /// Why it cannot.
     fn counts(&self) -> Result<Counts>;
+}
+
+/// What all of them say now; nothing where nobody can say it.
+///
+/// # Errors
+/// Why one cannot.
+pub(crate) fn sum(all: &[Arc<dyn Counters>]) -> Result<Option<Counts>> {
+    if all.is_empty() {
+        return Ok(None);
+    }
+    all.iter().map(|one| one.counts()).sum::<Result<Counts>>().map(Some)
 }
 
 /// A block device, as the kernel counts it.
@@ -100,6 +113,22 @@ pub struct Reconciled {
 }
 
 impl Reconciled {
+    /// Beside what streams have recorded; nothing where the target does not say it, or where blocks were zeroed, which devices count as written and others do not.
+    pub(crate) fn of(said: Option<Counts>, streams: &[StreamRecord]) -> Option<Self> {
+        let (said, mut answered, mut in_flight) = (said?, Counts::default(), 0);
+        for record in streams {
+            let [.., zeroings] = record.requests;
+            if zeroings > 0 {
+                return None;
+            }
+            answered.read_bytes += record.read.bytes;
+            answered.written_bytes += record.write.bytes;
+            let largest = record.sizes.keys().max().copied().unwrap_or(0);
+            in_flight += record.issued().saturating_sub(record.ios()) * largest;
+        }
+        Some(Reconciled { said, answered, in_flight })
+    }
+
     /// Whether they say the same.
     pub fn agree(&self) -> bool {
         let same = |said: u64, answered: u64| {

@@ -3,10 +3,11 @@
 //! A block that was written whole, and that nothing writes now, is one number. A block whose sectors differ is eight.
 //! While writes of a block are in flight, each of its sectors has a lowest generation that a read may return (what was
 //! acknowledged before) and a highest one (what was issued last): with two overlapping writes nobody can know which
-//! of them the medium applied last, and neither is an error.
+//! of them the medium applied last, nor that it applied one after the other, and neither is an error. Until the next
+//! write that has a sector for itself, each byte of it may be of either.
 //!
 //! *Promises*: a generation is issued once for each block, and none after it is lower; but a part of a block may be written again as it is. *Owns*: 4 bytes for each block,
-//! 36 for one whose sectors differ, about 130 for one that is being written in part or twice.
+//! 36 for one whose sectors differ, about 170 for one that is being written in part or twice.
 
 use crate::payload::{SECTORS, mix};
 use std::collections::HashMap;
@@ -73,35 +74,46 @@ struct Sector {
     high: u32,
     /// That of the write which found no other in flight: of those in flight together with it, any may be the last.
     first: u32,
+    /// From this generation on there is a part of each, maybe: they were in flight together, and none was alone since. 0 where none were.
+    mixed: u32,
     /// Writes in flight.
     busy: u32,
 }
 
 impl Sector {
     fn settled(generation: u32) -> Self {
-        Sector { low: generation, high: generation, first: generation, busy: 0 }
+        Sector { low: generation, high: generation, first: generation, mixed: 0, busy: 0 }
     }
 
     fn begin(&mut self, generation: u32) {
         if self.busy == 0 {
             self.first = generation;
+        } else if self.mixed == 0 {
+            self.mixed = self.first;
         }
         self.busy += 1;
         self.high = generation;
     }
 
     fn moving(self) -> u32 {
-        if self.busy > 0 { self.first } else { self.high + 1 }
+        match self.mixed {
+            0 if self.busy > 0 => self.first,
+            0 => self.high + 1,
+            mixed => mixed,
+        }
     }
 
-    fn end(&mut self, generation: u32, failed: bool) {
+    fn end(&mut self, failed: bool) {
         self.busy -= 1;
         if failed {
             // It happened or it did not: what may be read stays as wide as it was.
             return;
         }
-        let alone = self.busy == 0 && self.first == generation;
-        self.low = if alone { generation } else { self.low.max(self.first) };
+        self.low = self.low.max(self.first);
+        // No other was there with the last.
+        if self.busy == 0 && self.low == self.high {
+            self.mixed = 0;
+        }
     }
 }
 
@@ -161,7 +173,7 @@ impl Generations {
         }
         let open = self.open(block);
         open.writes -= 1;
-        open.sectors[from..to].iter_mut().for_each(|sector| sector.end(generation, failed));
+        open.sectors[from..to].iter_mut().for_each(|sector| sector.end(failed));
         if open.writes == 0 {
             self.settle(block);
         }
@@ -188,7 +200,8 @@ impl Generations {
         }
     }
 
-    /// The first generation of each sector that is in flight now; where none is, that which the next write will have.
+    /// The first generation of each sector of which there may be a part: those in flight now, and those that were together; where none
+    /// is, that which the next write will have.
     pub(crate) fn moving(&self, block: u64) -> Lows {
         let word = self.blocks[block as usize];
         match word & STATE {
@@ -220,7 +233,7 @@ impl Generations {
                 Some(Open { sectors: self.mixed[number as usize].map(Sector::settled), writes: 0 })
             }
             WRITING => {
-                let sector = Sector { low: number - 1, high: number, first: number, busy: 1 };
+                let sector = Sector { low: number - 1, high: number, first: number, mixed: 0, busy: 1 };
                 Some(Open { sectors: [sector; SECTORS], writes: 1 })
             }
             _ => Some(Open { sectors: [Sector::settled(number); SECTORS], writes: 0 }),
@@ -366,15 +379,49 @@ mod tests {
         assert_eq!((range(&generations, 0, 7), generations.mixed_free.len()), ((c, c), 1));
     }
 
+    /// A sector on a medium: the generations that its two halves are of.
+    type Halves = [u32; 2];
+
+    /// Each half is something that may be read; and what is older than all that may be there in part is there whole.
+    fn may_be_read(generations: &Generations, block: u64, sector: usize, held: Halves) -> bool {
+        let (low, high) = range(generations, block, sector);
+        let moving = generations.moving(block).of(sector);
+        let older: Vec<u32> = held.into_iter().filter(|generation| *generation < moving).collect();
+        held.iter().all(|generation| (low..=high).contains(generation))
+            && older.iter().all(|generation| *generation == older[0])
+    }
+
+    #[test]
+    fn of_two_writes_in_flight_together_a_part_of_each_may_stay() {
+        let mut generations = Generations::new(1);
+        let may = |generations: &Generations, held| may_be_read(generations, 0, 0, held);
+        let a = generations.begin(0, 0, SECTORS);
+        generations.end(0, 0, SECTORS, a, false);
+        let (b, c) = (generations.begin(0, 0, SECTORS), generations.begin(0, 0, 4));
+        generations.end(0, 0, SECTORS, b, false);
+        generations.end(0, 0, 4, c, false);
+        assert!(may(&generations, [b, c]) && may(&generations, [c, b]) && !may(&generations, [a, c]));
+        assert!(!may_be_read(&generations, 0, 4, [b, c]), "the second was not there");
+        // The next is over a part of each, until it is there.
+        let d = generations.begin(0, 0, SECTORS);
+        assert!(may(&generations, [b, c]) && may(&generations, [b, d]));
+        generations.end(0, 0, SECTORS, d, false);
+        assert!(may(&generations, [d, d]) && !may(&generations, [c, d]) && generations.open.is_empty());
+        // One after the other they leave no part.
+        let e = generations.begin(0, 0, SECTORS);
+        generations.end(0, 0, SECTORS, e, true);
+        assert!(may(&generations, [e, e]) && may(&generations, [d, d]) && !may(&generations, [d, e]));
+    }
+
     proptest! {
-        /// A medium that applies each write at some moment between its issue and its end, sector by sector: what it
+        /// A medium that applies each write at some moment between its issue and its end, sector by sector and half by half: what it
         /// holds is always within what may be read.
         #[test]
         fn what_a_medium_holds_is_never_refused(steps in prop::collection::vec((0u8..4, 0usize..8, 1usize..=8, any::<u16>()), 1..200)) {
             let mut generations = Generations::new(2);
-            let mut medium = [[0u32; SECTORS]; 2];
-            // (block, from, to, generation, sectors that are still to be applied)
-            let mut flying: Vec<(u64, usize, usize, u32, Vec<usize>)> = Vec::new();
+            let mut medium = [[Halves::default(); SECTORS]; 2];
+            // (block, from, to, generation, halves of sectors that are still to be applied)
+            let mut flying: Vec<(u64, usize, usize, u32, Vec<(usize, usize)>)> = Vec::new();
             for (what, from, count, chance) in steps {
                 let chance = usize::from(chance);
                 match what {
@@ -382,30 +429,34 @@ mod tests {
                         let (block, to) = ((chance % 2) as u64, (from + count).min(SECTORS));
                         let (from, to) = if what == 1 { (0, SECTORS) } else { (from, to) };
                         let generation = generations.begin(block, from, to);
-                        flying.push((block, from, to, generation, (from..to).collect()));
+                        let halves = (from..to).flat_map(|sector| [(sector, 0), (sector, 1)]).collect();
+                        flying.push((block, from, to, generation, halves));
                     }
                     2 if !flying.is_empty() => {
                         let at = chance % flying.len();
                         let (block, _, _, generation, left) = &mut flying[at];
                         if !left.is_empty() {
-                            let sector = left.remove(chance / 7 % left.len());
-                            medium[*block as usize][sector] = *generation;
+                            let (sector, half) = left.remove(chance / 7 % left.len());
+                            medium[*block as usize][sector][half] = *generation;
                         }
                     }
                     3 if !flying.is_empty() => {
-                        let (block, from, to, generation, left) = flying.swap_remove(chance % flying.len());
+                        let (block, from, to, generation, mut left) = flying.swap_remove(chance % flying.len());
                         let failed = chance % 5 == 0;
-                        if !failed {
-                            left.iter().for_each(|sector| medium[block as usize][*sector] = generation);
+                        if failed {
+                            // A sector that has come at all has come whole.
+                            let all = left.clone();
+                            left.retain(|(sector, half)| !all.contains(&(*sector, 1 - half)));
                         }
+                        left.iter().for_each(|(sector, half)| medium[block as usize][*sector][*half] = generation);
                         generations.end(block, from, to, generation, failed);
                     }
                     _ => {}
                 }
                 for (block, sectors) in medium.iter().enumerate() {
                     for (sector, held) in sectors.iter().enumerate() {
-                        let (low, high) = range(&generations, block as u64, sector);
-                        prop_assert!((low..=high).contains(held), "{held} in {low}..={high}");
+                        let right = may_be_read(&generations, block as u64, sector, *held);
+                        prop_assert!(right, "{held:?} of {:?}", range(&generations, block as u64, sector));
                     }
                 }
             }

@@ -6,6 +6,7 @@
 
 use crate::payload::{SECTOR_BYTES, SECTORS, mix};
 use crate::volume::Content;
+use crate::workload::Workload;
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use stonefold_types::BLOCK_BYTES;
@@ -45,6 +46,20 @@ pub struct Reduced {
     pub lz4: u64,
     /// What zstd left of them.
     pub zstd: u64,
+}
+
+/// What was found, beside what the workload declares.
+pub(crate) fn declared(workload: &Workload, found: Vec<Reduced>) -> Vec<Reduced> {
+    let of = |reduced: Reduced| {
+        let volume = &workload.volumes[reduced.volume];
+        Reduced {
+            name: volume.name.clone(),
+            dedupe_declared: volume.reduction.dedupe,
+            compression_declared: volume.reduction.compression,
+            ..reduced
+        }
+    };
+    found.into_iter().map(of).collect()
 }
 
 impl Reduced {

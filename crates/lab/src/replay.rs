@@ -13,10 +13,12 @@ pub use layout::{Layout, StreamPlan};
 pub use rules::{DRIFT_MAX, OVERRUN, TILE_RULES, judge, requirements, summarise};
 pub(crate) use rules::{END, STRICT};
 
-use crate::load::{Goal, Outcome, Phase};
+use crate::counters::{self, Counters, Reconciled};
+use crate::load::{Control, Goal, Outcome, Phase};
 use crate::machine::CpuWatch;
 use crate::measure::{Doing, Point, PointLoad, Reins, ceiling};
 use crate::record::StreamRecord;
+use crate::reduced::{self, Reduced};
 use crate::rig::{Rig, RigOptions};
 use crate::target::TargetSpec;
 use crate::trace::Trace;
@@ -51,6 +53,8 @@ pub struct Plan {
     pub targets: Vec<TargetSpec>,
     /// Threads, seed, what is verified and what may go.
     pub options: RigOptions,
+    /// Who says what the targets have done; nobody where one of them cannot say it.
+    pub counters: Vec<Arc<dyn Counters>>,
 }
 
 /// What was replayed, as it is kept in a bundle.
@@ -109,11 +113,15 @@ pub fn run(env: &Env, plan: &Plan, layout: &Layout, reins: &Reins) -> Result<Vec
     let clocks = |env: &Env| env.wall() as f64 / 1e9 - env.monotonic().as_secs_f64();
     let before = clocks(env);
     let doing = Doing { what, length: Some(length), since: env.monotonic(), ..Doing::default() };
+    let counted = counters::sum(&plan.counters)?;
     let watch = CpuWatch::start();
     let outcome = rig.run(&phase, &reins.begin(doing))?;
     let machine_cpu = watch.and_then(CpuWatch::end);
+    let said = counters::sum(&plan.counters)?.zip(counted).map(|(now, before)| now.since(before));
+    let reconciled = Reconciled::of(said, &outcome.streams);
+    let reduced = survey(&mut rig, &layout.workload)?;
     let point = point(&layout.workload, outcome, ceiling, clocks(env) - before, reins.is_stopped());
-    Ok(vec![Point { machine_cpu, ..point }])
+    Ok(vec![Point { machine_cpu, reduced, reconciled, ..point }])
 }
 
 /// What was replayed, in words.
@@ -133,6 +141,13 @@ fn fill(env: &Env, rig: &mut Rig, workload: &Workload, reins: &Reins) -> Result<
     let phase = Phase { goal: Goal::Fill, loads, footprint: 1.0, grace: GRACE };
     let outcome = rig.run(&phase, &reins.begin(doing))?;
     if reins.is_stopped() { Ok(()) } else { outcome.check_filled() }
+}
+
+/// How far what the volumes hold in the end reduces, beside what is declared.
+fn survey(rig: &mut Rig, workload: &Workload) -> Result<Vec<Reduced>> {
+    let loads = vec![None; workload.streams.len()];
+    let phase = Phase { goal: Goal::Survey, loads, footprint: 1.0, grace: GRACE };
+    Ok(reduced::declared(workload, rig.run(&phase, &Control::new())?.reduced))
 }
 
 fn point(workload: &Workload, outcome: Outcome, ceiling: f64, clocks_apart: f64, cut_short: bool) -> Point {

@@ -15,6 +15,7 @@ pub use operations::{Commands, Operation, OperationRecord};
 pub use profile::{Profile, Vm, check_scale};
 pub(crate) use rules::{summarise, vms_of};
 
+use crate::counters::Counters;
 use crate::measure::{Point, Reins};
 use crate::replay::{self, Layout, Lot, Replayed};
 use crate::rig::RigOptions;
@@ -51,6 +52,8 @@ pub struct Plan {
     pub options: RigOptions,
     /// What the profile's operations do; nothing where it has none.
     pub commands: Option<Commands>,
+    /// Who says what the targets have done; nobody where one of them cannot say it, or the operations use them, too.
+    pub counters: Vec<Arc<dyn Counters>>,
 }
 
 /// What was replayed, as it is kept in a bundle.
@@ -265,6 +268,7 @@ fn replay_plan(plan: &Plan, traces: &[(String, Arc<Trace>)], tiles: usize) -> re
         mode: Mode::Scale,
         targets: plan.targets[..plan.targets.len().min(volumes)].to_vec(),
         options: plan.options.clone(),
+        counters: plan.counters.clone(),
     }
 }
 

@@ -67,7 +67,7 @@ pub struct Verification {
     #[serde(default)]
     pub gone_flushed: u64,
     /// Blocks of 4 KiB of which each sector may be what it is, and which no one write has left: old and new in one block, or, where
-    /// a write was in flight beside the read, in one sector.
+    /// a write was in flight beside the read or beside another write, in one sector.
     #[serde(default)]
     pub torn: u64,
     /// The first of them, with their places.
@@ -211,8 +211,9 @@ impl Verifier<'_> {
         seen.torn += u64::from(torn && uniform(lows) && uniform(highs));
     }
 
-    /// The generation over which writes that were in flight beside the read have left a part of theirs; nothing where the sector is whole, or cannot be
-    /// that. Nobody promises what is read of a place that is written meanwhile, but that each byte is old or new: of NBD not even a sector is one.
+    /// The generation over which writes that were in flight beside the read, or beside one another, have left a part of theirs; nothing where the sector is
+    /// whole, or cannot be that. Nobody promises what is read of a place that is written meanwhile, nor what is there after two at once, but that each byte is
+    /// of one of them: of NBD not even a sector is one.
     fn torn_over(
         &self,
         block: u64,
@@ -527,6 +528,41 @@ mod tests {
         halves(&mut volume, 9);
         assert_eq!(verifier(&volume, &before), (1, 0, 0));
         assert_eq!(verifier(&volume, &meanwhile), (1, 0, 0));
+    }
+
+    /// Two writes of a sector at once may leave a part of each, and of nothing else; the next one ends that.
+    #[test]
+    fn half_of_each_is_right_where_two_were_written_at_once() {
+        for overlap in [true, false] {
+            let mut volume = Volume::written(Reduction::NONE);
+            let first = volume.generations.begin(7, 0, SECTORS);
+            let end = |volume: &mut Volume, generation| {
+                volume.generations.end(7, 0, SECTORS, generation, false);
+            };
+            if !overlap {
+                end(&mut volume, first);
+            }
+            let second = volume.generations.begin(7, 0, SECTORS);
+            if overlap {
+                end(&mut volume, first);
+            }
+            end(&mut volume, second);
+            let payload = volume.payload.clone();
+            payload.fill(7, second, 0, volume.block(7));
+            let mut other = [0; SECTOR_BYTES];
+            payload.fill(7, first, 2, &mut other);
+            volume.block(7)[2 * SECTOR_BYTES..][..100].copy_from_slice(&other[..100]);
+            let verdict = |seen: &Verification| (seen.torn, seen.corrupt, seen.faults());
+            assert_eq!(verdict(&volume.read()), if overlap { (1, 0, 0) } else { (0, 1, 1) });
+            // What was there before both has no part in it.
+            payload.fill(7, 2, 2, &mut other);
+            volume.block(7)[2 * SECTOR_BYTES..][..100].copy_from_slice(&other[..100]);
+            assert_eq!(verdict(&volume.read()), (0, 1, 1));
+            let alone = volume.generations.begin(7, 0, SECTORS);
+            end(&mut volume, alone);
+            payload.fill(7, alone, 0, volume.block(7));
+            assert_eq!(verdict(&volume.read()), (0, 0, 0));
+        }
     }
 
     /// A target that promises on a flush died: of what it had only acknowledged each sector may be old or new, and is told.

@@ -171,8 +171,7 @@ fn the_whole_of_it_passes_and_the_search_finds_what_the_requirement_allows() {
     // Reads of 6 ms, one after the other at a time: nothing is gained by more in flight, and a bound of 15 ms allows two.
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let socket = dir.path().join("sock");
-    // Two writes at one place at a time may leave half of each in a sector of its memory, from 1.36 on, which the check tells; behind the delay one
-    // has its turn.
+    // One has its turn, behind the delay.
     let _server =
         Served::start(&socket, &["--filter=delay", "--filter=noparallel", "memory", "16M", "rdelay=6ms"]);
     let tune = "[[step]]\nname = \"tune\"\nstreams = [\"db\"]\n\

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use stonefold_env::{Env, SystemWorld};
 use stonefold_lab::bundle::{self, Run};
+use stonefold_lab::counters::{Counters, Counts};
 use stonefold_lab::measure::{Point, Reins};
 use stonefold_lab::replay::{self, DRIFT_MAX, Layout, Plan};
 use stonefold_lab::rig::RigOptions;
@@ -20,8 +21,18 @@ use stonefold_lab::verdict::{self, Summary, Verdict};
 
 const DEVICE_BYTES: u64 = 64 << 20;
 
+/// Reads and writes only, for a second.
+fn without_zeroings() -> Arc<Trace> {
+    requests(1.0, 400, |number| number % 20 < 7)
+}
+
 /// `rate` requests a second for `seconds`: reads and writes of several sizes here and there, and now and then the others.
 fn trace(seconds: f64, rate: u64) -> Arc<Trace> {
+    requests(seconds, rate, |_| true)
+}
+
+/// Those of them that are wanted.
+fn requests(seconds: f64, rate: u64, wanted: impl Fn(u64) -> bool) -> Arc<Trace> {
     let one = |number: u64| {
         // Multiples alone would be spread so evenly that nothing is asked for twice.
         let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -37,7 +48,8 @@ fn trace(seconds: f64, rate: u64) -> Arc<Trace> {
         let fua = op == Op::Write && number % 20 == 1;
         Record { at: number * 1_000_000_000 / rate, op, fua, queue: 0, offset, bytes, took: None }
     };
-    let records: Vec<Record> = (0..(seconds * rate as f64) as u64).map(one).collect();
+    let records: Vec<Record> =
+        (0..(seconds * rate as f64) as u64).filter(|number| wanted(*number)).map(one).collect();
     let header = Header {
         started: 0,
         device_bytes: DEVICE_BYTES,
@@ -61,6 +73,7 @@ fn plan(trace: Arc<Trace>, target: &str) -> Plan {
         mode: Mode::Scale,
         targets: vec![target.parse().unwrap()],
         options: RigOptions { threads: 1, verify: true, seed: 5, destroy_data: false, lasting: false },
+        counters: Vec::new(),
     }
 }
 
@@ -258,4 +271,29 @@ fn what_a_target_cannot_be_asked_for_is_counted() {
     assert_eq!(point.verification.faults(), 0, "{:?}", point.verification.findings);
     assert!(against(&summary)[0].contains("10 requests were passed over"), "{:?}", against(&summary));
     assert!(!asked(&nbdkit, 0).iter().any(|(kind, ..)| kind == "Zero"));
+}
+
+/// A target that says it was asked for nothing.
+#[derive(Debug)]
+struct Silent;
+
+impl Counters for Silent {
+    fn counts(&self) -> stonefold_types::Result<Counts> {
+        Ok(Counts::default())
+    }
+}
+
+#[test]
+fn a_target_that_counts_something_else_is_told() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let target = format!("file:{}", dir.path().join("disk").display());
+    let silent = Plan { counters: vec![Arc::new(Silent)], ..plan(trace(1.0, 400), &target) };
+    // Devices count what is zeroed as written, and others do not: with such nothing is said.
+    let (point, ..) = run(&silent);
+    assert_eq!(point.reconciled, None);
+    let (point, summary, _) = run(&Plan { traces: vec![("web".into(), without_zeroings())], ..silent });
+    assert!(point.reconciled.is_some_and(|both| both.answered.read_bytes > 0));
+    let gate = summary.points[0].gates.iter().find(|gate| gate.name == "target's counters").unwrap();
+    assert_eq!(gate.state, State::Fail, "{}", gate.why);
+    assert_eq!(point.reduced.len(), 1);
 }

@@ -75,6 +75,7 @@ fn plan(dir: &Path, seconds: f64, targets: &[String]) -> Plan {
         require: String::new(),
         options: RigOptions { threads: 1, verify: true, seed: 5, destroy_data: false, lasting: false },
         commands: None,
+        counters: Vec::new(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! `stonefold lab replay`.
 
-use super::load::{quoted, target};
+use super::load::{counters, quoted, target};
 use super::system::Declared;
 use super::trace::opened;
 use super::{picture, report};
@@ -171,6 +171,7 @@ impl Replay {
                 destroy_data: self.destroy_data,
                 lasting: false,
             },
+            counters: counters(context, &self.target)?,
         })
     }
 

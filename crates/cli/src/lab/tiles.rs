@@ -1,7 +1,7 @@
 //! `stonefold lab run` of tiles of virtual machines.
 
 use super::catalogue::length;
-use super::load::{quoted, target};
+use super::load::{counters, quoted, target};
 use super::picture;
 use super::run::Run;
 use crate::context::Context;
@@ -33,6 +33,7 @@ pub(super) fn measure(
     let system = run.declared.read()?;
     let (_runtime, env) = environment()?;
     let (first, most) = run.tiles.unwrap_or((1, None));
+    let counters = if commands.is_some() { Vec::new() } else { counters(context, &run.target)? };
     let plan = Plan {
         profile,
         quick: run.load.quick,
@@ -47,6 +48,7 @@ pub(super) fn measure(
         require: run.require.clone(),
         options: run.load.options(&env),
         commands,
+        counters,
     };
     tell_plan(&plan);
     let reins = Arc::new(Reins::new());

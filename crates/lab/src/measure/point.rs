@@ -1,12 +1,12 @@
 //! One load: settling, then the sample.
 
 use super::{Doing, GRACE, Point, PointLoad, Run};
-use crate::counters::{Counts, Reconciled};
+use crate::counters::{self, Reconciled};
 use crate::load::{Control, Goal, Outcome, Phase};
 use crate::machine::CpuWatch;
 use crate::profile::Step;
 use crate::record::StreamRecord;
-use crate::reduced::Reduced;
+use crate::reduced::{self, Reduced};
 use crate::workload::Load;
 use std::time::Duration;
 use stonefold_types::Result;
@@ -35,18 +35,6 @@ impl Wanted {
         self.loads.iter().for_each(|(number, load)| loads[*number] = Some(*load));
         Phase { goal: Goal::For(length), loads, footprint: self.footprint, grace: self.grace }
     }
-}
-
-fn reconcile(said: Counts, outcome: &Outcome) -> Reconciled {
-    let mut answered = Counts::default();
-    let mut in_flight = 0;
-    for record in &outcome.streams {
-        answered.read_bytes += record.read.bytes;
-        answered.written_bytes += record.write.bytes;
-        let largest = record.sizes.keys().max().copied().unwrap_or(0);
-        in_flight += record.issued().saturating_sub(record.ios()) * largest;
-    }
-    Reconciled { said, answered, in_flight }
 }
 
 impl Run<'_> {
@@ -87,25 +75,17 @@ impl Run<'_> {
             return Ok(None);
         }
         let clocks = self.clocks();
-        let counted = self.counts()?;
+        let counted = counters::sum(&self.plan.counters)?;
         let watch = CpuWatch::start();
         let outcome = run(self, doing(name, wanted.sample), phase(wanted.sample))?;
         let machine_cpu = watch.and_then(CpuWatch::end);
         let clocks_apart = self.clocks() - clocks;
-        let said = self.counts()?.zip(counted).map(|(now, before)| now.since(before));
-        let reconciled = said.map(|said| reconcile(said, &outcome));
+        let now = counters::sum(&self.plan.counters)?;
+        let said = now.zip(counted).map(|(now, before)| now.since(before));
+        let reconciled = Reconciled::of(said, &outcome.streams);
         let reduced = self.survey()?;
         let point = self.point_of(wanted, settling, outcome, ceiling, clocks_apart);
         Ok(Some(Point { machine_cpu, reduced, reconciled, ..point }))
-    }
-
-    /// What the targets say that they have done, if they can say it.
-    fn counts(&self) -> Result<Option<Counts>> {
-        if self.plan.counters.is_empty() {
-            return Ok(None);
-        }
-        let each = self.plan.counters.iter().map(|counters| counters.counts());
-        each.sum::<Result<Counts>>().map(Some)
     }
 
     /// How far what the volumes hold reduces, beside what the profile declares.
@@ -113,16 +93,7 @@ impl Run<'_> {
         let loads = vec![None; self.workload.streams.len()];
         let phase = Phase { goal: Goal::Survey, loads, footprint: 1.0, grace: GRACE };
         let outcome = self.generator.run(&phase, &Control::new())?;
-        let declared = |reduced: Reduced| {
-            let of = &self.workload.volumes[reduced.volume];
-            Reduced {
-                name: of.name.clone(),
-                dedupe_declared: of.reduction.dedupe,
-                compression_declared: of.reduction.compression,
-                ..reduced
-            }
-        };
-        Ok(outcome.reduced.into_iter().map(declared).collect())
+        Ok(reduced::declared(self.workload, outcome.reduced))
     }
 
     fn point_of(
