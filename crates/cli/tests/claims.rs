@@ -65,7 +65,7 @@ fn refused(words: &[&str]) -> String {
 fn run() -> &'static Path {
     static RUN: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
     let (_, path) = RUN.get_or_init(|| {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let profile = dir.path().join("small.toml");
         std::fs::write(&profile, PROFILE).unwrap();
         let out = dir.path().join("run");
@@ -99,7 +99,7 @@ fn text(path: &Path) -> &str {
 /// The package python3-jsonschema knows nothing of us.
 #[test]
 fn a_report_is_what_its_schema_says() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let (json, html) = (dir.path().join("report.json"), dir.path().join("report.html"));
     let schema = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/lab-report.schema.json");
     done(&["report", text(run()), "--json", text(&json), "--html", text(&html)]);
@@ -134,7 +134,7 @@ fn a_report_is_what_its_schema_says() {
 
 #[test]
 fn runs_and_texts_are_linted() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let json = dir.path().join("report.json");
     done(&["report", text(run()), "--json", text(&json)]);
     for what in [run(), &json] {
@@ -171,7 +171,7 @@ fn runs_and_texts_are_linted() {
 
 #[test]
 fn a_run_is_certified_and_what_was_changed_is_found() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
     let (key, price, out) = (at("key"), at("price.toml"), at("certificate"));
     std::fs::write(&price, PRICE).unwrap();
@@ -222,7 +222,7 @@ fn a_run_is_certified_and_what_was_changed_is_found() {
 /// The run's raw data are held against their hashes before anything is certified.
 #[test]
 fn a_run_that_was_changed_is_not_certified() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let changed = dir.path().join("run");
     std::fs::create_dir(&changed).unwrap();
     for entry in std::fs::read_dir(run()).unwrap() {
@@ -260,7 +260,7 @@ const JOB: &str = "[global]\nioengine=psync\ndirect=1\ntime_based\nruntime=3\nsi
 /// Shares of reads and of sizes of a job, as the real fio issues them and as the lab does with what was made of the job.
 #[test]
 fn an_imported_job_does_what_fio_does() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
     std::fs::write(at("mix.fio"), JOB).unwrap();
     let log = at("iolog");

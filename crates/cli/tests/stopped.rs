@@ -60,7 +60,7 @@ fn void(point: &Value) -> Vec<&str> {
 
 #[test]
 fn a_run_that_is_stopped_keeps_what_it_has_and_is_not_held_for_whole() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
     let (run, status) = stopped(dir.path(), "4K random read, 50%");
     assert_eq!((status, &run["run"]["cut_short"]), (Some(3), &Value::Bool(true)), "{run}");
     let summary = &run["summary"];
@@ -83,7 +83,7 @@ fn a_run_that_is_stopped_keeps_what_it_has_and_is_not_held_for_whole() {
 /// Goal: a comparison that is stopped keeps the runs it has, and says that it did not come to an end.
 #[test]
 fn a_comparison_that_is_stopped_keeps_its_runs() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
     let profile = dir.path().join("p.toml");
     let text = "title = 't'\nabout = 'a'\n[[volume]]\nname = 'v'\nsize = '8M'\nquick = '8M'\n[[stream]]\nname = 's'\nvolume = 'v'\n\
         read = 100\nrandom = 100\nsizes = { '4K' = 100 }\noutstanding = 2\n\
@@ -139,7 +139,7 @@ fn is_partial_and_valid(dir: &Path, words: &[&str], at: &str) {
 
 #[test]
 fn a_replay_tiles_and_a_database_that_are_stopped_keep_what_they_have() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
     let replay = ["replay", "store-db", "--target", "null:", "--duration", "60s", "--size", "16M"];
     is_partial_and_valid(dir.path(), &replay, "replaying store-db");
 
@@ -163,7 +163,7 @@ fn a_replay_tiles_and_a_database_that_are_stopped_keep_what_they_have() {
 /// Goal: on a terminal there is one line that moves, with how much is done, what comes of it now, and how long it will take.
 #[test]
 fn a_terminal_is_shown_what_comes_of_it_now() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
     let profile = "title = 't'\nabout = 'a'\n[[volume]]\nname = 'v'\nsize = '8M'\nquick = '8M'\n[[stream]]\nname = 's'\n\
         volume = 'v'\nread = 100\nrandom = 100\nsizes = { '4K' = 100 }\noutstanding = 2\n\
         [time]\nprecondition = '0s'\nsample = '4s'\nquick_precondition = '0s'\nquick_sample = '4s'\n";

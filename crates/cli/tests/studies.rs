@@ -47,7 +47,7 @@ fn figure(row: &Value, column: usize) -> f64 {
 
 #[test]
 fn a_run_fills_the_tables_of_its_report() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let (profile, out) = (short(dir.path(), "sqlio"), dir.path().join("out"));
     let out = out.to_str().unwrap();
     let target = format!("file:{}/t.img", dir.path().display());
@@ -89,7 +89,7 @@ fn a_run_fills_the_tables_of_its_report() {
 
 #[test]
 fn a_trial_fills_the_tables_of_its_report() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let (profile, out) = (short(dir.path(), "ab"), dir.path().join("out"));
     let out = out.to_str().unwrap();
     let target = |name: &str| format!("file:{}/{name}.img", dir.path().display());

@@ -112,11 +112,11 @@ fn what_cannot_be_is_refused_before_anything_is_measured() {
     };
     refused(&["tile.toml", "--tiles", "0"], 2, "no number of tiles");
     refused(&["tile.toml", "--tiles", "8..4"], 2, "name the fewer first");
-    refused(&["tile.toml", "--tiles", "129"], 1, "choose from 1 to 128");
+    refused(&["tile.toml", "--tiles", "129"], 2, "choose from 1 to 128");
     refused(&["tile.toml", "--scale", "2"], 2, "no share");
     refused(&["tile.toml", "--size", "1G"], 2, "--scale makes volumes smaller");
     refused(&["tile.toml", "--price", "bad.toml"], 1, "the price file");
-    refused(&["tile.toml", "--require", "nobody:p99<=1ms"], 1, "name one of shop");
+    refused(&["tile.toml", "--require", "nobody:p99<=1ms"], 2, "name one of shop");
     refused(&["poltp", "--tiles", "2"], 2, "has no tiles");
     let compared = lab(dir.path(), &["compare", "vm-tile", "--a", "null:", "--b", "null:"]);
     assert_eq!(compared.status.code(), Some(2));

@@ -57,7 +57,7 @@ fn said(output: &Output) -> String {
 /// Goal: two workers make one result: each fills and loads a file of its own, all they did is in it, and what they read was what they had written.
 #[test]
 fn workers_of_two_processes_make_one_result() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let token = folder.path().join("token");
     let (first, second) = (Worker::start(&token), Worker::start(&token));
     let target = format!("file:{}/disk-{{n}}.img", folder.path().display());
@@ -83,7 +83,7 @@ fn workers_of_two_processes_make_one_result() {
 /// Goal: whoever does not know the token has a worker do nothing, and a worker that goes in mid-run ends the run, which says which.
 #[test]
 fn a_worker_obeys_who_knows_the_token_and_is_missed() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let (token, other) = (folder.path().join("token"), folder.path().join("other"));
     let (worker, stranger) = (Worker::start(&token), Worker::start(&other));
     let target = format!("file:{}/disk-{{n}}.img", folder.path().display());

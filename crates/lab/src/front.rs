@@ -62,13 +62,24 @@ pub(crate) struct Progress {
 }
 
 impl Front {
-    /// Serves a target of at least `bytes`, with its sockets in `folder`.
+    /// Serves a target of at least `bytes`, with its sockets in `folder`. What it holds may go with `destroy_data`, or where `is_ours` says so of
+    /// its beginning.
     ///
     /// # Errors
     /// [`Kind::NotFound`] where QEMU's storage daemon is missing; [`Kind::Unsupported`] for a target that it does not serve; else
     /// why the target does not open.
-    pub(crate) fn new(env: &Env, target: &TargetSpec, bytes: u64, folder: &Path) -> Result<Self> {
-        let home = Opened::new(target, bytes)?;
+    pub(crate) fn new(
+        env: &Env,
+        (target, bytes): (&TargetSpec, u64),
+        folder: &Path,
+        destroy_data: bool,
+        is_ours: fn(&[u8]) -> bool,
+    ) -> Result<Self> {
+        let mut home = Opened::new(target, bytes)?;
+        if !destroy_data && !is_ours(&home.beginning()?) {
+            home.check_own()?;
+        }
+        home.grow()?;
         let (socket, control, log) = (folder.join("front"), folder.join("qmp"), folder.join("front-log"));
         let failed = |e| Error::io(format!("starting {PROGRAM}"), e);
         let file = File::create(&log).map_err(failed)?;
@@ -132,7 +143,7 @@ impl Front {
                 .remedy("name another target with --to"));
         }
         node(NEW_HOME, to)?;
-        let new_home = Opened::new(to, self.home.bytes)?;
+        let mut new_home = Opened::new(to, self.home.bytes)?;
         if new_home.bytes != self.home.bytes {
             let what = format!("{to} has {} bytes, and {home} has {}", new_home.bytes, self.home.bytes);
             return Err(Error::new(Kind::Invalid, what)
@@ -141,6 +152,7 @@ impl Front {
         if !destroy_data && !is_ours(&new_home.beginning()?) {
             new_home.check_own()?;
         }
+        new_home.grow()?;
         self.new_home = Some(new_home);
         Ok(())
     }

@@ -106,7 +106,7 @@ pub struct Outcome {
 /// When PostgreSQL is missing, the target cannot take the database, or it cannot be loaded. What fails later is in the outcome.
 pub fn run(env: &Env, plan: &Plan, reins: &Reins) -> Result<Outcome> {
     let programs = Programs::find(plan.programs.as_deref())?;
-    plan.check_keeper()?;
+    plan.check()?;
     let user = User::of_postgres()?;
     let private = Private::new(env, user)?;
     let scale = plan.profile.scale(plan.quick);
@@ -117,14 +117,13 @@ pub fn run(env: &Env, plan: &Plan, reins: &Reins) -> Result<Outcome> {
     reins.begin(Doing { what: format!("making room on {}", plan.target), ..Doing::default() });
     let mut front = match (&plan.profile.migration, &plan.to) {
         (Some(_), Some(to)) => {
-            let mut front = Front::new(env, &plan.target, bytes, &private.path)?;
+            let mut front =
+                Front::new(env, (&plan.target, bytes), &private.path, plan.destroy_data, place::is_ours)?;
             // Before hours are spent on what it could not take. The last run's is no data of others.
             front.choose(to, plan.destroy_data, place::is_ours)?;
             Some(front)
         }
-        (None, None) => None,
-        (Some(_), None) => return Err(nowhere(&plan.profile.name)),
-        (None, Some(_)) => return Err(no_move(&plan.profile.name)),
+        _ => None,
     };
     let on = front.as_ref().map_or_else(|| plan.target.clone(), Front::target);
     let place = Place::new(env, &on, bytes, plan.destroy_data, user, &private.path);
@@ -138,6 +137,18 @@ pub fn run(env: &Env, plan: &Plan, reins: &Reins) -> Result<Outcome> {
 }
 
 impl Plan {
+    /// Whether it can be run at all, as far as that can be told without a look at a target.
+    ///
+    /// # Errors
+    /// [`Kind::Invalid`]: what is missing in it, or too much.
+    pub fn check(&self) -> Result<()> {
+        match (&self.profile.migration, &self.to) {
+            (Some(_), None) => Err(nowhere(&self.profile.name)),
+            (None, Some(_)) => Err(no_move(&self.profile.name)),
+            _ => self.check_keeper(),
+        }
+    }
+
     fn check_keeper(&self) -> Result<()> {
         let name = &self.profile.name;
         match (&self.profile.chain, &self.keeper) {

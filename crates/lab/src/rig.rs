@@ -62,7 +62,7 @@ impl Rig {
             preflight::check_memory(workload)?;
         }
         let (seats, sizes) = lay(workload, specs)?;
-        let targets = specs
+        let mut targets = specs
             .iter()
             .zip(&sizes)
             .map(|(spec, bytes)| Opened::new(spec, *bytes))
@@ -92,6 +92,7 @@ impl Rig {
         if !options.destroy_data {
             targets.iter().try_for_each(Opened::check_own)?;
         }
+        targets.iter_mut().try_for_each(Opened::grow)?;
         let null = specs.contains(&TargetSpec::Null);
         let workload = Arc::new(workload.clone());
         let parts = spread(workload.parts(), options.threads)

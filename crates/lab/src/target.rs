@@ -8,12 +8,13 @@ mod file;
 pub(crate) mod nbd;
 mod null;
 mod open;
+mod own;
 mod spec;
 
 pub(crate) use buffers::Buffers;
 pub(crate) use file::Files;
 pub(crate) use null::Null;
-pub(crate) use open::{Look, Opened, backend, lasting, look, room_of_file};
+pub(crate) use open::{Look, Opened, backend, lasting, look, refuse_memory, room_of_file};
 pub use spec::TargetSpec;
 
 /// What to do: reads go into the slot's buffer, writes come from it, all else leaves it alone.

@@ -147,7 +147,7 @@ impl Plan {
 /// # Errors
 /// What is wrong with a plan, a trace or a target before the first tiles have been replayed. What breaks later is in the outcome.
 pub fn run(env: &Env, plan: &Plan, reins: &Reins) -> Result<Outcome> {
-    check(plan)?;
+    plan.check()?;
     let traces: Vec<(String, Arc<Trace>)> =
         plan.profile.traces()?.into_iter().map(|(name, trace)| (name, Arc::new(trace))).collect();
     let (mut points, mut tiled) = (Vec::new(), empty(plan));
@@ -196,6 +196,14 @@ impl Plan {
     /// Whether what is read is looked at.
     pub fn is_verified(&self) -> bool {
         self.options.verify && !self.targets.contains(&TargetSpec::Null)
+    }
+
+    /// Whether it can be run at all, as far as that can be told without a look at a target.
+    ///
+    /// # Errors
+    /// [`Kind::Invalid`]: what is missing in it, or too much.
+    pub fn check(&self) -> Result<()> {
+        check(self)
     }
 }
 

@@ -276,7 +276,7 @@ fn what_a_target_forgets_is_found() {
 /// A target with a file system's beginning on it is refused, and keeps it.
 #[test]
 fn data_of_others_is_left_alone() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = dir.path().join("disk.img");
     let mut bytes = vec![0; VOLUME_BYTES as usize];
     bytes[(VOLUME_BYTES - 4096) as usize..][..5].copy_from_slice(b"EXT4 ");
@@ -344,7 +344,7 @@ fn a_device_in_use_is_left_alone() {
     if !there_is(Need::Loop, "a mounted device that the lab is pointed at") {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let (image, at) = (dir.path().join("disk.img"), dir.path().join("mnt"));
     std::fs::create_dir(&at).unwrap();
     std::fs::File::create(&image).unwrap().set_len(VOLUME_BYTES).unwrap();

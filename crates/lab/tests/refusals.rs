@@ -68,7 +68,7 @@ fn an_export_that_cannot_be_used_is_refused() {
 
 #[test]
 fn a_file_that_cannot_be_used_is_refused() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let at = |name: &str| dir.path().join(name).display().to_string();
     told(&format!("file:{}", at("none/disk.img")), "looking at the file system");
     told(&format!("file:{}", dir.path().display()), "opening");
@@ -83,6 +83,52 @@ fn a_file_that_cannot_be_used_is_refused() {
     refused(&target, Kind::Busy, "is used by somebody else");
     drop(first);
     open(&target).map(drop).unwrap();
+}
+
+/// Wherever data of others lies it is found, and the file stays as it was, as long as it was.
+#[test]
+fn data_of_others_is_left_as_it_is_wherever_it_lies() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = dir.path().join("disk.img");
+    let target = format!("file:{}", path.display());
+    let text = b"somebody's only copy of something, of which no byte may be written over. ".repeat(2000);
+    // (bytes of the file, where in it somebody's data lie, how much of them)
+    for (bytes, at, len) in [
+        (9, 0, 9),
+        (BYTES, 81_920, text.len()),
+        // Where md, btrfs and others have their marks, and nothing else.
+        (BYTES, 4096, 64),
+        (BYTES, (64 << 10) + 64, 8),
+        (BYTES, (32 << 20) + 12_345, 1),
+        (BYTES, BYTES - 1, 1),
+        // As large as is not looked at whole.
+        (4 << 30, (3 << 30) + 4096, 100),
+        (4 << 30, (4 << 30) - 70_000, 100),
+    ] {
+        let file = std::fs::File::create(&path).unwrap();
+        file.set_len(bytes).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, &text[..len], at).unwrap();
+        refused(&target, Kind::AlreadyExists, "holds data that the lab has not written");
+        assert_eq!(file.metadata().unwrap().len(), bytes, "at {at}");
+        let mut held = vec![0; len];
+        std::os::unix::fs::FileExt::read_exact_at(&std::fs::File::open(&path).unwrap(), &mut held, at)
+            .unwrap();
+        assert!(held == text[..len], "at {at}");
+        if bytes == BYTES {
+            let served = Nbdkit::start(tempfile::tempdir().unwrap(), &["file", &path.display().to_string()]);
+            refused(&served.target(), Kind::AlreadyExists, "holds data that the lab has not written");
+        }
+        std::fs::remove_file(&path).unwrap();
+    }
+}
+
+/// Memory is no storage, also where the kernel reads it around the page cache.
+#[test]
+fn a_file_in_memory_is_refused() {
+    let Ok(dir) = tempfile::tempdir_in("/dev/shm") else { return };
+    let path = dir.path().join("disk.img");
+    refused(&format!("file:{}", path.display()), Kind::Unsupported, "lies in memory");
+    assert!(!path.exists(), "a file that was refused is made");
 }
 
 /// Goal: a file system that has no room for the volumes is not filled for everybody, and a device that is too small or read-only is left as it is.

@@ -1,7 +1,7 @@
 //! `stonefold lab compare`.
 
 use super::catalogue::length;
-use super::load::{Load, counters, quoted, record, target};
+use super::load::{Load, counters, quoted, record, target, tell_before};
 use super::{picture, system, trial};
 use crate::context::Context;
 use crate::environment::environment;
@@ -129,17 +129,15 @@ impl Compare {
         let plan = TrialPlan { subject, quick: self.load.quick, arms, rounds, options, counters: told };
         plan.check().map_err(Failure::Misuse)?;
         tell_plan(&plan, self.arms.within.map(|within| (least, within)));
+        let runs = (plan.arms.len() * plan.rounds) as u32;
+        let others = tell_before(self.load.out.as_deref(), plan.subject.duration(plan.quick) * runs);
         let reins = Arc::new(Reins::new());
         let of_signal = reins.clone();
         on_stop(move || of_signal.stop())?;
-        let mut made = Made {
-            trial: self.trial(&plan, locked, env.wall() / 1_000_000_000),
-            bundles: Vec::new(),
-            plan: &plan,
-            locked,
-            out: self.load.out.as_deref(),
-            least,
-        };
+        let mut trial = self.trial(&plan, locked, env.wall() / 1_000_000_000);
+        trial.machine.extend(others);
+        let mut made =
+            Made { trial, bundles: Vec::new(), plan: &plan, locked, out: self.load.out.as_deref(), least };
         picture::show(&env, &reins, || run(&env, &plan, &reins, |turn, ran| made.keep(turn, ran)))?;
         Ok((made.trial, made.bundles))
     }

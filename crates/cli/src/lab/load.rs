@@ -5,8 +5,9 @@ use crate::context::Context;
 use crate::failure::Failure;
 use clap::Args;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use stonefold_api::{Client, Disk};
 use stonefold_env::Env;
 use stonefold_lab::bundle::{self, Bundle, Run as Record};
@@ -14,6 +15,7 @@ use stonefold_lab::counters::{self, Counters, Counts};
 use stonefold_lab::measure::Point;
 use stonefold_lab::oltp;
 use stonefold_lab::payload::Reduction;
+use stonefold_lab::preflight::Others;
 use stonefold_lab::profile::Profile;
 use stonefold_lab::rig::RigOptions;
 use stonefold_lab::tiles;
@@ -254,6 +256,33 @@ pub(super) fn counters(context: &Context, targets: &[String]) -> Result<Vec<Arc<
         }
     }
     Ok(all)
+}
+
+/// A run so long is worth being kept.
+const WORTH_KEEPING: Duration = Duration::from_secs(600);
+
+/// Says what to know before a run begins; gives what is to be told of the machine for it.
+pub(super) fn tell_before(out: Option<&Path>, length: Duration) -> Option<(String, String)> {
+    tell_unkept(out, length);
+    tell_others()
+}
+
+/// Of a long run, when nothing of it will be kept.
+pub(super) fn tell_unkept(out: Option<&Path>, length: Duration) {
+    if out.is_none() && length > WORTH_KEEPING {
+        eprintln!(
+            "nothing of it will be kept but what is printed: with --out DIR there are the raw data, for 'lab report' and 'lab verify'"
+        );
+    }
+}
+
+/// Who else uses the machine.
+pub(super) fn tell_others() -> Option<(String, String)> {
+    let others = Others::look()?;
+    if let Some(warning) = others.warning() {
+        eprintln!("{warning}");
+    }
+    Some(("busy before".to_owned(), others.words()))
 }
 
 /// As a shell takes it.

@@ -1,7 +1,7 @@
 //! `stonefold lab run` of a profile that runs a database, and its tables.
 
 use super::catalogue::length;
-use super::load::{Load, quoted, target};
+use super::load::{Load, quoted, target, tell_before};
 use super::picture;
 use super::recovery::keeper;
 use super::run::Run;
@@ -51,13 +51,16 @@ pub(super) fn measure(
             .map(|text| self::target(context, text))
             .collect::<std::result::Result<_, _>>()?,
     };
+    plan.check().map_err(Failure::Misuse)?;
     tell_plan(&plan);
+    let others = tell_before(run.load.out.as_deref(), plan.profile.duration(plan.quick));
     let reins = Arc::new(Reins::new());
     let of_signal = reins.clone();
     on_stop(move || of_signal.stop())?;
     let outcome = picture::show(&env, &reins, || oltp::run(&env, &plan, &reins))?;
     let mut told = record(plan.profile.name.clone(), &plan.target, seed, &outcome.points);
     told.machine.extend(outcome.facts);
+    told.machine.extend(others);
     let record = Record {
         locked: shipped && run.warehouses.is_none(),
         quick: run.load.quick,

@@ -1,6 +1,6 @@
 //! `stonefold lab replay`.
 
-use super::load::{counters, quoted, target};
+use super::load::{counters, quoted, target, tell_before};
 use super::system::Declared;
 use super::trace::opened;
 use super::{picture, report};
@@ -102,6 +102,8 @@ impl Replay {
         let plan = self.plan(context, &env)?;
         let layout = Layout::new(&plan)?;
         tell(&plan, &layout);
+        let length = Duration::from_secs_f64(layout.replayed.seconds);
+        let others = tell_before(self.out.as_deref(), length);
         let reins = Arc::new(Reins::new());
         let of_signal = reins.clone();
         on_stop(move || of_signal.stop())?;
@@ -121,7 +123,7 @@ impl Replay {
             require: self.require.clone(),
             began,
             reproduce: self.reproduce(&plan),
-            machine: machine::describe(),
+            machine: machine::describe().into_iter().chain(others).collect(),
             cut_short: reins.is_stopped(),
             replay: Some(layout.replayed),
             system,

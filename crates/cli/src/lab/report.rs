@@ -6,12 +6,14 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::table::{Table, facts};
 use serde::Serialize;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use stonefold_lab::bundle::{self, Bundle, Run};
+use stonefold_lab::measure::{Point, PointLoad};
 use stonefold_lab::oltp::figures::{Step, ramp};
 use stonefold_lab::oltp::{chain, migration};
-use stonefold_lab::record::{Direction, Latencies};
+use stonefold_lab::record::{Direction, Latencies, StreamRecord};
 use stonefold_lab::report::{OutageFigures, Report, TaskFigures, outages, tasks};
 use stonefold_lab::stats::gates::{Grade, STEADY, State};
 use stonefold_lab::stats::require::time;
@@ -25,6 +27,9 @@ struct Document<'a> {
     run: &'a Run,
     summary: &'a Summary,
     figures: Vec<Figures>,
+    /// For a terminal: streams that do the same on a volume each are one.
+    #[serde(skip)]
+    together: Vec<Figures>,
     /// Of a database.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     ramp: Vec<Step>,
@@ -49,7 +54,8 @@ impl<'a> Document<'a> {
         Document {
             run: &bundle.run,
             summary,
-            figures: figures(bundle, summary),
+            figures: figures(bundle, summary, |loads| (0..loads.len()).map(|at| at..at + 1).collect()),
+            together: figures(bundle, summary, alike),
             ramp: ramp(&bundle.points),
             tasks: tasks(&bundle.points),
             outages: outages(&bundle.points),
@@ -192,22 +198,15 @@ fn json_file(context: &Context, dirs: &mut Vec<PathBuf>) -> Option<PathBuf> {
     Some(dirs.remove(at))
 }
 
-fn figures(bundle: &Bundle, summary: &Summary) -> Vec<Figures> {
-    let of_point = |(point, judged): (&stonefold_lab::measure::Point, &verdict::Judged)| {
-        let (name, grade, seconds) = (judged.name.clone(), judged.grade, point.seconds);
-        let streams = point.loads.iter().zip(&point.streams);
-        streams
-            .map(|(load, record)| Figures {
-                point: name.clone(),
-                stream: load.name.clone(),
-                load: load.words(),
-                grade,
-                iops: record.ios() as f64 / seconds,
-                bytes_per_second: (record.read.bytes + record.write.bytes) as f64 / seconds,
-                response_nanos: Spectrum::of([&record.read, &record.write], |side| &side.response),
-                service_nanos: Spectrum::of([&record.read, &record.write], |side| &side.service),
-            })
-            .collect::<Vec<_>>()
+/// Of each point the streams that `together` names.
+fn figures(
+    bundle: &Bundle,
+    summary: &Summary,
+    together: impl Fn(&[PointLoad]) -> Vec<Range<usize>>,
+) -> Vec<Figures> {
+    let of_point = |(point, judged): (&Point, &Judged)| {
+        let of = |streams: Range<usize>| Figures::of(point, judged, streams);
+        together(&point.loads).into_iter().map(of).collect::<Vec<_>>()
     };
     bundle
         .points
@@ -218,10 +217,52 @@ fn figures(bundle: &Bundle, summary: &Summary) -> Vec<Figures> {
         .collect()
 }
 
+/// Streams next to each other that are numbered, of one name.
+fn alike(loads: &[PointLoad]) -> Vec<Range<usize>> {
+    let base = |load: &PointLoad| {
+        load.name.rsplit_once('-').map(|(base, number)| (base.to_owned(), number.parse::<u32>().is_ok()))
+    };
+    let mut found: Vec<Range<usize>> = Vec::new();
+    for (at, load) in loads.iter().enumerate() {
+        let same =
+            at > 0 && base(load).is_some_and(|(_, numbered)| numbered) && base(load) == base(&loads[at - 1]);
+        match found.last_mut() {
+            Some(last) if same => last.end = at + 1,
+            _ => found.push(at..at + 1),
+        }
+    }
+    found
+}
+
+impl Figures {
+    fn of(point: &Point, judged: &Judged, streams: Range<usize>) -> Self {
+        let (loads, records) = (&point.loads[streams.clone()], &point.streams[streams]);
+        let (first, last) = (&loads[0], &loads[loads.len() - 1]);
+        let sum = |of: fn(&StreamRecord) -> u64| records.iter().map(of).sum::<u64>() as f64 / point.seconds;
+        let sides = || records.iter().flat_map(|record| [&record.read, &record.write]);
+        let number = last.name.rsplit_once('-').map_or("", |(_, number)| number);
+        let all = PointLoad {
+            outstanding: loads.iter().map(|load| load.outstanding).sum(),
+            rate: loads.iter().map(|load| load.rate).sum(),
+            ..first.clone()
+        };
+        Figures {
+            point: judged.name.clone(),
+            stream: if loads.len() > 1 { format!("{} to {number}", first.name) } else { first.name.clone() },
+            load: all.words(),
+            grade: judged.grade,
+            iops: sum(StreamRecord::ios),
+            bytes_per_second: sum(|record| record.read.bytes + record.write.bytes),
+            response_nanos: Spectrum::of(sides(), |side| &side.response),
+            service_nanos: Spectrum::of(sides(), |side| &side.service),
+        }
+    }
+}
+
 impl Spectrum {
-    fn of(sides: [&Direction; 2], which: impl Fn(&Direction) -> &Latencies) -> Self {
+    fn of<'a>(sides: impl Iterator<Item = &'a Direction>, which: impl Fn(&Direction) -> &Latencies) -> Self {
         let mut all = Latencies::new();
-        sides.iter().for_each(|side| all.add(which(side)));
+        sides.for_each(|side| all.add(which(side)));
         Spectrum {
             mean: all.mean(),
             p50: all.quantile(0.5),
@@ -241,7 +282,10 @@ fn text(document: &Document<'_>, kept: Option<&Path>) -> String {
     text.push_str(&super::oltp::tables(&document.ramp, &grades));
     text.push_str(&super::tiles::tables(document.tiles.as_ref()));
     if document.ramp.is_empty() && document.tiles.is_none() {
-        text.push_str(&of_streams(&document.figures));
+        text.push_str(&of_streams(&document.together));
+        if document.together.len() < document.figures.len() {
+            text.push_str("streams that do the same on a volume each are together; --json has each\n");
+        }
     }
     text.push_str(&timed::of_tasks(&document.tasks));
     text.push_str(&timed::of_outages(&document.outages));
@@ -360,7 +404,7 @@ fn against(text: &mut String, summary: &Summary) {
 fn verdict_words(summary: &Summary) -> String {
     use verdict::Verdict;
     match (summary.verdict, summary.required.is_empty()) {
-        (Verdict::Pass, true) => "valid; nothing was required".into(),
+        (Verdict::Pass, true) => "valid; nothing was required: say what you need, as in --require 'p99<=20ms', and it is PASS or FAIL".into(),
         (Verdict::Pass, false) => "PASS".into(),
         (Verdict::Fail, _) => "FAIL".into(),
         (Verdict::Invalid, _) => invalid(summary),

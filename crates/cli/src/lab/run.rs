@@ -1,7 +1,7 @@
 //! `stonefold lab run`.
 
 use super::catalogue::length;
-use super::load::{Load, counters, quoted, record, target};
+use super::load::{Load, counters, quoted, record, target, tell_others, tell_unkept};
 use super::system::Declared;
 use super::{oltp, picture, report, tiles, worker};
 use crate::context::Context;
@@ -16,7 +16,6 @@ use std::sync::Arc;
 use stonefold_lab::bundle::{Bundle, ENDED_BY, Run as Record};
 use stonefold_lab::chaos::{Outages, Promise};
 use stonefold_lab::measure::{self, FleetPlan, Measured, Plan, Reins};
-use stonefold_lab::preflight::Others;
 use stonefold_lab::rig::RigOptions;
 use stonefold_lab::stats::require;
 use stonefold_lab::tiles::check_scale;
@@ -189,11 +188,9 @@ impl Run {
         };
         let plan = Plan { profile, quick: self.load.quick, targets, options, fleet, outages, counters };
         tell_plan(&plan);
+        tell_unkept(self.load.out.as_deref(), plan.profile.duration(plan.quick));
         // Who else is busy where workers are is not seen from here.
-        let others = plan.fleet.token.is_none().then(Others::look).flatten();
-        if let Some(warning) = others.and_then(|others| others.warning()) {
-            eprintln!("{warning}");
-        }
+        let others = plan.fleet.token.is_none().then(tell_others).flatten();
         let reins = Arc::new(Reins::new());
         let of_signal = reins.clone();
         on_stop(move || of_signal.stop())?;
@@ -208,7 +205,7 @@ impl Run {
         let told =
             machines.iter().map(|(name, machine)| (format!("worker {name}"), report::machine_words(machine)));
         record.machine.extend(told);
-        record.machine.extend(others.map(|others| ("busy before".to_owned(), others.words())));
+        record.machine.extend(others);
         let bundle = self.load.keep(record, plan.profile.text.clone(), points)?;
         let summary = verdict::summarise_with(&bundle, &plan.profile)?;
         if let Some(failure) = failure {

@@ -26,7 +26,7 @@ use stonefold_types::{Error, Kind, Size};
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     stonefold lab study                                       # the studies there are\n  \
-    stonefold lab study corners --target file:/srv/t.img --size 256M --quick --out runs/corners\n  \
+    stonefold lab study corners --target file:/srv/t.img --cache 256M --quick --out runs/corners\n  \
     stonefold lab study filesystems --a file:/srv/ext4/t.img --b file:/srv/xfs/t.img --quick --out runs/fs\n  \
     stonefold lab study ladder --arms tuning.toml --out runs/ladder\n  \
     stonefold lab study recovery --target stonefold:db --to file:/srv/home.img --quick --out runs/ours\n  \
@@ -51,7 +51,7 @@ pub(crate) struct Study {
     beside: Vec<String>,
     /// Measure nothing: read the folder that an earlier run of the study, or of its profile, has kept; once for each arm where arms are runs
     /// of their own
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["a", "b", "arms", "out", "quick", "size", "destroy_data"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["a", "b", "arms", "out", "quick", "size", "cache", "destroy_data"])]
     from: Vec<PathBuf>,
     /// Processor cores of the storage that is measured, to divide by [default: those of this machine]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -65,6 +65,9 @@ pub(crate) struct Study {
     /// The size of each volume, in place of the profile's
     #[arg(long)]
     size: Option<Size>,
+    /// The size of the cache that is measured, of a study of working sets: 'corners'
+    #[arg(long, conflicts_with = "size")]
+    cache: Option<Size>,
     /// The targets may hold data of others: it goes
     #[arg(long)]
     destroy_data: bool,
@@ -83,7 +86,8 @@ impl Study {
             study::Load::Runs(profiles) => return self.run_each(context, &study, profiles, cores),
             study::Load::Profile(profile) => profile,
         };
-        let load = Load::plain(profile, self.quick, self.out.clone(), self.size, self.destroy_data);
+        let mut load = Load::plain(profile, self.quick, self.out.clone(), self.size, self.destroy_data);
+        load.cache = self.cache;
         if study.arms.is_empty() {
             let run = Run::plain(load, self.target.clone());
             let (bundle, summary) = run.measure(context)?;
@@ -302,6 +306,9 @@ fn text(study: &Report, found: &Found, about: &About<'_>, verdict: verdict::Verd
         .published_cores
         .map_or(String::new(), |theirs| format!("; a core: {theirs} there, {} here", found.cores));
     text.push_str(&format!("\nhere: {}{cores}\n", found.arms.join("; ")));
+    for scaled in &found.scaled {
+        text.push_str(&format!("scaled to: {scaled}\n"));
+    }
     let profiles = study.load.profiles().join(" and ");
     let kind = match (about.locked, about.quick) {
         (true, false) => profiles,

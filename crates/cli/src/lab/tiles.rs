@@ -1,7 +1,7 @@
 //! `stonefold lab run` of tiles of virtual machines.
 
 use super::catalogue::length;
-use super::load::{counters, quoted, target};
+use super::load::{counters, quoted, target, tell_before};
 use super::picture;
 use super::run::Run;
 use crate::context::Context;
@@ -50,7 +50,9 @@ pub(super) fn measure(
         commands,
         counters,
     };
+    plan.check().map_err(Failure::Misuse)?;
     tell_plan(&plan);
+    let others = tell_before(run.load.out.as_deref(), plan.profile.sample(plan.quick));
     let reins = Arc::new(Reins::new());
     let of_signal = reins.clone();
     on_stop(move || of_signal.stop())?;
@@ -73,7 +75,7 @@ pub(super) fn measure(
         require: run.require.clone(),
         began,
         reproduce: reproduce(run, &plan),
-        machine: machine::describe(),
+        machine: machine::describe().into_iter().chain(others).collect(),
         cut_short: reins.is_stopped() || broken,
         tiles: Some(tiled),
         system,

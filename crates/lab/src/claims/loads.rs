@@ -66,7 +66,8 @@ pub(super) fn look(claims: &mut Claims<'_>) {
     let mut found = Vec::new();
     for (section, _, sentences) in claims.text.paragraphs() {
         for sentence in sentences {
-            found.extend(unlike_arms(sentence).map(|(at, why)| ("same-load", at, why)));
+            let unlike = unlike_arms(sentence).or_else(|| unlike_names(claims.source, sentence));
+            found.extend(unlike.map(|(at, why)| ("same-load", at, why)));
             if let Some(at) = told_as_response(sentence) {
                 let around = claims.text.around(section);
                 if has(&around, CLOSED) && !has(&around, OPEN) {
@@ -125,6 +126,47 @@ fn unlike_arms(sentence: &Piece) -> Option<(Range<usize>, String)> {
     None
 }
 
+/// Two names in one sentence, joined by 'and', each with a rate and a number of its own of the same circumstance.
+fn unlike_names(source: &str, sentence: &Piece) -> Option<(Range<usize>, String)> {
+    const BEGIN: &[&str] =
+        &["at", "with", "on", "in", "for", "the", "a", "when", "each", "both", "one", "all", "by"];
+    let all = quantities(&sentence.tokens);
+    let name = |range: Range<usize>| {
+        let is_capital = |at: &Range<usize>| source[at.clone()].starts_with(char::is_uppercase);
+        let is_name = |place: usize| {
+            let token = &sentence.tokens[place];
+            let word = token.word().filter(|word| {
+                !BEGIN.contains(word) && !all.iter().any(|one| one.at.contains(&token.at.start))
+            })?;
+            is_capital(&token.at).then_some(word)
+        };
+        range.into_iter().find_map(is_name)
+    };
+    let ends = sentence.tokens.len();
+    let cut = (0..ends).filter(|at| sentence.tokens[*at].word() == Some("and")).find(|cut| {
+        let names = (name(0..*cut), name(cut + 1..ends));
+        matches!(names, (Some(left), Some(right)) if left != right)
+    })?;
+    let side = |left: bool| {
+        let of: Vec<&Quantity> = all.iter().filter(|one| (one.token < cut) == left).collect();
+        let rates: Vec<Unit> =
+            of.iter().map(|one| one.unit).filter(|unit| matches!(unit, Unit::Rate(_))).collect();
+        let loads: Vec<(String, f64)> =
+            of.iter().filter_map(|one| Some((circumstance(sentence, one)?, one.value))).collect();
+        (rates, loads)
+    };
+    let ((left_rates, left), (right_rates, right)) = (side(true), side(false));
+    match (left.as_slice(), right.as_slice()) {
+        ([(of, a)], [(same, b)])
+            if left_rates.len() == 1 && left_rates == right_rates && of == same && a != b =>
+        {
+            let why = format!("one arm has {of} {}, the other {}", short(*a), short(*b));
+            Some((sentence.at.clone(), why))
+        }
+        _ => None,
+    }
+}
+
 /// Of what a load's circumstance a number is; a ratio's own figures are none.
 fn circumstance(sentence: &Piece, quantity: &Quantity) -> Option<String> {
     let before = |far: usize| {
@@ -151,8 +193,22 @@ fn short(value: f64) -> String {
 fn unlike_rows(rows: &[Vec<Piece>], around: &str) -> Option<(Range<usize>, String)> {
     const COMPARES: &[&str] =
         &["vs", "versus", "against", "faster", "slower", "compared", "comparison", "than", "ratio"];
+    // Heads of a column of arms, whatever is said around.
+    const ARMS: &[&str] = &[
+        "system",
+        "systems",
+        "product",
+        "storage",
+        "array",
+        "vendor",
+        "platform",
+        "solution",
+        "file system",
+        "cluster",
+    ];
     let body = &rows[1..];
-    if !(2..=4).contains(&body.len()) || !has(around, COMPARES) {
+    let compares = has(around, COMPARES) || rows[0].first().is_some_and(|head| has(&head.plain, ARMS));
+    if !(2..=4).contains(&body.len()) || !compares {
         return None;
     }
     for (column, title) in rows[0].iter().enumerate().skip(1) {

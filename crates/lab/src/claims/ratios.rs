@@ -138,8 +138,10 @@ fn against_figures(ratio: &Ratio, sentences: &[Piece], number: usize) -> Option<
     let windows =
         [number..number + 1, number.saturating_sub(1)..number + 1, number..(number + 2).min(sentences.len())];
     for window in windows {
-        // Two ratios in one place: which is of which figures cannot be told.
-        if sentences[window.clone()].iter().map(|sentence| ratios(sentence).len()).sum::<usize>() > 1 {
+        // Two ratios in one place: which is of which figures cannot be told, but where one is theirs and the other is said of the same.
+        let others: Vec<Ratio> = sentences[window.clone()].iter().flat_map(ratios).collect();
+        let contradicted = window.len() == 1 && says_performance(ratio, &sentences[number]);
+        if others.len() > 1 && !contradicted {
             continue;
         }
         let all: Vec<Quantity> =
@@ -148,11 +150,32 @@ fn against_figures(ratio: &Ratio, sentences: &[Piece], number: usize) -> Option<
         let [(a, b)] = pairs.as_slice() else { if pairs.is_empty() { continue } else { return None } };
         let quotient = a.max(*b) / a.min(*b);
         // '2 times faster' may mean twice or three times as fast.
-        let kept = |quotient: f64| (ratio.low..=ratio.high).contains(&quotient);
-        return (!kept(quotient) && !kept(quotient - 1.0))
+        let kept = |of: &Ratio, quotient: f64| (of.low..=of.high).contains(&quotient);
+        if others.len() > 1 && !others.iter().any(|other| other.at != ratio.at && kept(other, quotient)) {
+            continue;
+        }
+        return (!kept(ratio, quotient) && !kept(ratio, quotient - 1.0))
             .then(|| format!("the figures beside it, {a} and {b}, are {quotient:.2} times each other"));
     }
     None
+}
+
+/// Whether what is so many times another is said, and is performance: 'three times the transactions', and not 'three times the price'.
+fn says_performance(ratio: &Ratio, sentence: &Piece) -> bool {
+    const OF: &[&str] = &[
+        "transactions",
+        "iops",
+        "tpm",
+        "throughput",
+        "performance",
+        "faster",
+        "fast",
+        "rate",
+        "i/os",
+        "speed",
+    ];
+    let behind = sentence.tokens.iter().filter(|token| token.at.start >= ratio.at.end);
+    behind.take(3).filter_map(|token| token.word()).any(|word| OF.contains(&word))
 }
 
 /// The figures of each unit of which there are two, as they are written.

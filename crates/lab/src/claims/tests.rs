@@ -37,6 +37,7 @@ fn two_ratios_for_one_comparison() {
             "The recovered machine did 118,417 TPM on Cohesity and 44,821 TPM on the other, over three times the transactions.",
             "Cohesity was over three times faster than Veeam.\n\nSeen closely, Cohesity gave 2.6 times the throughput of Veeam.",
             "A moved 100 MB/s and B moved 180 MB/s. That makes B 2.5x faster.",
+            "It did over three times the transactions of Veeam: 118,417 TPM against 44,821 TPM, or 2.6 times.",
             "With the new code Alpha has 50% more IOPS: 1,000 IOPS on Beta, 1,200 IOPS here.",
         ],
     );
@@ -44,6 +45,7 @@ fn two_ratios_for_one_comparison() {
         "The recovered machine did 118,417 TPM on Cohesity and 44,821 TPM on the other, 2.6 times the transactions.",
         "Cohesity was more than twice as fast as Veeam.\n\nSeen closely, Cohesity gave 2.6 times the throughput of Veeam.",
         "Alpha gave 2 times the IOPS of Beta for reads.\n\nAlpha gave 3 times the IOPS of Beta for writes.",
+        "It did 2.6 times the transactions of Veeam: 118,417 TPM against 44,821 TPM, at 1.1 times the price.",
         "It is tried four times a second, and more performance is not needed.",
         "Alpha has 20% more IOPS: 1,000 IOPS on Beta, 1,200 IOPS here.",
         "Reads were 1.4 to 1.6 × faster than nbdkit's.",
@@ -78,12 +80,17 @@ fn arms_at_different_loads() {
             "Cohesity did 118,417 TPM at 21 users, against 44,821 at 9.",
             "Alpha read 9,000 IOPS with 32 threads, Beta 7,000 IOPS, compared with 16 threads.",
             "Alpha gave 20,000 IOPS of 4K while Beta gave 9,000 IOPS of 64K.",
+            "NTFS did 7,328 IOPS with 16 threads and ReFS 6,697 IOPS with 8 threads.",
+            "| system | users | TPM |\n|---|---|---|\n| Alpha | 21 | 118,417 |\n| Beta | 9 | 44,821 |",
             "On a footprint of 1.6 TB Alpha was ahead, whereas Beta had a footprint of 16 TB.",
             "Alpha against Beta:\n\n| system | users | TPM |\n|---|---|---|\n| Alpha | 21 | 118,417 |\n| Beta | 9 | 44,821 |",
         ],
     );
     right(&[
         "Cohesity did 60,000 TPM at 9 users, against 44,821 at 9.",
+        "NTFS did 7,328 IOPS with 16 threads and ReFS 6,697 IOPS with 16 threads.",
+        "With 1 thread Alpha did 9,000 IOPS and with 32 threads 60,000 IOPS.",
+        "| step | users | TPM |\n|---|---|---|\n| first | 21 | 118,417 |\n| second | 9 | 44,821 |",
         "At queue depths 1 and 32 Alpha gave more than Beta.",
         "Alpha against Beta:\n\n| system | users | TPM |\n|---|---|---|\n| Alpha | 9 | 60,000 |\n| Beta | 9 | 44,821 |",
         "Alpha at each depth, against itself:\n\n| depth | IOPS |\n|---|---|\n| 1 | 9,000 |\n| 32 | 60,000 |",
@@ -163,6 +170,7 @@ fn no_impact_without_an_off_run() {
         &[
             "Deduplication and compression have no impact on performance.",
             "Snapshots come with zero overhead for the load beside them.",
+            "Encryption brings a zero performance penalty.",
         ],
     );
     right(&[

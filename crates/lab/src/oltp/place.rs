@@ -8,7 +8,7 @@ mod devices;
 
 use super::tools::{User, command, run};
 use crate::lock::Lock;
-use crate::target::{Opened, TargetSpec};
+use crate::target::{Opened, TargetSpec, refuse_memory};
 use devices::{Device, Fuse, Loop, Mount};
 use std::fs::{self, DirBuilder, File};
 use std::os::unix::fs::{DirBuilderExt, chown};
@@ -111,6 +111,7 @@ fn in_folder(path: &Path, bytes: u64, destroy_data: bool, user: Option<User>) ->
     fs::create_dir_all(path).map_err(|e| failed("making", path, e))?;
     // Programs are run elsewhere.
     let path = &fs::canonicalize(path).map_err(|e| failed("looking at", path, e))?;
+    refuse_memory(path)?;
     let folder = path.join(FOLDER);
     let mark = folder.join(MARK);
     if folder.exists() {
@@ -151,10 +152,11 @@ fn on_device(
         let what = format!("a file system on {spec} is made and mounted by root only");
         return Err(Error::new(Kind::Denied, what).remedy("run as root, or name a folder as dir:PATH"));
     }
-    let opened = Opened::new(spec, bytes)?;
+    let mut opened = Opened::new(spec, bytes)?;
     if !destroy_data && !is_ours(&opened.beginning()?) {
         opened.check_own()?;
     }
+    opened.grow()?;
     let attached = Attached::new(env, spec, opened, private)?;
     let label = String::from_utf8_lossy(LABEL);
     // Nothing is left to be written in the background while it is measured.

@@ -1,6 +1,6 @@
 //! The words of a profile's file.
 
-use super::steps::{StepWords, check_order};
+use super::steps::{StepWords, check_loads, check_order};
 use super::{Profile, Step, StepKind, Times};
 use crate::payload::Reduction;
 use crate::stats::require;
@@ -9,6 +9,9 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use stonefold_types::{BLOCK_BYTES, Error, Kind, Result, Size};
+
+/// How far the shares of all sizes may be from 100% together: of thirds, say.
+const SHARES_APART_MAX: f64 = 0.5;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -163,6 +166,7 @@ impl ProfileFile {
             false => self.step.iter().map(|step| step.check(&full)).collect::<Result<_>>()?,
         };
         check_order(&steps, &full)?;
+        check_loads(&steps, &full)?;
         Ok(Profile {
             name: name.into(),
             title: self.title,
@@ -238,6 +242,10 @@ impl StreamWords {
         let wrong = |why: String| invalid(format!("stream '{}': {why}", self.name));
         let sizes =
             self.sizes.iter().map(|(bytes, share)| Ok((size(bytes)?, *share))).collect::<Result<Vec<_>>>()?;
+        let sum: f64 = self.sizes.values().sum();
+        if (sum - 100.0).abs() > SHARES_APART_MAX {
+            return Err(wrong(format!("the shares of its sizes are {sum}% together, and not 100")));
+        }
         let load = match (self.outstanding, &self.rate, &self.follows) {
             (Some(outstanding), None, None) => Load::Closed { outstanding },
             (None, Some(rate), None) => {
@@ -284,7 +292,14 @@ fn size(text: &str) -> Result<u64> {
 }
 
 fn times(precondition: &str, sample: &str, point: &str) -> Result<Times> {
-    Ok(Times { precondition: time(precondition)?, sample: time(sample)?, point: time(point)? })
+    let sampled = |text: &str| {
+        let read = time(text)?;
+        if read.is_zero() {
+            return Err(invalid(format!("a sample of {text} measures nothing")));
+        }
+        Ok(read)
+    };
+    Ok(Times { precondition: time(precondition)?, sample: sampled(sample)?, point: sampled(point)? })
 }
 
 /// `90s`, `30m`, `1h`.

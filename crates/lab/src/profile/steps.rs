@@ -249,6 +249,31 @@ pub(super) fn check_order(steps: &[Step], workload: &Workload) -> Result<()> {
     Ok(())
 }
 
+/// Refuses shares of a capacity that no step before them has found.
+pub(super) fn check_loads(steps: &[Step], workload: &Workload) -> Result<()> {
+    for (number, step) in steps.iter().enumerate() {
+        let finds = |before: &Step| {
+            let is_load = match &before.kind {
+                StepKind::Hold => {
+                    let load = |number: &usize| workload.streams[*number].load;
+                    before.streams.iter().any(|number| matches!(load(number), Load::Closed { .. }))
+                }
+                StepKind::Sweep(_) | StepKind::Tune(_) => true,
+                StepKind::Footprints(parts) => parts.contains(&1.0),
+                _ => false,
+            };
+            is_load && before.streams == step.streams
+        };
+        if matches!(step.kind, StepKind::Loads(_)) && !steps[..number].iter().any(finds) {
+            let what =
+                format!("step '{}': its loads are shares of what no step before it has found", step.name);
+            return Err(invalid(what)
+                .remedy("put a step of the same streams before it in which they run with I/Os outstanding"));
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::Profile;
@@ -317,10 +342,24 @@ part = 80
             ("name = \"mixed\"", "name = \"mixed\"\npart = 80", "'part' is of"),
             ("name = \"checksum\"", "name = \"checksum\"\nstreams = [\"db\"]", "runs no streams"),
             ("copies = \"equal\"", "copies = \"same\"", "same"),
+            ("{ \"4K\" = 100 }", "{ \"4K\" = 60, \"8K\" = 60 }", "are 120% together"),
+            (
+                "name = \"tune\"\ntune",
+                "name = \"early\"\nloads = [50]\n[[step]]\nname = \"tune\"\ntune",
+                "no step before",
+            ),
         ] {
             assert!(GOOD.contains(from), "{from}");
             let error = Profile::parse("x", &GOOD.replacen(from, to, 1)).unwrap_err().to_string();
             assert!(error.contains(says), "{from} → {to}: {error}");
         }
+        let timed =
+            |sample: &str| Profile::parse("x", &format!("{GOOD}[time]\nquick_sample = \"{sample}\"\n"));
+        assert!(timed("0s").unwrap_err().to_string().contains("measures nothing"));
+        timed("1s").unwrap();
+        // Where a step has found what they do, shares of that can be.
+        let later =
+            GOOD.replacen("name = \"mixed\"", "name = \"mixed\"\n[[step]]\nname = \"half\"\nloads = [50]", 1);
+        Profile::parse("x", &later).unwrap();
     }
 }

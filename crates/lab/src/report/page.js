@@ -33,7 +33,8 @@ function table(heads, rows) {
     element("thead", {}, element("tr", {}, heads.map((head) => cell("th", head.replace(">", ""), head)))),
     element("tbody", {}, rows.map((row) => element("tr", {}, row.map((value, at) => cell("td", value, heads[at])))))));
 }
-const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+// By its name, so that a page that was opened in the dark is printed in colours for paper.
+const css = (name) => `var(${name})`;
 const width = Math.min(920, root.clientWidth - 8);
 const half = root.clientWidth > 860 ? Math.min(450, width / 2 - 16) : width;
 const base = () => ({ marginBottom: 44, style: { color: css("--ink"), background: "transparent", fontSize: "12px", fontFamily: "system-ui, sans-serif" } });

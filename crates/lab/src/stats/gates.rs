@@ -27,6 +27,8 @@ pub const LATE_SHARE_MAX: f64 = 0.01;
 /// Share of its time that a thread of the generator may use a processor before it is said: one that is always busy may be what was measured,
 /// however idle the others are.
 const BUSY_SHARE_MAX: f64 = 0.95;
+/// How far wall clock and steady clock may come apart, in seconds.
+const CLOCKS_APART_MAX: f64 = 1.0;
 
 /// What a gate says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
@@ -298,8 +300,13 @@ fn payload(evidence: &Evidence<'_>) -> Option<Gate> {
 
 /// Of wall clock and steady clock, in seconds.
 pub(crate) fn clock(apart: f64) -> Gate {
+    if apart <= -CLOCKS_APART_MAX {
+        let why =
+            format!("the wall clock was set back by {:.3} s meanwhile: nothing says when this was", -apart);
+        return gate("clock", State::Void, why);
+    }
     let why = format!("wall clock and steady clock were {apart:.3} s apart at the end");
-    gate("clock", if apart.abs() < 1.0 { State::Pass } else { State::Fail }, why)
+    gate("clock", if apart < CLOCKS_APART_MAX { State::Pass } else { State::Fail }, why)
 }
 
 #[cfg(test)]
@@ -356,7 +363,8 @@ mod tests {
         assert_eq!(judged(|e, _| e.steadiness = None), (Grade::F, vec!["steady state".into()]));
         assert_eq!(judged(|e, _| e.verified = false), (Grade::B, vec!["verification".into()]));
         assert_eq!(judged(|e, _| e.cut_short = true), (Grade::F, vec!["whole".into()]));
-        assert_eq!(judged(|e, _| e.clocks_apart = -3.0), (Grade::D, vec!["clock".into()]));
+        assert_eq!(judged(|e, _| e.clocks_apart = -3.0), (Grade::F, vec!["clock".into()]));
+        assert_eq!(judged(|e, _| e.clocks_apart = 3.0), (Grade::D, vec!["clock".into()]));
         assert_eq!(judged(|e, _| e.ceiling = Some(1200.0)), (Grade::D, vec!["generator".into()]));
         assert_eq!(judged(|e, _| e.ceiling = None), (Grade::B, vec!["generator".into()]));
         let worn = Reduced { dedupe_declared: 1.2, counted: 110, different: 100, ..Reduced::default() };

@@ -10,6 +10,7 @@ use crate::stats::require::Requirement;
 use crate::trial::{Figure, Findings, Trial};
 use crate::verdict::{Summary, Verdict};
 use serde::Serialize;
+use stonefold_types::Size;
 
 /// A study, with figures of a run or a trial.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -22,6 +23,8 @@ pub struct Found {
     pub published_cores: Option<f64>,
     /// Cores that ours were divided by.
     pub cores: f64,
+    /// By what the report was scaled here, in words: what each run had of volumes, working sets and time.
+    pub scaled: Vec<String>,
     /// The report's tables.
     pub tables: Vec<FoundTable>,
 }
@@ -71,7 +74,8 @@ pub fn of_run(study: &Study, bundle: &Bundle, summary: &Summary, cores: f64) -> 
         Here::Named { name, arm: 0 } => Seen::named(&[(bundle, summary)], name),
         _ => Seen::of(None),
     };
-    fill(study, bundle.run.targets.clone(), cores, look)
+    let found = fill(study, bundle.run.targets.clone(), cores, look);
+    Found { scaled: scaled([bundle]), ..found }
 }
 
 /// Fills the tables from runs of arms, in the order of the report's.
@@ -85,7 +89,9 @@ pub fn of_runs(study: &Study, arms: &[ArmRuns], cores: f64) -> Found {
         Here::Named { name, arm } => Seen::named(&runs_of(*arm), name),
         Here::Nowhere | Here::Ratio { .. } | Here::Spread { .. } => Seen::of(None),
     };
-    fill(study, arms.iter().map(|arm| arm.name.clone()).collect(), cores, look)
+    let found = fill(study, arms.iter().map(|arm| arm.name.clone()).collect(), cores, look);
+    let bundles = arms.iter().flat_map(|arm| &arm.runs).map(|(bundle, _)| bundle);
+    Found { scaled: scaled(bundles), ..found }
 }
 
 /// Fills the tables from the runs of a trial, each with its summary: of each arm the median.
@@ -121,7 +127,46 @@ pub fn of_trial(
             Seen::of(found.spread.iter().find(|(name, _)| name == point).map(|(_, spread)| *spread))
         }
     };
-    fill(study, trial.arms.clone(), cores, look)
+    Found { scaled: scaled(bundles), ..fill(study, trial.arms.clone(), cores, look) }
+}
+
+/// What runs had of volumes, working sets and time; of those that are alike once.
+fn scaled<'a>(bundles: impl IntoIterator<Item = &'a Bundle>) -> Vec<String> {
+    let mut told: Vec<String> = Vec::new();
+    for bundle in bundles {
+        let words = scale_of(bundle);
+        if !told.contains(&words) {
+            told.push(words);
+        }
+    }
+    told
+}
+
+fn scale_of(bundle: &Bundle) -> String {
+    let run = &bundle.run;
+    let mut words = vec![format!("{} in all", Size(run.bytes))];
+    words.extend(run.scale.map(|scale| format!("{scale:.4} times the profile's")));
+    words.extend(run.tiles.as_ref().map(|tiled| format!("{} of the published size", tiled.scale)));
+    let mut parts: Vec<f64> = bundle.points.iter().map(|point| point.footprint).collect();
+    parts.sort_by(f64::total_cmp);
+    parts.dedup();
+    let cache = run.system.as_ref().and_then(|system| system.cache).filter(|cache| *cache > 0);
+    let of = |part: &f64| {
+        let bytes = run.bytes as f64 * part;
+        let times =
+            cache.map(|cache| format!(", {:.2} times the cache", bytes / cache as f64)).unwrap_or_default();
+        format!("{}{times}", Size(bytes as u64))
+    };
+    if parts.len() > 1 {
+        words.push(format!("working sets of {}", parts.iter().map(of).collect::<Vec<_>>().join("; ")));
+    }
+    let seconds = || bundle.points.iter().map(|point| point.seconds);
+    if let (Some(least), Some(most)) = (seconds().min_by(f64::total_cmp), seconds().max_by(f64::total_cmp)) {
+        let range =
+            if most - least < 1.0 { format!("{most:.0}") } else { format!("{least:.0} to {most:.0}") };
+        words.push(format!("measured for {range} s each"));
+    }
+    format!("{}: {}", run.profile, words.join(", "))
 }
 
 /// A figure.
@@ -167,7 +212,8 @@ impl Seen {
 
 fn fill(study: &Study, arms: Vec<String>, cores: f64, look: impl Fn(&Here) -> Seen) -> Found {
     let tables = study.tables.iter().map(|table| fill_table(study, table, cores, &look)).collect();
-    Found { study: study.name.clone(), arms, published_cores: study.cores, cores, tables }
+    let scaled = Vec::new();
+    Found { study: study.name.clone(), arms, published_cores: study.cores, cores, scaled, tables }
 }
 
 fn fill_table(study: &Study, table: &Table, cores: f64, look: &impl Fn(&Here) -> Seen) -> FoundTable {

@@ -3,33 +3,32 @@
 //! *Never*: writes to what holds data that is not the lab's own, unless that was asked for; opens what somebody else uses.
 
 use super::nbd::{self, Connection, Lasting, Link, Nbd};
-use super::{Abilities, Backend, Buffers, Completion, Files, Null, Op, Request, TargetSpec};
+use super::own::Source;
+use super::{Abilities, Backend, Buffers, Files, Null, TargetSpec};
 use crate::lock::Lock;
-use crate::payload::{SECTOR_BYTES, is_ours};
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
-use std::time::Duration;
-use stonefold_types::{Error, Kind, Result, Size};
+use stonefold_types::{BLOCK_BYTES, Error, Kind, Result, Size};
 
 /// Connections to an export at most, where its server says that several agree.
 const CONNECTIONS_MAX: usize = 4;
-/// Places of a target that are looked at for data of others.
-const LOOKS: u64 = 64;
 /// Bytes of the blocks in which a file's allocation is told (POSIX, `st_blocks` as Linux has it).
 const ALLOCATED_UNIT: u64 = 512;
-/// Bytes of each look.
-const LOOK_BYTES: usize = 4096;
+/// File systems that are memory (Linux, `include/uapi/linux/magic.h`): tmpfs, ramfs, hugetlbfs.
+const IN_MEMORY: [u32; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6];
 
 /// A target, ready to be used.
 pub(crate) struct Opened {
     spec: TargetSpec,
-    /// Bytes it has.
+    /// Bytes it has; a file, once it has [grown](Opened::grow).
     pub bytes: u64,
-    /// Held so that nobody else writes meanwhile.
-    _lock: Option<Lock>,
+    /// Bytes of a file that has not yet grown.
+    held: Option<u64>,
+    /// Of a file, held so that nobody else writes meanwhile.
+    lock: Option<Lock>,
     /// Of a device, which nobody mounts while it is open so.
-    _claim: Option<File>,
+    claim: Option<File>,
     /// What I/Os must be multiples of, and the largest, in bytes.
     pub io_bytes_min: u64,
     pub io_bytes_max: u64,
@@ -64,14 +63,15 @@ pub(crate) fn look(spec: &TargetSpec) -> Result<Look> {
 }
 
 impl Opened {
-    /// Looks at a target that is to hold `bytes`; makes a file that is not there.
+    /// Looks at a target that is to hold `bytes`; makes a file that is not there, with nothing in it.
     pub(crate) fn new(spec: &TargetSpec, bytes: u64) -> Result<Self> {
         let opened = match spec {
             TargetSpec::Null => Opened {
                 spec: spec.clone(),
                 bytes,
-                _lock: None,
-                _claim: None,
+                held: None,
+                lock: None,
+                claim: None,
                 io_bytes_min: 1,
                 io_bytes_max: u64::MAX,
                 abilities: Abilities::ALL,
@@ -113,35 +113,44 @@ impl Opened {
         }
     }
 
-    /// Its first block.
+    /// Its first block; zeros where it has none.
     pub(crate) fn beginning(&self) -> Result<Vec<u8>> {
-        let failed = |e| Error::io(format!("looking at {}", self.spec), e);
-        let buffers = Buffers::new(1, LOOK_BYTES).map_err(failed)?;
-        let mut backend = backend(&[self], &buffers)?;
-        read(&mut *backend, &buffers, 0).map(<[u8]>::to_vec).map_err(failed)
+        let mut block = vec![0; BLOCK_BYTES];
+        if let Some(mut source) = self.source()?
+            && self.held_bytes() > 0
+        {
+            source.read(0, &mut block).map_err(|e| Error::io(format!("looking at {}", self.spec), e))?;
+        }
+        Ok(block)
     }
 
-    /// Fails unless it holds nothing, or what the lab has written; reads through a backend of its own.
-    pub(crate) fn check_own(&self) -> Result<()> {
-        if self.spec == TargetSpec::Null {
-            return Ok(());
-        }
-        let failed = |e| Error::io(format!("looking at {}", self.spec), e);
-        let buffers = Buffers::new(1, LOOK_BYTES).map_err(failed)?;
-        let mut backend = backend(&[self], &buffers)?;
-        let blocks = self.bytes / LOOK_BYTES as u64;
-        for look in 0..LOOKS.min(blocks) {
-            // The first block and the last, and evenly between.
-            let block = if look == 0 { 0 } else { (blocks - 1) * look / (LOOKS.min(blocks) - 1) };
-            let read = read(&mut *backend, &buffers, block * LOOK_BYTES as u64).map_err(failed)?;
-            let foreign = |sector: &[u8]| !is_ours(sector) && sector.iter().any(|byte| *byte != 0);
-            if let Some(at) = read.chunks_exact(SECTOR_BYTES).position(foreign) {
-                let offset = block * LOOK_BYTES as u64 + (at * SECTOR_BYTES) as u64;
-                let what = format!("{} holds data that the lab has not written, at byte {offset}", self.spec);
-                return Err(Error::new(Kind::AlreadyExists, what)
-                    .remedy("name another target, or say --destroy-data if what it holds may go"));
+    /// What is read to look at it; nothing of what has nothing.
+    pub(super) fn source(&self) -> Result<Option<Source<'_>>> {
+        match (&self.lock, &self.claim) {
+            (Some(lock), _) => Ok(Some(Source::File(lock.file()))),
+            (None, Some(device)) => Ok(Some(Source::File(device))),
+            (None, None) if self.spec == TargetSpec::Null => Ok(None),
+            (None, None) => {
+                let buffers = Source::buffers();
+                let buffers = buffers.map_err(|e| Error::io(format!("looking at {}", self.spec), e))?;
+                Ok(Some(Source::Export(backend(&[self], &buffers)?, buffers)))
             }
         }
+    }
+
+    /// Bytes that it has now.
+    pub(super) fn held_bytes(&self) -> u64 {
+        self.held.unwrap_or(self.bytes)
+    }
+
+    /// Makes a file as long as the load needs it. To be done when it is known that it may be written to, and before that is done.
+    pub(crate) fn grow(&mut self) -> Result<()> {
+        let (Some(lock), Some(held)) = (&self.lock, self.held) else { return Ok(()) };
+        if held < self.bytes {
+            let failed = |e| Error::io(format!("making {} as long as the load needs it", self.spec), e);
+            lock.file().set_len(self.bytes).map_err(failed)?;
+        }
+        self.held = None;
         Ok(())
     }
 
@@ -195,23 +204,6 @@ pub(crate) fn lasting(targets: &[&Opened], buffers: &Buffers) -> Result<Box<dyn 
     }
 }
 
-/// One block, waited for.
-fn read<'a>(backend: &mut dyn Backend, buffers: &'a Buffers, offset: u64) -> std::io::Result<&'a [u8]> {
-    let bytes = LOOK_BYTES as u32;
-    backend.submit(Request { slot: 0, volume: 0, op: Op::Read, fua: false, offset, bytes });
-    let mut done: Vec<Completion> = Vec::new();
-    while done.is_empty() {
-        backend.push()?;
-        backend.wait(Duration::from_millis(100))?;
-        backend.reap(&mut done)?;
-    }
-    match done[0].error {
-        // SAFETY: the request is over, and the next is made only when the slice is gone.
-        0 => Ok(unsafe { buffers.slice(0, LOOK_BYTES) }),
-        error => Err(std::io::Error::from_raw_os_error(error)),
-    }
-}
-
 fn direct(path: &Path) -> Result<File> {
     let opened = OpenOptions::new().read(true).write(true).custom_flags(libc::O_DIRECT).open(path);
     opened.map_err(|e| match e.raw_os_error() {
@@ -225,10 +217,14 @@ fn direct(path: &Path) -> Result<File> {
     })
 }
 
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 /// What a file has allocated, and what its file system has left beside, in bytes.
 pub(crate) fn room_of_file(path: &Path) -> Result<u64> {
     let failed = |e| Error::io(format!("looking at the file system of '{}'", path.display()), e);
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = folder_of(path);
     let free = rustix::fs::statvfs(folder)
         .map_err(|e| failed(e.into()).remedy("name a file in a folder that is there"))?;
     let allocated = std::fs::metadata(path).map_or(0, |meta| meta.blocks() * ALLOCATED_UNIT);
@@ -246,8 +242,23 @@ fn check_room(path: &Path, bytes: u64) -> Result<()> {
     Err(Error::new(Kind::NoSpace, what).remedy("choose a smaller --size, or a file system with more room"))
 }
 
+/// Fails where a file or a folder lies in memory: what is measured there is no storage, though some kernels read it around the page cache.
+pub(crate) fn refuse_memory(path: &Path) -> Result<()> {
+    let told = rustix::fs::statfs(path)
+        .map_err(|e| Error::io(format!("looking at the file system of '{}'", path.display()), e.into()))?;
+    // As wide as the machine's words, and of some with a sign.
+    if !IN_MEMORY.contains(&(told.f_type as u32)) {
+        return Ok(());
+    }
+    let what = format!("'{}' lies in memory (tmpfs), which is no storage", path.display());
+    Err(Error::new(Kind::Unsupported, what).remedy(
+        "name a place on a disk's file system, as ext4 or XFS; null: is what tells the lab's own limits",
+    ))
+}
+
 fn file(spec: &TargetSpec, path: &Path, bytes: u64) -> Result<Opened> {
     check_room(path, bytes)?;
+    refuse_memory(if path.exists() { path } else { folder_of(path) })?;
     let failed = |e| {
         Error::io(format!("opening '{}'", path.display()), e).remedy("name a file that this user may write")
     };
@@ -263,16 +274,13 @@ fn file(spec: &TargetSpec, path: &Path, bytes: u64) -> Result<Opened> {
             .remedy("name another file, or end what uses it")
     };
     let lock = Lock::take(file, path, busy)?;
-    if meta.len() < bytes {
-        // Longer is never an overwrite.
-        lock.file().set_len(bytes).map_err(failed)?;
-    }
     direct(path)?;
     Ok(Opened {
         spec: spec.clone(),
         bytes: meta.len().max(bytes),
-        _lock: Some(lock),
-        _claim: None,
+        held: Some(meta.len()),
+        lock: Some(lock),
+        claim: None,
         io_bytes_min: 1,
         io_bytes_max: u64::MAX,
         abilities: Abilities::ALL,
@@ -287,7 +295,8 @@ fn device(spec: &TargetSpec, path: &Path) -> Result<Opened> {
     let file = opened.map_err(|e| match e.raw_os_error() {
         Some(libc::EBUSY) => Error::new(Kind::Busy, format!("'{name}' is mounted or in use"))
             .remedy("unmount it, or name a device that nothing uses"),
-        _ => Error::io(format!("opening '{name}'"), e).remedy("name a block device that this user may write"),
+        _ => Error::io(format!("opening '{name}'"), e)
+            .remedy("name a block device that is there, and that this user may write"),
     })?;
     let failed = |e| Error::io(format!("looking at '{name}'"), e);
     if !file.metadata().map_err(failed)?.file_type().is_block_device() {
@@ -299,8 +308,9 @@ fn device(spec: &TargetSpec, path: &Path) -> Result<Opened> {
         spec: spec.clone(),
         bytes,
         abilities: Abilities { trim: can_discard(&file), ..Abilities::ALL },
-        _lock: None,
-        _claim: Some(file),
+        held: None,
+        lock: None,
+        claim: Some(file),
         io_bytes_min: 1,
         io_bytes_max: u64::MAX,
         connections: 1,
@@ -330,8 +340,9 @@ fn export(spec: &TargetSpec) -> Result<Opened> {
     Ok(Opened {
         spec: spec.clone(),
         bytes: export.bytes,
-        _lock: None,
-        _claim: None,
+        held: None,
+        lock: None,
+        claim: None,
         io_bytes_min: export.io_bytes_min.into(),
         io_bytes_max: export.io_bytes_max.into(),
         abilities: export.abilities,

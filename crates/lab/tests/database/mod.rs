@@ -30,7 +30,7 @@ impl World {
     pub(crate) fn new() -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let env = Env::new(SystemWorld::new(runtime.handle().clone(), 1).unwrap());
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
         // PostgreSQL's user has to come through.
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o711)).unwrap();
         World { _runtime: runtime, env, folder }
