@@ -47,6 +47,10 @@ pub struct Source {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(examples("/srv/files"))]
     pub dir: Option<String>,
+    /// The number of another pool, which sends the points of this source.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(examples("00112233445566778899aabbccddeeff"))]
+    pub replica_of: Option<String>,
     /// The folder in which libvirt keeps what the guest overwrites while it is read, absent where that lies beside each image; or in which the
     /// image of a folder is made, absent where that is `/var/tmp`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use stonefold_types::{Name, PointName};
 use utoipa::ToSchema;
 
-/// A run of a policy failed, or made a point again after one that failed. It is posted to webhooks, and written to the stdin of the server's command.
+/// A run of a policy failed, or made a point again after one that failed; or its points could not be sent to another pool, or can again. It is posted to webhooks, and written to the stdin of the server's command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PolicyEvent {
     /// What has happened.
@@ -19,7 +19,7 @@ pub struct PolicyEvent {
     /// The source.
     #[schema(value_type = String, examples("web"))]
     pub source: Name,
-    /// The run, which has its point's name; absent where it failed before it had one.
+    /// The run, which has its point's name; absent where it failed before it had one. Of sending: the newest point that the other pool has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, examples("web@20261123T184005Z"))]
     pub run: Option<PointName>,
@@ -41,6 +41,10 @@ pub enum PolicyEventKind {
     Failed,
     /// It made a point, and the one before it failed.
     WorksAgain,
+    /// Points could not be sent to another pool; of failures one after another the first.
+    NotSent,
+    /// They can again.
+    SentAgain,
 }
 
 impl PolicyEventKind {
@@ -49,6 +53,8 @@ impl PolicyEventKind {
         match self {
             PolicyEventKind::Failed => "failed",
             PolicyEventKind::WorksAgain => "works_again",
+            PolicyEventKind::NotSent => "not_sent",
+            PolicyEventKind::SentAgain => "sent_again",
         }
     }
 }

@@ -49,7 +49,7 @@ pub use migration::{Migration, MigrationCreate, MigrationDisk, MigrationState};
 pub use openapi::document;
 pub use policy::{
     PlanVerdict, PlannedPoint, PlannedRun, Policy, PolicyApply, PolicyCreate, PolicyPlan, PolicySet,
-    PolicySource,
+    PolicySource, Replica, ReplicaSet,
 };
 pub use pool::{
     Checked, DamagedReads, Directory, DirectoryChange, DirectoryReplace, DirectoryState, LastCheck, Pool,

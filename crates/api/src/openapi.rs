@@ -513,6 +513,8 @@ mod tests {
             paths::MIGRATION_CANCEL,
             paths::POINT_PROOF,
             paths::POLICY_VERIFY,
+            paths::POLICY_REPLICA,
+            paths::POLICY_REPLICATE,
         ] {
             assert!(document["paths"][path].is_object(), "{path}");
         }

@@ -134,6 +134,10 @@ pub const POLICY_SOURCES: &str = "/v1/policies/{policy}/sources";
 /// What a policy would do now.
 pub const POLICY_PLAN: &str = "/v1/policies/{policy}/plan";
 
+/// The other pool that a policy's points are sent to.
+pub const POLICY_REPLICA: &str = "/v1/policies/{policy}/replica";
+/// Sending them now.
+pub const POLICY_REPLICATE: &str = "/v1/policies/{policy}/replicate";
 /// How its points are proven to boot.
 pub const POLICY_VERIFY: &str = "/v1/policies/{policy}/verify";
 

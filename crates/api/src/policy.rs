@@ -48,6 +48,48 @@ pub struct Policy {
     /// How its points are proven to boot, the newest of each source; absent where they are not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verify: Option<VerifyCreate>,
+    /// The pool that its points are sent to, by its URL; absent where they are not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(examples("file:///mnt/other/pool"))]
+    pub replicate: Option<String>,
+    /// How far its points are there, by source.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub replicas: Vec<Replica>,
+}
+
+/// How far a policy's points of a source are in another pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Replica {
+    /// The source.
+    #[schema(value_type = String, examples("web-nightly"))]
+    pub source: Name,
+    /// The newest point that is there; absent: none yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, examples("web-nightly@20261123T184005Z"))]
+    pub newest: Option<PointName>,
+    /// When that was taken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taken: Option<Time>,
+    /// How old what would come back from there is, in seconds: the age of that point, or the time since the policy has been applied.
+    pub lag_seconds: u64,
+    /// Points that are not there yet.
+    pub behind: u64,
+    /// When it was last tried.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tried: Option<Time>,
+    /// Why that failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<String>,
+}
+
+/// Where a policy's points are to be sent.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReplicaSet {
+    /// The URL of another pool, which the server opens; left out, nowhere. What is there stays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(examples("file:///mnt/other/pool"))]
+    pub url: Option<String>,
 }
 
 /// What to change of a policy; what is left out stays.
@@ -57,6 +99,35 @@ pub struct PolicySet {
     /// Paused it makes no runs and removes nothing; resumed it catches up by one run of each source what it has missed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<bool>,
+    /// How often, as for a new one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(examples("1d"))]
+    pub every: Option<String>,
+    /// When, within that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(examples("02:00"))]
+    pub at: Option<String>,
+    /// The time zone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(examples("Europe/Berlin"))]
+    pub zone: Option<String>,
+    /// When runs may begin; `none` for always.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(examples("22:00-06:00"))]
+    pub window: Option<String>,
+    /// Which points stay; `all` for all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(examples("daily=30,weekly=8"))]
+    pub keep: Option<String>,
+    /// How long nobody can remove a point that is made from now on, in seconds; 0: it is not locked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lock_seconds: Option<u64>,
+    /// What a guest is to find on its points.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub consistency: Option<Consistency>,
+    /// Who is told when a run fails; empty: nobody.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_failure_webhook: Option<String>,
 }
 
 /// A source that a policy is applied to.
@@ -153,7 +224,7 @@ pub struct PlannedPoint {
     pub taken: Time,
     /// Whether it stays.
     pub verdict: PlanVerdict,
-    /// Of which counts it is one: `daily`, `weekly`.
+    /// Of which counts it is one: `daily`, `weekly`; or `sent`: the next one that is sent to another pool is told from it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept_as: Vec<String>,
     /// Nobody can remove it before, where that is why it stays.

@@ -162,6 +162,14 @@ impl Source {
                         ("libvirt", source.libvirt.clone().unwrap_or_default()),
                         ("domain", source.domain.clone().unwrap_or_default()),
                         ("folder", source.dir.clone().unwrap_or_default()),
+                        (
+                            "replica of",
+                            source
+                                .replica_of
+                                .clone()
+                                .map(|pool| format!("pool {pool}'s"))
+                                .unwrap_or_default(),
+                        ),
                         ("scratch", source.scratch.clone().unwrap_or_default()),
                         ("disks", listed(&source.disks)),
                         ("added", format!("{} UTC", source.added.to_seconds_text())),
@@ -213,6 +221,9 @@ fn table(sources: &[Shown]) -> String {
 }
 
 fn of_text(source: &Shown) -> String {
+    if let Some(pool) = &source.replica_of {
+        return format!("a replica of pool {pool}'s");
+    }
     if let Some(folder) = &source.dir {
         return format!("folder '{folder}'");
     }

@@ -10,7 +10,7 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 use stonefold_api::{
     Client, Consistency, PlanVerdict, PlannedPoint, Policy as Shown, PolicyApply, PolicyCreate, PolicyPlan,
-    PolicySet, Time, VerifyCreate,
+    PolicySet, Replica, ReplicaSet, Run, Time, VerifyCreate,
 };
 use stonefold_types::{Error, Name, Size};
 
@@ -52,6 +52,12 @@ pub(crate) enum Policy {
         /// The policy
         name: Name,
     },
+    Set(Box<Set>),
+    /// Send what the other pool lacks of a policy's points now, and wait until it is there; the server does so by itself after each run
+    Replicate {
+        /// The policy
+        name: Name,
+    },
     /// List all policies
     Ls,
     /// Show a policy
@@ -71,6 +77,7 @@ pub(crate) enum Policy {
 #[command(after_help = "Examples:\n  \
     stonefold policy create hourly --every 1h --keep hourly=24,daily=30\n  \
     stonefold policy create nightly --every 1d --at 02:00 --zone Europe/Berlin --keep daily=30,monthly=12 --lock 14d\n  \
+    stonefold policy create nightly --every 1d --replicate file:///mnt/other/pool\n  \
     stonefold policy create weekly --every 1w --at 'sun 03:00' --window 'sat,sun 00:00-24:00'")]
 pub(crate) struct Create {
     /// The policy's name: 1 to 128 letters, digits, '.', '_' or '-'
@@ -111,6 +118,53 @@ pub(crate) struct Create {
     /// How long
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = patience, requires = "verify")]
     timeout: u64,
+    /// Send its points to another pool, by its URL: file:///mnt/other/pool. The server makes it, and has it to itself while it sends
+    #[arg(long, value_name = "URL")]
+    replicate: Option<String>,
+}
+
+/// Change a policy; what is not named stays
+///
+/// Points that it has made are judged by it as it is now, after its next run: 'policy plan' shows which would go. What is locked stays so.
+#[derive(Args)]
+#[command(group(clap::ArgGroup::new("changes").required(true).multiple(true)), after_help = "Examples:\n  \
+    stonefold policy set nightly --keep daily=14 --lock none\n  \
+    stonefold policy set nightly --every 1h --at 00:00\n  \
+    stonefold policy set nightly --replicate file:///mnt/other/pool")]
+pub(crate) struct Set {
+    /// The policy
+    name: Name,
+    /// How often, as for a new one
+    #[arg(long, value_name = "TIME", group = "changes")]
+    every: Option<String>,
+    /// When, within that
+    #[arg(long, value_name = "WHEN", group = "changes")]
+    at: Option<String>,
+    /// The time zone whose days and hours these are
+    #[arg(long, value_name = "ZONE", group = "changes")]
+    zone: Option<String>,
+    /// Hours in which runs may begin; 'none' for always
+    #[arg(long, value_name = "HOURS", group = "changes")]
+    window: Option<String>,
+    /// Which points stay; 'all' for all
+    #[arg(long, value_name = "COUNTS", group = "changes")]
+    keep: Option<String>,
+    /// Lock each point that is made from now on for so long; 'none' for not at all
+    #[arg(long, value_name = "TIME", value_parser = lock_or_none, group = "changes")]
+    lock: Option<u64>,
+    /// What a guest finds on its points: crash or app
+    #[arg(long, value_name = "HOW", value_parser = consistency, group = "changes")]
+    consistent: Option<Consistency>,
+    /// Who is told when a run fails; 'none' for nobody
+    #[arg(long, value_name = "URL", group = "changes")]
+    on_failure_webhook: Option<String>,
+    /// The URL of another pool that its points are sent to, which the server opens; 'none' for nowhere: what is there stays
+    #[arg(long, value_name = "URL", group = "changes")]
+    replicate: Option<String>,
+}
+
+fn lock_or_none(text: &str) -> Result<u64, String> {
+    if text == "none" { Ok(0) } else { lock_seconds(text) }
 }
 
 fn lock_seconds(text: &str) -> Result<u64, String> {
@@ -133,7 +187,13 @@ impl Policy {
         match self {
             Policy::Create(create) => {
                 let verify = create.verification();
+                let replica = create.replicate.clone().map(|url| ReplicaSet { url: Some(url) });
                 let mut made = client.create_policy(&create.asked())?;
+                if let Some(replica) = replica {
+                    made = client
+                        .set_replica(&made.name, &replica)
+                        .map_err(|error| undone(&client, &made.name, error))?;
+                }
                 if let Some(verify) = verify {
                     made = client
                         .verify_policy(&made.name, &verify)
@@ -155,14 +215,25 @@ impl Policy {
                 context.answer(&plan, || plan_text(&plan))
             }
             Policy::Pause { name } => {
-                let paused = client.set_policy(&name, &PolicySet { paused: Some(true) })?;
+                let paused =
+                    client.set_policy(&name, &PolicySet { paused: Some(true), ..PolicySet::default() })?;
                 let text =
                     || format!("policy '{name}' is paused; 'stonefold policy resume {name}' ends that\n");
                 context.answer(&paused, text)
             }
             Policy::Resume { name } => {
-                let resumed = client.set_policy(&name, &PolicySet { paused: Some(false) })?;
+                let resumed =
+                    client.set_policy(&name, &PolicySet { paused: Some(false), ..PolicySet::default() })?;
                 context.answer(&resumed, || format!("policy '{name}' is at work\n"))
+            }
+            Policy::Set(set) => {
+                let changed = set.change(&client)?;
+                context.answer(&changed, || policy_text(&changed))
+            }
+            Policy::Replicate { name } => {
+                let of = name.clone();
+                let runs = wait_for(&client, "replication", move |client| client.replicate_policy(&of))?;
+                context.answer(&runs, || sent_text(&name, &runs))
             }
             Policy::Ls => {
                 let policies = client.policies()?;
@@ -178,6 +249,29 @@ impl Policy {
                 context.answer(&json!({ "removed": [name] }), text)
             }
         }
+    }
+}
+
+impl Set {
+    fn change(self, client: &Client) -> Result<Shown, Error> {
+        let of = |text: Option<String>| text.map(|text| if text == "none" { String::new() } else { text });
+        let asked = PolicySet {
+            paused: None,
+            every: self.every,
+            at: self.at,
+            zone: self.zone,
+            window: self.window,
+            keep: self.keep,
+            lock_seconds: self.lock,
+            consistency: self.consistent,
+            on_failure_webhook: of(self.on_failure_webhook),
+        };
+        // First what may be refused to whoever may do the rest.
+        if let Some(url) = self.replicate {
+            let url = Some(url).filter(|url| url != "none");
+            client.set_replica(&self.name, &ReplicaSet { url })?;
+        }
+        client.set_policy(&self.name, &asked)
     }
 }
 
@@ -267,6 +361,8 @@ fn policy_text(policy: &Shown) -> String {
                 .map(|verify| format!("the newest point boots ({})", verify.wait))
                 .unwrap_or_default(),
         ),
+        ("sends to", policy.replicate.clone().unwrap_or_default()),
+        ("there", policy.replicas.iter().map(replica_text).collect::<Vec<_>>().join("\n")),
         ("tells", policy.on_failure_webhook.clone().unwrap_or_default()),
         ("made", format!("{} UTC", policy.created.to_seconds_text())),
         (
@@ -275,6 +371,34 @@ fn policy_text(policy: &Shown) -> String {
         ),
         ("sources", policy.sources.iter().map(source).collect::<Vec<_>>().join("\n")),
     ])
+}
+
+/// How far a policy's points of a source are in the other pool.
+fn replica_text(replica: &Replica) -> String {
+    let there = match (&replica.newest, replica.taken) {
+        (Some(newest), Some(taken)) => {
+            format!("{newest} of {} UTC is there", taken.to_seconds_text())
+        }
+        _ => format!("nothing of {} is there", replica.source),
+    };
+    let behind = match replica.behind {
+        0 => String::new(),
+        behind => format!(", {} to come", count(behind, "point")),
+    };
+    let failed = replica.failed.as_ref().map(|why| format!("; the last attempt failed: {why}"));
+    format!("{there}{behind}{}", failed.unwrap_or_default())
+}
+
+fn sent_text(policy: &Name, runs: &[Run]) -> String {
+    if runs.is_empty() {
+        return format!("the other pool has all points of policy '{policy}'\n");
+    }
+    let of = |run: &Run| {
+        let (read, written) =
+            run.copied.as_ref().map_or((0, 0), |copied| (copied.read_bytes, copied.written_bytes));
+        format!("sent {}: {} read, {} written, compared\n", run.name, Size(read), Size(written))
+    };
+    runs.iter().map(of).collect()
 }
 
 fn plan_text(plan: &PolicyPlan) -> String {
@@ -334,6 +458,7 @@ mod tests {
     fn locks_and_consistency_are_read_or_refused_plainly() {
         assert_eq!(lock_seconds("14d"), Ok(14 * 86_400));
         assert!(lock_seconds("2027-01-31").unwrap_err().contains("14d") && lock_seconds("14").is_err());
+        assert_eq!((lock_or_none("none"), lock_or_none("1d")), (Ok(0), Ok(86_400)));
         assert!(consistency("app").is_ok() && consistency("crash").is_ok());
         assert!(consistency("cash").unwrap_err().contains("write crash or app"));
     }

@@ -6,7 +6,7 @@
 //! the disk has changed since. *Never*: drops a write of its own half done; whoever stops it is heard before the next step.
 
 use crate::copying::Live;
-use crate::nbd::Client;
+use crate::origin::Origin;
 use futures::StreamExt;
 use std::future::Future;
 use std::ops::Range;
@@ -26,7 +26,7 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 /// One copy.
 pub(crate) struct Copy<'a> {
     pub(crate) env: &'a Env,
-    pub(crate) from: &'a Client,
+    pub(crate) from: &'a Origin,
     pub(crate) to: &'a Attachment,
     pub(crate) live: &'a Live,
     /// Reads all of it, also what the export says reads as zeros.
@@ -51,7 +51,7 @@ pub(crate) struct Figures {
 impl Copy<'_> {
     /// Copies all of it; `look` is asked now and then whether to go on. The disk is as long as the export, up to its last block.
     pub(crate) async fn run(&self, look: impl Fn() -> Result<()>) -> Result<()> {
-        let end = self.from.export().bytes;
+        let end = self.from.bytes();
         let mut at = 0;
         while at < end {
             self.live.check()?;
@@ -70,7 +70,7 @@ impl Copy<'_> {
 
     /// A part of the export in runs, each of whole blocks of both ends.
     async fn parts(&self, all: Range<u64>) -> Result<Vec<(Range<u64>, bool)>> {
-        let tells_nothing = self.from.export().allocation.is_none() && self.since.is_none();
+        let tells_nothing = !self.from.tells_zeros() && self.since.is_none();
         if self.full || tells_nothing {
             return Ok(vec![(all, false)]);
         }
@@ -98,7 +98,7 @@ impl Copy<'_> {
     }
 
     fn grain(&self) -> u64 {
-        BLOCK.max(u64::from(self.from.export().block_bytes))
+        BLOCK.max(self.from.block_bytes())
     }
 
     /// Gives back what the disk holds of a part that reads as zeros.
@@ -119,7 +119,7 @@ impl Copy<'_> {
     async fn pieces(&self, parts: Vec<Range<u64>>) -> Result<()> {
         let grain = self.grain();
         // Of a server that takes little at once, whole blocks of its own.
-        let longest = PIECE_BYTES.min(u64::from(self.from.export().io_bytes_max));
+        let longest = PIECE_BYTES.min(self.from.read_bytes_max());
         let piece = (longest / grain * grain).max(grain);
         let of = |part: Range<u64>| {
             let starts = (part.start..part.end).step_by(piece as usize);

@@ -10,9 +10,11 @@
 
 mod live;
 mod opened;
+mod received;
 
 pub(crate) use live::{Copies, Copying, Live};
 pub(crate) use opened::Reading;
+pub(crate) use received::Sent;
 
 use crate::catalog;
 use crate::clones::check_no_disk;
@@ -125,6 +127,10 @@ impl Protection {
 
     /// Has all copies end, each at its next step, and waits until what they read is given back: a server that leaves should leave no guest in a backup.
     pub async fn end_copies(&self, patience: Duration) {
+        futures::join!(self.end_replication(patience), self.end_own_copies(patience));
+    }
+
+    async fn end_own_copies(&self, patience: Duration) {
         let until = self.env.monotonic() + patience;
         loop {
             let live: Vec<Arc<Live>> = self.copies.live.lock().values().cloned().collect();
@@ -137,7 +143,7 @@ impl Protection {
     }
 
     /// The newest point of a source that can be recovered.
-    async fn last_point(&self, source: &Name) -> Result<Option<Point>> {
+    pub(crate) async fn last_point(&self, source: &Name) -> Result<Option<Point>> {
         for key in catalog::keys::<Point>(&self.store, Some(source.as_str())).await?.iter().rev() {
             let Some(point) = self.readable::<Point>(key).await? else { continue };
             if self.status_of(point.clone()).is_whole() {
@@ -182,7 +188,7 @@ impl Protection {
         last: Option<&Point>,
     ) -> Result<Attachment> {
         let (live, from, to) = (&copying.live, &reading.from, &disk.disk);
-        let bytes = from.export().bytes;
+        let bytes = from.bytes();
         if bytes == 0 || bytes > DISK_BYTES_MAX {
             let what = format!("the source has {bytes} bytes, and a disk 4K to {}", Size(DISK_BYTES_MAX));
             return Err(Error::new(Kind::Invalid, what).remedy("look whether it is the right one"));
@@ -195,7 +201,7 @@ impl Protection {
         let before = self.store.disk(to)?.traffic[WRITTEN];
         let written_before = live.figures.written.load(Ordering::Relaxed);
         let full = copying.run.copied.as_ref().is_some_and(|copied| copied.full);
-        let copy = Copy { env: &self.env, from, to: &attached, live, full, since };
+        let copy = Copy { env: &self.env, from, to: &attached, live, full, since: since.clone() };
         copy.run(|| self.check_alone(to, Some(&*peer))).await?;
         self.check_alone(to, Some(&*peer))?;
         // One that came and went between two looks. What such a one only trimmed is not counted; the next run finds it.
@@ -205,6 +211,9 @@ impl Protection {
             return Err(Error::new(Kind::Conflict, what).remedy("keep others away from it, and run it again"));
         }
         let _durable = attached.flush().await?;
+        if copying.sent.is_some() {
+            self.check_arrived(live, from, &attached, since.as_deref()).await?;
+        }
         Ok(attached)
     }
 
@@ -222,7 +231,7 @@ impl Protection {
         let whole = match (&reading.whole, of_point) {
             (Some(why), _) => why.clone(),
             // Of what knows no bitmaps nothing is to be told.
-            (None, _) if reading.from.export().changed.is_none() => return Ok(None),
+            (None, _) if !reading.from.tells_changes() => return Ok(None),
             (None, None) => "the last point does not have it".to_owned(),
             (None, Some(disk)) if disk.size_bytes != size_bytes => "its size is another".to_owned(),
             (None, Some(disk)) => {
@@ -269,6 +278,7 @@ impl Protection {
         };
         if is_there {
             self.check_alone(disk, None)?;
+            self.check_sealed(copying, target, disk)?;
             let before = self.store.disk(disk)?.size_bytes;
             if before != size_bytes {
                 self.store.resize_disk(disk, size_bytes, true).await?;
@@ -280,6 +290,7 @@ impl Protection {
         }
         check_no_disk(&self.store, disk)
             .map_err(|e| e.context("the source is copied to a disk of its own"))?;
+        let domain = self.domain_for(copying, target)?;
         // Before it is made: so it is known for ours whatever becomes of that.
         let number = self.draw_number();
         let name = |source: &mut Source| {
@@ -288,7 +299,7 @@ impl Protection {
         };
         catalog::change(&self.store, source.name.as_str(), name).await?;
         let settings = DiskSettings { qos: Name::new(CLASS)?, ..DiskSettings::default() };
-        self.store.create_disk_as(disk, size_bytes, settings, number.0).await.map(drop)
+        self.store.create_disk_as(domain.as_ref(), disk, size_bytes, settings, number.0).await.map(drop)
     }
 
     /// Fails while somebody else can write to a disk.

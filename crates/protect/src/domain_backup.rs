@@ -16,6 +16,7 @@ use crate::copying::{Live, Reading};
 use crate::domain::{Domain, DomainDisk};
 use crate::hypervisor::{AgentPlace, Virsh, socket_folder};
 use crate::nbd::{Address, Client, Place};
+use crate::origin::Origin;
 use crate::sources::LibvirtDomain;
 use crate::{Hardware, Point, Protection, Source, image};
 use serde::{Deserialize, Serialize};
@@ -229,7 +230,7 @@ impl Protection {
             let (from, one) = image::connect(&self.env, path, &format, PATIENCE).await?;
             let whole =
                 has_last.then(|| "its domain does not run, and bitmaps are read where one does".into());
-            readings.push(Reading { target: Name::new(&disk.target)?, from, whole });
+            readings.push(Reading { target: Name::new(&disk.target)?, from: Origin::Export(from), whole });
             served.push(one);
         }
         let images = Images { uri: uri.to_owned(), domain: domain.to_owned(), seen, _served: served };
@@ -304,7 +305,7 @@ impl Protection {
             let bitmap = disk.is_known.then_some(xml::LOOKED_UP);
             let from = Client::connect_with(&self.env, &address, bitmap, PATIENCE).await?;
             let whole = whole.remove(&disk.target);
-            readings.push(Reading { target: Name::new(&disk.target)?, from, whole });
+            readings.push(Reading { target: Name::new(&disk.target)?, from: Origin::Export(from), whole });
         }
         Ok(readings)
     }

@@ -14,6 +14,7 @@ use crate::copying::{Live, Reading};
 use crate::hypervisor::{nbd_server, running_arguments, socket_folder};
 use crate::nbd::{Address, Client, Place};
 use crate::number::DiskNumber;
+use crate::origin::Origin;
 use crate::qmp::Qmp;
 use crate::sources::QemuGuest;
 use crate::standstills::Standstill;
@@ -201,7 +202,7 @@ impl Protection {
             let size_bytes = disk.bytes.next_multiple_of(BLOCK_BYTES as u64);
             // It is read once, if at all.
             let settings = DiskSettings { dedupe: false, ..DiskSettings::default() };
-            self.store.create_disk_as(&disk.scratch, size_bytes, settings, disk.number.0).await?;
+            self.store.create_disk_as(None, &disk.scratch, size_bytes, settings, disk.number.0).await?;
         }
         Ok(())
     }
@@ -241,7 +242,7 @@ impl Protection {
             let address = Address { place: Place::Unix(socket.clone()), export: disk.target.to_string() };
             let bitmap = (marks.last.is_some() && whole.is_none()).then_some(qemu::LOOKED_UP);
             let from = Client::connect_with(&self.env, &address, bitmap, GREET_MAX).await?;
-            disks.push(Reading { target: disk.target.clone(), from, whole });
+            disks.push(Reading { target: disk.target.clone(), from: Origin::Export(from), whole });
         }
         Ok(disks)
     }

@@ -10,7 +10,8 @@
 //!
 //! [`Protection`] is all of it that changes something: one change at a time, each in steps that a start finds and ends ([`clones`],
 //! [`syncs`], [`runs`], [`points`], [`recoveries`]). [`starts`] starts machines with them ([`hypervisor`]), with what their boots read fetched ahead ([`boots`]); [`migrations`] brings those home,
-//! [`proofs`] show that they boot. Guests stand still for points where that is wished ([`standstills`]). Disks that they need stay ([`needed`]). [`policies`] say when and what for; [`rounds`] do it, as [`plan`] tells beforehand.
+//! [`proofs`] show that they boot. Guests stand still for points where that is wished ([`standstills`]). Disks that they need stay ([`needed`]). [`policies`] say when and what for; [`rounds`] do it, as [`plan`] tells beforehand, and
+//! [`replication`] sends what they made to another pool, whose own [`Protection`] receives it.
 
 mod boots;
 mod catalog;
@@ -30,6 +31,7 @@ mod migrations;
 mod nbd;
 mod needed;
 mod number;
+mod origin;
 mod outcomes;
 mod plan;
 mod points;
@@ -38,6 +40,7 @@ pub mod proofs;
 mod protection;
 pub mod qmp;
 mod recoveries;
+mod replication;
 pub mod retention;
 pub mod rounds;
 mod runs;
@@ -57,12 +60,15 @@ pub use migrations::{Home, HomeFormat, MigrateRequest, Migration, MigrationRate,
 pub use outcomes::{Listener, Outcome};
 pub use plan::{Plan, Planned, Verdict};
 pub use points::{Consistency, DiskDiff, Point, PointDiff, PointDisk, PointStatus};
-pub use policies::{Applied, LOCK_SECONDS_MAX, NewPolicy, Policy, Verification, WEBHOOK_BYTES_MAX};
+pub use policies::{
+    Applied, LOCK_SECONDS_MAX, NewPolicy, Policy, PolicyChange, Verification, WEBHOOK_BYTES_MAX,
+};
 pub use proofs::{Proof, ProofRecord, Stage, VerifyRequest};
 pub use protection::Protection;
 pub use recoveries::{RecoverRequest, Recovered, Recovery};
+pub use replication::{Pools, REPLICA_URL_BYTES_MAX, ReplicaStatus};
 pub use runs::{Copied, RUNS_MAX, Run, RunRequest, RunState, Slot};
-pub use sources::{ImageFile, LibvirtDomain, QemuGuest, Source, SourceOf};
+pub use sources::{ImageFile, LibvirtDomain, QemuGuest, ReplicaOf, Source, SourceOf};
 pub use starts::{StartRequest, StartedMachine, StopRequest};
 pub use syncs::{SyncRequest, Synced};
 pub use tree::Folder;

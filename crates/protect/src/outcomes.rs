@@ -1,4 +1,5 @@
-//! What policies' runs came to, for who wants to be told: each that fails, and the first of a source that makes a point again after one that failed.
+//! What policies' runs came to, for who wants to be told: each that fails, and the first of a source that makes a point again after one that failed; and
+//! likewise of sending points to another pool, of which a failure is told once.
 //!
 //! *Promise*: whoever listens is called at once, and nothing waits for what he makes of it. *Never*: a change fails because nobody could be told. What
 //! failed before is known from the runs' documents; of a run that failed before it had one it is forgotten at a restart.
@@ -20,6 +21,8 @@ pub struct Outcome {
     pub run: Option<PointName>,
     /// Why it failed; nothing where it made a point, and the one before it failed.
     pub failure: Option<String>,
+    /// Whether it is not of a run, but of sending points to another pool.
+    pub sending: bool,
     /// Trusted time, nanoseconds since 1970.
     pub at: WallNanos,
     /// Where the policy wants this to be told, too.
@@ -43,9 +46,32 @@ impl Protection {
         run: Option<PointName>,
         failure: Option<String>,
     ) {
+        self.tell_of(false, policy, source, run, failure);
+    }
+
+    /// That points could not be sent to another pool, or can again.
+    pub(crate) fn tell_sending(
+        &self,
+        policy: &Policy,
+        source: &Name,
+        newest: Option<PointName>,
+        failure: Option<String>,
+    ) {
+        self.tell_of(true, policy, source, newest, failure);
+    }
+
+    fn tell_of(
+        &self,
+        sending: bool,
+        policy: &Policy,
+        source: &Name,
+        run: Option<PointName>,
+        failure: Option<String>,
+    ) {
         let Some(listener) = self.listener.get() else { return };
         let (at, webhook) = (self.store.time().trusted, policy.webhook.clone());
-        listener(Outcome { policy: policy.name.clone(), source: source.clone(), run, failure, at, webhook });
+        let (policy, source) = (policy.name.clone(), source.clone());
+        listener(Outcome { policy, source, run, failure, sending, at, webhook });
     }
 
     pub(crate) async fn tell_failed(&self, policy: &Policy, source: &Name, why: &str) {

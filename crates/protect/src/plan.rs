@@ -49,6 +49,8 @@ pub enum Verdict {
     Kept(Vec<Period>),
     /// The policy does not say that any should go.
     All,
+    /// The policy does not keep it; it is the last that was sent to another pool, and stays until the next is, which is told from it.
+    Sent,
     /// The policy does not keep it, and nobody can remove it before: trusted time, nanoseconds since 1970.
     Locked(WallNanos),
     /// Somebody has removed a snapshot of it, or one cannot be read. It is not counted, and is left to who looks at it.
@@ -101,6 +103,7 @@ impl Protection {
         let whole = in_order(whole);
         let mut reasons = keep.reasons(&whole, policy.schedule.zone()).into_iter();
         let in_doubt = self.store.time().in_doubt;
+        let sent = self.sent_last(policy, source).await?;
         let judged = made.into_iter().map(|status| {
             let verdict = match (status.is_whole(), status.longest_lock) {
                 (false, _) => Verdict::Broken,
@@ -108,6 +111,7 @@ impl Protection {
                     (kept, _) if !kept.is_empty() => Verdict::Kept(kept),
                     (_, Some(until)) => Verdict::Locked(until),
                     (_, None) if in_doubt => Verdict::InDoubt,
+                    (_, None) if sent.as_ref() == Some(&status.point.name) => Verdict::Sent,
                     (_, None) => Verdict::Goes,
                 },
             };

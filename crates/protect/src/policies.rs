@@ -3,6 +3,10 @@
 //! A policy judges the points that it has made, which say so, and no others. *Promise*: what is written of a policy is what its parts read
 //! again ([`schedule`](crate::schedule), [`retention`](crate::retention)); one that this version does not understand runs nothing and removes nothing.
 
+mod changed;
+
+pub use changed::PolicyChange;
+
 use crate::catalog::{self, Entry, Unknown};
 use crate::retention::Keep;
 use crate::schedule::{Every, Schedule, Window};
@@ -42,6 +46,8 @@ pub struct Policy {
     pub webhook: Option<String>,
     /// How its points are proven to boot, the newest of each source; nothing where they are not.
     pub verify: Option<Verification>,
+    /// The pool that its points are sent to, by its URL.
+    pub replicate: Option<String>,
     unknown: Unknown,
 }
 
@@ -108,6 +114,8 @@ struct Written {
     webhook: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     verify: Option<Verification>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    replicate: Option<String>,
     #[serde(flatten)]
     unknown: Unknown,
 }
@@ -133,6 +141,7 @@ impl TryFrom<Written> for Policy {
             paused: written.paused,
             webhook: written.webhook,
             verify: written.verify,
+            replicate: written.replicate,
             unknown: written.unknown,
         })
     }
@@ -154,6 +163,7 @@ impl From<Policy> for Written {
             paused: policy.paused,
             webhook: policy.webhook,
             verify: policy.verify,
+            replicate: policy.replicate,
             unknown: policy.unknown,
         }
     }
@@ -181,17 +191,24 @@ impl Policy {
     }
 }
 
+/// Refuses what no policy can have.
+fn check_bounds(name: &Name, lock_seconds: Option<u64>, webhook: Option<&str>) -> Result<()> {
+    if let Some(seconds) = lock_seconds.filter(|seconds| !(1..=LOCK_SECONDS_MAX).contains(seconds)) {
+        let what = format!("points of policy '{name}' cannot be locked for {seconds} seconds");
+        return Err(Error::new(Kind::Invalid, what).remedy("lock them for ten years at most"));
+    }
+    if let Some(url) = webhook.filter(|url| url.len() > WEBHOOK_BYTES_MAX) {
+        let what = format!("the URL of policy '{name}' has {} bytes", url.len());
+        return Err(
+            Error::new(Kind::Invalid, what).remedy(format!("name one of {WEBHOOK_BYTES_MAX} bytes at most"))
+        );
+    }
+    Ok(())
+}
+
 impl NewPolicy {
     fn read(self, name: Name, created: WallNanos) -> Result<Policy> {
-        if let Some(seconds) = self.lock_seconds.filter(|seconds| !(1..=LOCK_SECONDS_MAX).contains(seconds)) {
-            let what = format!("points of policy '{name}' cannot be locked for {seconds} seconds");
-            return Err(Error::new(Kind::Invalid, what).remedy("lock them for ten years at most"));
-        }
-        if let Some(url) = self.webhook.as_ref().filter(|url| url.len() > WEBHOOK_BYTES_MAX) {
-            let what = format!("the URL of policy '{name}' has {} bytes", url.len());
-            return Err(Error::new(Kind::Invalid, what)
-                .remedy(format!("name one of {WEBHOOK_BYTES_MAX} bytes at most")));
-        }
+        check_bounds(&name, self.lock_seconds, self.webhook.as_deref())?;
         let zone = self.zone.as_deref().map_or_else(|| Ok(Zone::of_machine()), str::parse)?;
         let window = self.window.as_deref().map(str::parse).transpose()?;
         Ok(Policy {
@@ -204,6 +221,7 @@ impl NewPolicy {
             paused: None,
             webhook: self.webhook,
             verify: None,
+            replicate: None,
             unknown: Unknown::new(),
             name,
         })
@@ -240,7 +258,7 @@ impl Protection {
             let is_app =
                 catalog::get::<Policy>(&self.store, name.as_str()).await?.consistency == Consistency::App;
             for source in sources {
-                catalog::get::<Source>(&self.store, source.as_str()).await?;
+                catalog::get::<Source>(&self.store, source.as_str()).await?.check_is_no_replica()?;
                 if is_app {
                     self.check_guest_of(source).await?;
                 }
@@ -278,7 +296,9 @@ impl Protection {
                 policy.sources.retain(|applied| !sources.contains(&applied.source));
                 Ok(())
             };
-            catalog::change(&self.store, name.as_str(), withdraw).await
+            let policy = catalog::change(&self.store, name.as_str(), withdraw).await?;
+            self.forget_replicas(name, Some(sources)).await?;
+            Ok(policy)
         })
         .await
     }
@@ -313,7 +333,8 @@ impl Protection {
             if !catalog::keys::<Policy>(&self.store, None).await?.iter().any(|key| key == name.as_str()) {
                 catalog::get::<Policy>(&self.store, name.as_str()).await?;
             }
-            catalog::remove::<Policy>(&self.store, name.as_str()).await
+            catalog::remove::<Policy>(&self.store, name.as_str()).await?;
+            self.forget_replicas(name, None).await
         })
         .await
     }

@@ -8,7 +8,7 @@ use crate::Listener;
 use crate::boots::LEARNT_AT_ONCE;
 use crate::copying::Copies;
 use crate::domain::Reach;
-use crate::{Hypervisors, MigrationRate};
+use crate::{Hypervisors, MigrationRate, Pools};
 use parking_lot::Mutex as Memory;
 use std::collections::{HashMap, HashSet};
 use std::future::Future;
@@ -63,6 +63,18 @@ pub struct Protection {
     pub(crate) copies: Arc<Copies>,
     /// Told when something may be due sooner.
     pub(crate) policies_changed: Arc<Notify>,
+    /// Who opens other pools; unset where nobody does.
+    pub(crate) pools: OnceLock<Arc<dyn Pools>>,
+    /// Held while another pool is open.
+    pub(crate) replicating: Mutex<()>,
+    /// Whether a task is at that.
+    pub(crate) replicates: AtomicBool,
+    /// Set once the server ends.
+    pub(crate) ending: AtomicBool,
+    /// Whether it only receives: what another server of the pool has left, but for what is received and removed, is that server's to end.
+    receives: bool,
+    /// What protects in it, meanwhile.
+    pub(crate) other: Memory<Option<Arc<Protection>>>,
 }
 
 impl Protection {
@@ -73,6 +85,15 @@ impl Protection {
 
     /// The same, with what machines are started with.
     pub fn with_hypervisors(env: Env, store: Arc<Store>, hypervisors: Hypervisors) -> Arc<Self> {
+        Protection::of(env, store, hypervisors, false)
+    }
+
+    /// Of a pool that points are sent to.
+    pub(crate) fn receiving(env: Env, store: Arc<Store>) -> Arc<Self> {
+        Protection::of(env, store, Hypervisors::default(), true)
+    }
+
+    fn of(env: Env, store: Arc<Store>, hypervisors: Hypervisors, receives: bool) -> Arc<Self> {
         Arc::new_cyclic(|me| Protection {
             me: me.clone(),
             env,
@@ -96,6 +117,12 @@ impl Protection {
             reach: OnceLock::new(),
             copies: Arc::default(),
             policies_changed: Arc::default(),
+            pools: OnceLock::new(),
+            replicating: Mutex::new(()),
+            replicates: AtomicBool::new(false),
+            ending: AtomicBool::new(false),
+            receives,
+            other: Memory::default(),
         })
     }
 
@@ -149,6 +176,10 @@ impl Protection {
 
     /// Whether nothing is left. What cannot be ended now is told, and keeps nothing else from being done.
     async fn end_all(&self) -> bool {
+        if self.receives {
+            let ended = [self.end_runs().await, self.end_removals().await];
+            return ended.iter().all(Result::is_ok);
+        }
         let ended = [
             self.end_clones().await,
             self.end_syncs().await,

@@ -56,7 +56,10 @@ pub async fn keep(env: Env, protection: Weak<Protection>) {
     loop {
         let Some(here) = protection.upgrade() else { return };
         let wait = match here.round().await {
-            Ok(_) => here.wait().await,
+            Ok(_) => match here.replicate_due().await {
+                Ok(()) => here.wait().await,
+                Err(error) => Err(error),
+            },
             Err(error) => Err(error),
         };
         let wait = match wait {
@@ -164,6 +167,8 @@ impl Protection {
                 tracing::warn!("policy '{name}', source '{source}': points stay for now: {error}");
             }
         }
+        // What it made may have to be sent.
+        self.policies_changed.notify_one();
     }
 
     /// The slot of the last run of a source for a policy, or since when there is to be one. What lies ahead, because the clock was set back,

@@ -71,6 +71,9 @@ pub struct Run {
     /// Until when its point is to be locked, by trusted time, nanoseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lock_until: Option<WallNanos>,
+    /// What its point says that another pool has seen: of one that is sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) received: Option<Received>,
     #[serde(flatten)]
     pub(crate) unknown: Unknown,
 }
@@ -95,6 +98,17 @@ pub struct Copied {
     /// What there is to know of it, in words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+    #[serde(flatten)]
+    pub(crate) unknown: Unknown,
+}
+
+/// What is known of a point where it was made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Received {
+    /// When, by that pool's trusted time, nanoseconds since 1970.
+    pub(crate) taken: WallNanos,
+    /// What its disks are like.
+    pub(crate) consistency: Consistency,
     #[serde(flatten)]
     pub(crate) unknown: Unknown,
 }
@@ -235,7 +249,7 @@ impl Protection {
             }
             // Its libvirt has the way to the agent, and says where there is none.
             SourceOf::Libvirt(_) => {}
-            SourceOf::Nbd(_) | SourceOf::Image(_) | SourceOf::Dir(_) => {
+            SourceOf::Nbd(_) | SourceOf::Image(_) | SourceOf::Dir(_) | SourceOf::Replica(_) => {
                 let what = format!("source '{}' is copied from where no guest can be asked", source.name);
                 return Err(Error::new(Kind::Unsupported, what)
                     .remedy("back it up as it would be after a loss of power (crash)"));
@@ -308,6 +322,7 @@ impl Protection {
     /// Begins a run, and makes the point where nothing is to be copied; within a change.
     async fn begin(&self, source: &Name, asked: RunRequest, of: Option<(&Policy, Slot)>) -> Result<Begun> {
         let source = self.source(source).await?;
+        source.check_is_no_replica()?;
         self.check_no_run(&source.name).await?;
         let Some(machine) = source.of.machine() else {
             return self.begin_copying(source, asked, of).await.map(Begun::Copying);
@@ -384,6 +399,7 @@ impl Protection {
             note: None,
             lock_until: of.as_ref().and_then(|(policy, _)| policy.lock_of(begun)),
             slot: of.map(|(_, slot)| slot),
+            received: None,
             unknown: Unknown::new(),
         })
     }
@@ -401,9 +417,9 @@ impl Protection {
             machine: run.machine.clone(),
             disks: run.disks.iter().map(of).collect::<Result<_>>()?,
             hardware: run.hardware.clone(),
-            taken: run.begun,
-            // Said of it once the guest is seen to have stood still.
-            consistency: Consistency::Crash,
+            taken: run.received.as_ref().map_or(run.begun, |received| received.taken),
+            // Of one that is made here it is said once the guest is seen to have stood still.
+            consistency: run.received.as_ref().map_or(Consistency::Crash, |received| received.consistency),
             policy: run.slot.as_ref().map(|slot| slot.policy.clone()),
             removing: false,
             unknown: Unknown::new(),

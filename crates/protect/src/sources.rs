@@ -53,6 +53,24 @@ pub enum SourceOf {
     Libvirt(LibvirtDomain),
     /// A folder.
     Dir(Folder),
+    /// A source of another pool, which sends its points.
+    Replica(ReplicaOf),
+}
+
+/// The pool that sends the points of a source.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplicaOf {
+    /// The pool's number: 32 hexadecimal digits.
+    pub pool: String,
+    #[serde(flatten)]
+    pub(crate) unknown: Unknown,
+}
+
+impl ReplicaOf {
+    /// Of the pool of this number.
+    pub(crate) fn new(pool: [u8; 16]) -> Self {
+        ReplicaOf { pool: pool.iter().map(|byte| format!("{byte:02x}")).collect(), unknown: Unknown::new() }
+    }
 }
 
 /// The guest of a QEMU that runs on the server's machine.
@@ -168,7 +186,8 @@ impl SourceOf {
             | SourceOf::Image(_)
             | SourceOf::Qmp(_)
             | SourceOf::Libvirt(_)
-            | SourceOf::Dir(_) => None,
+            | SourceOf::Dir(_)
+            | SourceOf::Replica(_) => None,
         }
     }
 
@@ -187,6 +206,10 @@ impl SourceOf {
             SourceOf::Qmp(guest) => guest.check().map(|()| SourceOf::Qmp(guest)),
             SourceOf::Libvirt(of) => of.check().map(|()| SourceOf::Libvirt(of)),
             SourceOf::Dir(folder) => folder.check().await.map(|()| SourceOf::Dir(folder)),
+            SourceOf::Replica(_) => {
+                let error = Error::new(Kind::Invalid, "replicas are made by the pool that sends them");
+                Err(error.remedy("there: stonefold policy create NAME … --replicate URL"))
+            }
         }
     }
 }
@@ -200,7 +223,9 @@ impl Source {
             SourceOf::Nbd(_) | SourceOf::Image(_) | SourceOf::Dir(_) => {
                 named(&only_disk()).into_iter().collect()
             }
-            SourceOf::Qmp(_) | SourceOf::Libvirt(_) => self.numbers.keys().filter_map(named).collect(),
+            SourceOf::Qmp(_) | SourceOf::Libvirt(_) | SourceOf::Replica(_) => {
+                self.numbers.keys().filter_map(named).collect()
+            }
         }
     }
 
@@ -230,6 +255,25 @@ impl Entry for Source {
 
     fn key(&self) -> String {
         self.name.to_string()
+    }
+}
+
+impl Source {
+    /// Fails where its points are made elsewhere.
+    pub(crate) fn check_is_no_replica(&self) -> Result<()> {
+        match &self.of {
+            SourceOf::Replica(_) => {
+                let what = format!("the points of source '{}' are sent by another pool", self.name);
+                Err(Error::new(Kind::Invalid, what).remedy("back it up where it is"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A replica of a pool's source, of which nothing is there yet.
+    pub(crate) fn replica(name: Name, of: ReplicaOf, added: WallNanos) -> Source {
+        let (numbers, number) = (BTreeMap::new(), None);
+        Source { name, of: SourceOf::Replica(of), numbers, number, added, unknown: Unknown::new() }
     }
 }
 
@@ -278,7 +322,11 @@ impl Protection {
         let forgotten = match &source.of {
             SourceOf::Qmp(guest) => self.forget_marks(&source, &guest.socket).await,
             SourceOf::Libvirt(of) => self.forget_checkpoints(&source, of).await,
-            SourceOf::Machine(_) | SourceOf::Nbd(_) | SourceOf::Image(_) | SourceOf::Dir(_) => Ok(()),
+            SourceOf::Machine(_)
+            | SourceOf::Nbd(_)
+            | SourceOf::Image(_)
+            | SourceOf::Dir(_)
+            | SourceOf::Replica(_) => Ok(()),
         };
         if let Err(error) = forgotten {
             tracing::info!("bitmaps of source '{name}' stay in its guest: {error}");

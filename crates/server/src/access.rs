@@ -119,6 +119,7 @@ fn needed(method: &Method, path: &str) -> Role {
                 || path.starts_with(paths::POINTS) && path.ends_with("/proof")
                 || path.starts_with(paths::POLICIES) && path.ends_with("/verify")
                 // It writes where the server may.
+                || path.starts_with(paths::POLICIES) && path.ends_with("/replica")
                 || path == paths::MIGRATIONS =>
         {
             Role::Admin
@@ -173,6 +174,8 @@ mod tests {
             (Method::DELETE, "/v1/recoveries/again", Role::Operator),
             (Method::POST, "/v1/recoveries/again/keep", Role::Operator),
             (Method::POST, "/v1/policies/nightly/verify", Role::Admin),
+            (Method::POST, "/v1/policies/nightly/replica", Role::Admin),
+            (Method::POST, "/v1/policies/nightly/replicate", Role::Operator),
             (Method::POST, paths::MIGRATIONS, Role::Admin),
             (Method::POST, "/v1/migrations/again/cancel", Role::Operator),
             (Method::POST, "/v1/points/web/20261123T184005Z/proof", Role::Admin),

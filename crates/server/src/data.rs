@@ -2,7 +2,9 @@
 
 use crate::access::Access;
 use crate::doors::{Door, Doors, reach};
+use crate::keys::KeySource;
 use crate::{ApiAddress, Config, descriptors, durability, engines, hooks, memory};
+use futures::future::BoxFuture;
 use futures::future::select;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,10 +12,10 @@ use stonefold_engine::uring;
 use stonefold_env::{Env, SystemWorld};
 use stonefold_nbd::{Metrics, Server, Tls};
 use stonefold_protect::proofs::due;
-use stonefold_protect::{Protection, rounds};
+use stonefold_protect::{Pools, Protection, rounds};
 use stonefold_store::{Keys, Options, Store};
 use stonefold_tls::Acceptor;
-use stonefold_types::{Error, Result};
+use stonefold_types::{Error, Kind, Result};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::{oneshot, watch};
 
@@ -141,12 +143,48 @@ async fn open(config: &Config) -> Result<(Doors, Server<Arc<Store>>, Opened)> {
     Ok((doors, server, Opened { env, store, api_tls, access, protection, doors: open, nbd }))
 }
 
+/// Memory of another pool's caches, and for what it has not folded: it is written once and read once.
+const OTHER_POOL_BYTES: u64 = 64 << 20;
+
+/// Opens the pools that points are sent to.
+struct OtherPools {
+    env: Env,
+    keys: KeySource,
+}
+
+impl Pools for OtherPools {
+    fn open(&self, url: String, make: bool) -> BoxFuture<'static, Result<Arc<Store>>> {
+        let (env, keys) = (self.env.clone(), self.keys.clone());
+        Box::pin(async move {
+            engines::check_other(&url)?;
+            let place = url.clone();
+            // A place that hangs, and a key service that is slow, keep no guest waiting.
+            let (is_made, keys) = env.offload(move || (engines::is_made(&place), keys.read())).await;
+            if !make && !is_made {
+                let what = "there is no pool, where points were sent before";
+                let error = Error::new(Kind::NotFound, what);
+                return Err(error.remedy("look whether its disk is there, and mounted"));
+            }
+            let engine = engines::open(&url, false, !make, &env).await?;
+            let options = Options {
+                cache_bytes: OTHER_POOL_BYTES,
+                journal_bytes_max: OTHER_POOL_BYTES,
+                keys: keys?,
+                scrub_period: None,
+                ..Options::default()
+            };
+            Store::open(env, engine, options).await
+        })
+    }
+}
+
 /// What an earlier server left in its midst is ended beside the doors, which need not wait for it; then what policies say is done, as long as
 /// the server lives. One that only looks at a pool leaves it as it is.
 fn protection(config: &Config, env: &Env, store: &Arc<Store>, open: &[Door]) -> Arc<Protection> {
     let protection = Protection::with_hypervisors(env.clone(), store.clone(), config.hypervisors.clone());
     if !config.own {
         hooks::listen(config, env, &protection);
+        protection.opens_pools(Arc::new(OtherPools { env: env.clone(), keys: config.keys.clone() }));
         let at_start = protection.clone();
         env.spawn("what was left", async move { at_start.go_on_moving().await });
         if let Some(reach) = reach(open) {

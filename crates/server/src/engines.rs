@@ -20,6 +20,14 @@ pub(crate) async fn open(url: &str, degraded: bool, own: bool, env: &Env) -> Res
     }
 }
 
+/// Refuses a URL that names no place which another pool can be in.
+pub(crate) fn check_other(url: &str) -> Result<()> {
+    match url.split_once(':').map_or("", |(scheme, _)| scheme) {
+        "file" => FileOptions::parse(url).map(drop),
+        _ => Err(not_a_pool(url)),
+    }
+}
+
 /// Refuses a URL that names no place, before anything is opened.
 pub(crate) fn check(url: &str) -> Result<()> {
     match url.split_once(':').map_or("", |(scheme, _)| scheme) {

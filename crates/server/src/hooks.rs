@@ -63,14 +63,25 @@ pub(crate) fn listen(config: &Config, env: &Env, protection: &Protection) {
 }
 
 fn event_of(outcome: Outcome, pool: String) -> PolicyEvent {
-    let Outcome { policy, source, run, failure, at, .. } = outcome;
+    let Outcome { policy, source, run, failure, sending, at, .. } = outcome;
     let why = failure.map(|why| shortened(&why, WHY_BYTES_MAX).to_owned());
     let text = match (&why, &run) {
+        (Some(why), _) if sending => {
+            format!("policy '{policy}', source '{source}': points are not sent to the other pool: {why}")
+        }
+        (None, _) if sending => {
+            format!("policy '{policy}', source '{source}': points are sent to the other pool again")
+        }
         (Some(why), _) => format!("policy '{policy}', source '{source}' failed: {why}"),
         (None, Some(run)) => format!("policy '{policy}', source '{source}' works again: {run}"),
         (None, None) => format!("policy '{policy}', source '{source}' works again"),
     };
-    let event = if why.is_some() { PolicyEventKind::Failed } else { PolicyEventKind::WorksAgain };
+    let event = match (why.is_some(), sending) {
+        (true, false) => PolicyEventKind::Failed,
+        (false, false) => PolicyEventKind::WorksAgain,
+        (true, true) => PolicyEventKind::NotSent,
+        (false, true) => PolicyEventKind::SentAgain,
+    };
     PolicyEvent { event, text, policy, source, run, why, at: Time::from_nanos(at), pool }
 }
 

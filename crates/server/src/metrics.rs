@@ -11,6 +11,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 use std::fmt;
 use stonefold_nbd::{COMMANDS, Counts};
+use stonefold_protect::ReplicaStatus;
 use stonefold_store::{Directory, DirectoryState, DiskInfo, PoolStatus};
 use stonefold_types::{Error, Kind, Result};
 
@@ -18,12 +19,19 @@ use stonefold_types::{Error, Kind, Result};
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Everything as text.
-pub(crate) fn encode(version: &str, pool: PoolStatus, disks: &[DiskInfo], nbd: &Counts) -> Result<String> {
+pub(crate) fn encode(
+    version: &str,
+    pool: PoolStatus,
+    disks: &[DiskInfo],
+    nbd: &Counts,
+    replicas: &[ReplicaStatus],
+) -> Result<String> {
     let mut registry = Registry::with_prefix("stonefold");
     registry.register("build", "The running version", Info::new([("version", version.to_owned())]));
     let mut metrics = of_pool(pool);
     metrics.extend(of_disks(disks));
     metrics.extend(of_doors(nbd));
+    metrics.extend(of_replicas(replicas));
     registry.register_collector(Box::new(Metrics(metrics)));
     registry.register_collector(Box::new(Histograms::of_disks(disks)));
     let mut text = String::new();
@@ -162,6 +170,23 @@ fn of_doors(nbd: &Counts) -> Vec<Metric> {
         ),
         labelled("nbd_requests", "NBD requests answered", requests.collect()),
         labelled("nbd_errors", "NBD requests answered with an error", errors.collect()),
+    ]
+}
+
+fn of_replicas(replicas: &[ReplicaStatus]) -> Vec<Metric> {
+    let metric = |name, help, value: fn(&ReplicaStatus) -> u64| {
+        let labels = |one: &ReplicaStatus| {
+            vec![("policy", one.policy.to_string()), ("source", one.source.to_string())]
+        };
+        let values = replicas.iter().map(|one| (labels(one), value(one))).collect();
+        Metric { name, help, kind: MetricType::Gauge, values }
+    };
+    vec![
+        metric("replication_lag_seconds", "Age of the newest point that the other pool has", |one| {
+            one.lag_seconds
+        }),
+        metric("replication_behind_points", "Points that the other pool does not have yet", |one| one.behind),
+        metric("replication_failed", "Whether the last attempt failed", |one| one.failed.is_some().into()),
     ]
 }
 

@@ -66,17 +66,19 @@ impl Store {
         self.add_disk(name, size_bytes, settings, Beginning::empty(self.env.random(), DEFAULT)).await
     }
 
-    /// The same with a [number](DiskInfo::number) that the caller has drawn, so that he knows the disk for his own whatever becomes of this
-    /// call. A number is drawn for one disk only.
+    /// The same, or in another domain, with a [number](DiskInfo::number) that the caller has drawn, so that he knows the disk for his own
+    /// whatever becomes of this call. A number is drawn for one disk only.
     pub async fn create_disk_as(
         &self,
+        domain: Option<&Name>,
         name: &Name,
         size_bytes: u64,
         settings: DiskSettings,
         number: u64,
     ) -> Result<DiskInfo> {
         check_size(name, size_bytes)?;
-        self.add_disk(name, size_bytes, settings, Beginning::empty(number.to_le_bytes(), DEFAULT)).await
+        let domain = domain.map_or(Ok(DEFAULT), |domain| self.domain_id(domain))?;
+        self.add_disk(name, size_bytes, settings, Beginning::empty(number.to_le_bytes(), domain)).await
     }
 
     /// Makes a disk of zeros in a domain, where it stays.

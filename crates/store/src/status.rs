@@ -179,6 +179,11 @@ impl PoolStatus {
 }
 
 impl Store {
+    /// The pool's number, drawn when it was made.
+    pub fn pool_id(&self) -> [u8; 16] {
+        self.domains.pool
+    }
+
     /// Empties the caches: the next reads are cold.
     pub fn drop_cache(&self) {
         self.segments.drop_caches();

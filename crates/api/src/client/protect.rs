@@ -5,7 +5,8 @@ use crate::{
     Machine, MachineClone, MachineCloned, MachineCreate, MachineSet, MachineSnapshot, MachineSnapshotTaken,
     MachineStats, MachineSync, MachineSynced, Migration, MigrationCreate, Point, PointDiff, Policy,
     PolicyApply, PolicyCreate, PolicyPlan, PolicySet, Proof, Recovered, Recovery, RecoveryCreate,
-    RecoveryStart, RecoveryStarted, Run, RunStart, SnapshotLock, Source, SourceCreate, VerifyCreate, paths,
+    RecoveryStart, RecoveryStarted, ReplicaSet, Run, RunStart, SnapshotLock, Source, SourceCreate,
+    VerifyCreate, paths,
 };
 use stonefold_types::{Kind, Name, PointName, Result};
 
@@ -153,6 +154,16 @@ impl Client {
     /// Has a policy prove that its points boot.
     pub fn verify_policy(&self, name: &Name, verify: &VerifyCreate) -> Result<Policy> {
         self.post(&paths::of_policy(paths::POLICY_VERIFY, name), verify)
+    }
+
+    /// Names the pool that a policy's points are sent to, or none.
+    pub fn set_replica(&self, name: &Name, replica: &ReplicaSet) -> Result<Policy> {
+        self.post(&paths::of_policy(paths::POLICY_REPLICA, name), replica)
+    }
+
+    /// Sends what the other pool lacks of a policy's points.
+    pub fn replicate_policy(&self, name: &Name) -> Result<Vec<Run>> {
+        self.command(&paths::of_policy(paths::POLICY_REPLICATE, name))
     }
 
     /// What a policy would do now.

@@ -7,8 +7,8 @@ use crate::{
     MachineSync, MachineSynced, Migration, MigrationCreate, MigrationDisk, MigrationState, PlanVerdict,
     PlannedPoint, PlannedRun, Point, PointDiff, PointDisk, PointDiskDiff, PointState, Policy, PolicyApply,
     PolicyCreate, PolicyEvent, PolicyEventKind, PolicyPlan, PolicySet, PolicySource, Proof, ProofStage,
-    Recovered, Recovery, RecoveryCreate, RecoveryStart, RecoveryStarted, Run, RunCopied, RunStart, RunState,
-    SnapshotLock, Source, SourceCreate, StartedMachine, VerifyCreate,
+    Recovered, Recovery, RecoveryCreate, RecoveryStart, RecoveryStarted, Replica, ReplicaSet, Run, RunCopied,
+    RunStart, RunState, SnapshotLock, Source, SourceCreate, StartedMachine, VerifyCreate,
 };
 use utoipa::OpenApi;
 
@@ -93,6 +93,8 @@ use utoipa::OpenApi;
         PolicyPlan,
         PolicySet,
         PolicySource,
+        Replica,
+        ReplicaSet,
         Recovered,
         Recovery,
         RecoveryCreate,
@@ -259,7 +261,8 @@ operation! {
     responses((status = 200, body = Policy), (status = "default", body = ErrorBody))
 }
 operation! {
-    /// Pause a policy, or resume it: paused it makes no runs and removes nothing, resumed it catches up by one run of each source
+    /// Change a policy, or pause it, or resume it: paused it makes no runs and removes nothing, resumed it catches up by one run of each source. What is
+    /// left out stays
     policy_set: patch, path = "/v1/policies/{policy}", tag = "policies", params(("policy" = String, Path)), request_body = PolicySet,
     responses((status = 200, body = Policy), (status = "default", body = ErrorBody))
 }
@@ -272,6 +275,16 @@ operation! {
     /// What a policy would do now: each of its points with why it stays, or with the bytes that come back when it goes. Nothing is changed
     policy_plan: get, path = "/v1/policies/{policy}/plan", tag = "policies", params(("policy" = String, Path)),
     responses((status = 200, body = PolicyPlan), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Name the other pool that a policy's points are sent to, or none any more; what is there stays. Takes an admin
+    policy_replica: post, path = "/v1/policies/{policy}/replica", tag = "policies", params(("policy" = String, Path)), request_body = ReplicaSet,
+    responses((status = 200, body = Policy), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Send what the other pool lacks of a policy's points. Answers when that is there, durably, and was compared: with the runs that received it
+    policy_replicate: post, path = "/v1/policies/{policy}/replicate", tag = "policies", params(("policy" = String, Path)),
+    responses((status = 200, body = [Run]), (status = "default", body = ErrorBody))
 }
 operation! {
     /// Remove a policy; the points that it has made stay

@@ -81,6 +81,14 @@ fn documents_of_version_1_are_read() {
     let still: crate::standstills::Standstill =
         is_kept(include_str!("../../fixtures/1/standstill-source.json"));
     assert_eq!(still.key(), "shop/source");
+    let sent: Policy = is_kept(include_str!("../../fixtures/1/policy-that-sends.json"));
+    assert_eq!(sent.replicate.as_deref(), Some("file:///mnt/other/pool"));
+    let replica: Source = is_kept(include_str!("../../fixtures/1/source-replica.json"));
+    assert_eq!(replica.disks()[0].as_str(), "web.vda");
+    let known: crate::replication::Replica = is_kept(include_str!("../../fixtures/1/replica.json"));
+    assert_eq!(known.key(), "nightly/web");
+    let run: Run = is_kept(include_str!("../../fixtures/1/run-of-replica.json"));
+    assert_eq!(run.received.unwrap().consistency, crate::Consistency::App);
     let app: Point = is_kept(include_str!("../../fixtures/1/point-app.json"));
     assert_eq!(app.consistency, crate::Consistency::App);
     let point: Point = is_kept(include_str!("../../fixtures/1/point.json"));

@@ -1,5 +1,6 @@
 //! Runs that copy, now: how far they are, and how they are ended.
 
+use super::Sent;
 use crate::copy::{Figures, stopped};
 use crate::points::Consistency;
 use crate::runs::{Copied, Run, RunRequest};
@@ -42,6 +43,8 @@ pub(crate) struct Copying {
     pub(super) live: Arc<Live>,
     pub(super) source: Source,
     pub(super) run: Run,
+    /// What is sent, of a replica.
+    pub(super) sent: Option<Sent>,
     pub(super) ended: bool,
 }
 
@@ -63,7 +66,12 @@ impl Copies {
             over: watch::Sender::new(false),
         });
         self.live.lock().insert(run.name.clone(), live.clone());
-        Copying { copies: self.clone(), live, source, run, ended: false }
+        Copying { copies: self.clone(), live, source, run, sent: None, ended: false }
+    }
+
+    /// Has all end at their next steps.
+    pub(crate) fn stop_all(&self) {
+        self.live.lock().values().for_each(|live| live.stop());
     }
 
     pub(crate) fn is_live(&self, run: &PointName) -> bool {

@@ -4,6 +4,7 @@ use super::{Copying, PATIENCE};
 use crate::domain_backup::{Checkpoints, Pulled};
 use crate::fleece::{self, Fleeced};
 use crate::nbd::Client;
+use crate::origin::Origin;
 use crate::sources::{ImageFile, Source, SourceOf, copied_to, only_disk};
 use crate::tree::Folder;
 use crate::{Hardware, Point, Protection, image, tree};
@@ -21,7 +22,7 @@ pub(super) struct Opened {
 /// A disk of it.
 pub(crate) struct Reading {
     pub(crate) target: Name,
-    pub(crate) from: Client,
+    pub(crate) from: Origin,
     /// Why it is not known what has changed since the last point, where that could have been.
     pub(crate) whole: Option<String>,
 }
@@ -83,7 +84,7 @@ impl Protection {
     pub(super) async fn open(&self, copying: &Copying, last: Option<&Point>) -> Result<Opened> {
         let live = &copying.live;
         let alone = |from, kept| {
-            let disk = Reading { target: only_disk(), from, whole: None };
+            let disk = Reading { target: only_disk(), from: Origin::Export(from), whole: None };
             Ok(Opened { disks: vec![disk], hardware: None, kept })
         };
         match &copying.source.of {
@@ -119,6 +120,10 @@ impl Protection {
                 let (disks, hardware) = (std::mem::take(&mut pulled.disks), pulled.hardware.clone());
                 let hardware = kept_hardware(copying, hardware);
                 Ok(Opened { disks, hardware, kept: Kept::Domain(Box::new(pulled)) })
+            }
+            SourceOf::Replica(_) => {
+                let (disks, hardware) = self.open_sent(copying, last).await?;
+                Ok(Opened { disks, hardware, kept: Kept::Nothing })
             }
             SourceOf::Machine(name) => {
                 Err(Error::new(Kind::Invalid, format!("of machine '{name}' there is nothing to copy")))

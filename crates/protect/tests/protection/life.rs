@@ -4,15 +4,15 @@
 use futures::FutureExt;
 use parking_lot::Mutex;
 use std::future::Future;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use stonefold_engine::MemoryEngine;
 use stonefold_engine::wrap::{Ask, Decision, FaultEngine, Operation, Subject};
 use stonefold_env::{BoxFuture, Env, SystemWorld, WallNanos, World};
-use stonefold_protect::Protection;
-use stonefold_store::{Options, Store};
-use stonefold_types::{DiskSettings, Kind, Name, Result};
+use stonefold_protect::{Pools, Protection};
+use stonefold_store::{Keys, MasterKey, Options, Secret, Store};
+use stonefold_types::{DiskSettings, Error, Kind, Name, Result};
 
 /// Longer than anything that a test asks for takes on a busy machine; a store whose medium has failed may wait for ever.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -21,6 +21,12 @@ const NEVER: usize = usize::MAX / 2;
 
 pub(crate) fn name(text: &str) -> Name {
     Name::new(text).unwrap()
+}
+
+/// With a master key, for whoever seals a domain.
+fn options() -> Options {
+    let keys = Keys { master: Some(MasterKey::Key(Secret::new(&[7; 32]))), ..Keys::default() };
+    Options { cache_bytes: 4 << 20, journal_bytes_max: 4 << 20, keys, ..Options::default() }
 }
 
 /// A pool that outlives its servers.
@@ -145,6 +151,24 @@ impl Pool {
         };
     }
 
+    /// Of the same clock as another.
+    pub(crate) fn beside(other: &Pool) -> Pool {
+        Pool { clock: other.clock.clone(), ..Pool::new() }
+    }
+
+    /// What opens it for a life of another pool; `is_made` where it was opened before.
+    pub(crate) fn opener(&self, life: &Life, is_made: bool) -> Arc<Opener> {
+        let opener = Arc::new(Opener {
+            memory: self.memory.lock().clone(),
+            env: life.env.clone(),
+            faults: Faults::none(),
+            is_made: AtomicBool::new(is_made),
+            opened: AtomicUsize::new(0),
+        });
+        life.protection.opens_pools(opener.clone());
+        opener
+    }
+
     /// A life that ends as a kill does, when `work` is over.
     pub(crate) fn life<T, F: Future<Output = T>>(&self, work: impl FnOnce(Arc<Life>) -> F) -> T {
         let memory = self.memory.lock().clone();
@@ -152,15 +176,11 @@ impl Pool {
         runtime.block_on(async {
             let system = SystemWorld::new(tokio::runtime::Handle::current(), 1).unwrap();
             let env = Env::new(Timed { system, clock: self.clock.clone() });
-            let faults = Arc::new(Faults {
-                left: AtomicUsize::new(NEVER),
-                failing: AtomicUsize::new(NEVER),
-                once: Mutex::default(),
-            });
+            let faults = Faults::none();
             let by = faults.clone();
             let decide = move |operation: &Operation<'_>| by.decide(operation);
             let engine = Arc::new(FaultEngine::new(memory, env.clone(), decide));
-            let options = Options { cache_bytes: 4 << 20, journal_bytes_max: 4 << 20, ..Options::default() };
+            let options = options();
             let store = Store::open(env.clone(), engine, options).await.unwrap();
             let protection = Protection::new(env.clone(), store.clone());
             protection.settle().await;
@@ -169,7 +189,62 @@ impl Pool {
     }
 }
 
+/// Opens a pool for a life of another one, which sends points to it; ends with that life.
+pub(crate) struct Opener {
+    memory: Arc<MemoryEngine>,
+    env: Env,
+    faults: Arc<Faults>,
+    /// Whether there is a pool already.
+    is_made: AtomicBool,
+    /// So often was it opened.
+    pub(crate) opened: AtomicUsize,
+}
+
+impl Opener {
+    /// The medium of the other pool fails after so many changes, for good.
+    pub(crate) fn fail_after(&self, steps: usize) {
+        self.faults.left.store(steps, Ordering::SeqCst);
+    }
+
+    /// The pool was taken away.
+    pub(crate) fn forget(&self) {
+        self.is_made.store(false, Ordering::SeqCst);
+    }
+
+    /// And is there again.
+    pub(crate) fn remember(&self) {
+        self.is_made.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether it has not failed.
+    pub(crate) fn is_well(&self) -> bool {
+        self.faults.left.load(Ordering::SeqCst) > 0
+    }
+}
+
+impl Pools for Opener {
+    fn open(&self, _url: String, make: bool) -> BoxFuture<'static, Result<Arc<Store>>> {
+        self.opened.fetch_add(1, Ordering::SeqCst);
+        let is_made = self.is_made.fetch_or(make, Ordering::SeqCst);
+        let (memory, env, by) = (self.memory.clone(), self.env.clone(), self.faults.clone());
+        Box::pin(async move {
+            if !make && !is_made {
+                return Err(Error::new(Kind::NotFound, "there is no pool"));
+            }
+            let decide = move |operation: &Operation<'_>| by.decide(operation);
+            let engine = Arc::new(FaultEngine::new(memory, env.clone(), decide));
+            let options = options();
+            Store::open(env, engine, options).await
+        })
+    }
+}
+
 impl Faults {
+    fn none() -> Arc<Self> {
+        let (left, failing) = (AtomicUsize::new(NEVER), AtomicUsize::new(NEVER));
+        Arc::new(Faults { left, failing, once: Mutex::default() })
+    }
+
     fn decide(&self, operation: &Operation<'_>) -> Decision {
         let changes = !matches!(
             operation.ask,

@@ -9,5 +9,6 @@ mod outcomes;
 mod pauses;
 mod policies;
 mod recoveries;
+mod replicas;
 mod standstills;
 mod syncs;

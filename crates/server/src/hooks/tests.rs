@@ -13,6 +13,7 @@ fn outcome(failure: Option<&str>) -> Outcome {
         failure: failure.map(str::to_owned),
         at: 1_795_459_205_000_000_000,
         webhook: None,
+        sending: false,
     }
 }
 

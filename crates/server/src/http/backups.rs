@@ -128,6 +128,7 @@ fn shown_source(source: protect::Source) -> Source {
         libvirt: None,
         domain: None,
         dir: None,
+        replica_of: None,
         scratch: None,
         disks,
         added: Time::from_nanos(source.added),
@@ -148,11 +149,12 @@ fn shown_source(source: protect::Source) -> Source {
             shown.dir = Some(folder.path.display().to_string());
             shown.scratch = folder.scratch.map(|folder| folder.display().to_string());
         }
+        protect::SourceOf::Replica(of) => shown.replica_of = Some(of.pool),
     }
     shown
 }
 
-fn shown(run: protect::Run) -> Run {
+pub(super) fn shown(run: protect::Run) -> Run {
     let disks: Vec<Name> = run.disks.iter().map(|disk| disk.disk.clone()).collect();
     let copied = |copied: protect::Copied| RunCopied {
         disks,

@@ -1,26 +1,35 @@
 //! Policies: made, applied, planned, removed. What is due is run by a task of the data thread.
 
-use super::Shared;
 use super::answer::{Answer, Body, PolicyPath};
 use super::recoveries::sign;
-use crate::convert;
+use super::{Shared, backups};
+use crate::{convert, engines};
 use axum::Json;
 use axum::http::StatusCode;
 use stonefold_api::{
     PlanVerdict, PlannedPoint, PlannedRun, Policy, PolicyApply, PolicyCreate, PolicyPlan, PolicySet,
-    PolicySource, Time, VerifyCreate, Webhook,
+    PolicySource, Replica, ReplicaSet, Run, Time, VerifyCreate, Webhook,
 };
 use stonefold_protect as protect;
 
 pub(super) async fn list(app: Shared) -> Answer<Json<Vec<Policy>>> {
     let protection = app.protection.clone();
-    let all = app.gate.run(move |_| async move { protection.policies().await }).await?;
-    Ok(Json(all.into_iter().map(shown).collect()))
+    let all = app.gate.run(move |_| async move {
+        let mut all = Vec::new();
+        for policy in protection.policies().await? {
+            all.push(with_replicas(&protection, policy).await?);
+        }
+        Ok(all)
+    });
+    Ok(Json(all.await?.into_iter().map(shown).collect()))
 }
 
 pub(super) async fn show(app: Shared, PolicyPath(name): PolicyPath) -> Answer<Json<Policy>> {
     let protection = app.protection.clone();
-    let found = app.gate.run(move |_| async move { protection.policy(&name).await });
+    let found = app.gate.run(move |_| async move {
+        let policy = protection.policy(&name).await?;
+        with_replicas(&protection, policy).await
+    });
     Ok(Json(shown(found.await?)))
 }
 
@@ -44,7 +53,7 @@ pub(super) async fn create(
     let consistency = consistency.map_or_else(Default::default, convert::asked_consistency);
     let new = protect::NewPolicy { every, at, zone, window, keep, lock_seconds, consistency, webhook };
     let made = app.gate.run(move |_| async move { protection.create_policy(name, new).await });
-    Ok((StatusCode::CREATED, Json(shown(made.await?))))
+    Ok((StatusCode::CREATED, Json(shown((made.await?, Vec::new())))))
 }
 
 pub(super) async fn set(
@@ -53,11 +62,26 @@ pub(super) async fn set(
     Body(asked): Body<PolicySet>,
 ) -> Answer<Json<Policy>> {
     let protection = app.protection.clone();
+    let PolicySet {
+        paused,
+        every,
+        at,
+        zone,
+        window,
+        keep,
+        lock_seconds,
+        consistency,
+        on_failure_webhook: webhook,
+    } = asked;
+    webhook.as_deref().filter(|url| !url.is_empty()).map(Webhook::new).transpose()?;
+    let consistency = consistency.map(convert::asked_consistency);
+    let change = protect::PolicyChange { every, at, zone, window, keep, lock_seconds, consistency, webhook };
     let changed = app.gate.run(move |_| async move {
-        match asked.paused {
-            Some(pause) => protection.pause_policy(&name, pause).await,
-            None => protection.policy(&name).await,
+        let mut policy = protection.change_policy(&name, &change).await?;
+        if let Some(pause) = paused {
+            policy = protection.pause_policy(&name, pause).await?;
         }
+        with_replicas(&protection, policy).await
     });
     Ok(Json(shown(changed.await?)))
 }
@@ -69,10 +93,11 @@ pub(super) async fn apply(
 ) -> Answer<Json<Policy>> {
     let protection = app.protection.clone();
     let changed = app.gate.run(move |_| async move {
-        match asked.remove {
-            true => protection.withdraw_policy(&name, &asked.sources).await,
-            false => protection.apply_policy(&name, &asked.sources).await,
-        }
+        let policy = match asked.remove {
+            true => protection.withdraw_policy(&name, &asked.sources).await?,
+            false => protection.apply_policy(&name, &asked.sources).await?,
+        };
+        with_replicas(&protection, policy).await
     });
     Ok(Json(shown(changed.await?)))
 }
@@ -105,11 +130,57 @@ pub(super) async fn verify(
 ) -> Answer<Json<Policy>> {
     let verify = protect::Verification { sign: sign(&asked.wait)?, timeout_seconds: asked.timeout_seconds };
     let protection = app.protection.clone();
-    let set = app.gate.run(move |_| async move { protection.verify_policy(&name, Some(verify)).await });
+    let set = app.gate.run(move |_| async move {
+        let policy = protection.verify_policy(&name, Some(verify)).await?;
+        with_replicas(&protection, policy).await
+    });
     Ok(Json(shown(set.await?)))
 }
 
-fn shown(policy: protect::Policy) -> Policy {
+pub(super) async fn set_replica(
+    app: Shared,
+    PolicyPath(name): PolicyPath,
+    Body(asked): Body<ReplicaSet>,
+) -> Answer<Json<Policy>> {
+    asked.url.as_deref().map(engines::check_other).transpose()?;
+    let protection = app.protection.clone();
+    let set = app.gate.run(move |_| async move {
+        let policy = protection.replicate_policy(&name, asked.url).await?;
+        with_replicas(&protection, policy).await
+    });
+    Ok(Json(shown(set.await?)))
+}
+
+pub(super) async fn replicate(app: Shared, PolicyPath(name): PolicyPath) -> Answer<Json<Vec<Run>>> {
+    let protection = app.protection.clone();
+    let runs = app.gate.run(move |_| async move { protection.replicate(&name).await }).await?;
+    Ok(Json(runs.into_iter().map(backups::shown).collect()))
+}
+
+/// A policy, and how far its points are in another pool.
+type WithReplicas = (protect::Policy, Vec<protect::ReplicaStatus>);
+
+async fn with_replicas(
+    protection: &protect::Protection,
+    policy: protect::Policy,
+) -> stonefold_types::Result<WithReplicas> {
+    let replicas = protection.replicas(&policy).await?;
+    Ok((policy, replicas))
+}
+
+fn shown_replica(status: protect::ReplicaStatus) -> Replica {
+    Replica {
+        source: status.source,
+        newest: status.newest,
+        taken: status.taken.map(Time::from_nanos),
+        lag_seconds: status.lag_seconds,
+        behind: status.behind,
+        tried: status.tried.map(Time::from_nanos),
+        failed: status.failed,
+    }
+}
+
+fn shown((policy, replicas): WithReplicas) -> Policy {
     let protect::Policy { name, schedule, keep, lock_seconds, consistency, sources, created, .. } = policy;
     // One that this version does not read is shown as that.
     let place =
@@ -135,6 +206,8 @@ fn shown(policy: protect::Policy) -> Policy {
             wait: verify.sign.to_string(),
             timeout_seconds: verify.timeout_seconds,
         }),
+        replicate: policy.replicate,
+        replicas: replicas.into_iter().map(shown_replica).collect(),
     }
 }
 
@@ -144,6 +217,10 @@ fn shown_point(planned: protect::Planned) -> PlannedPoint {
     let verdict = match planned.verdict {
         Verdict::Goes => PlanVerdict::Goes,
         Verdict::All => PlanVerdict::Stays,
+        Verdict::Sent => {
+            kept_as = vec!["sent".to_owned()];
+            PlanVerdict::Stays
+        }
         Verdict::Kept(periods) => {
             kept_as = periods.into_iter().map(|period| period.name().to_owned()).collect();
             PlanVerdict::Stays

@@ -42,7 +42,19 @@ pub(super) async fn server(app: Shared) -> Json<Server> {
 }
 
 pub(super) async fn metrics(app: Shared) -> Answer<([(HeaderName, &'static str); 1], String)> {
-    let status = app.gate.run(|store| async move { store.status().await }).await?;
-    let text = metrics::encode(&app.server.version, status, &app.gate.store().disks(), &app.nbd.read())?;
+    let protection = app.protection.clone();
+    let (status, replicas) = app
+        .gate
+        .run(|store| async move {
+            // What cannot be told of policies keeps nothing else from being told.
+            let mut replicas = Vec::new();
+            for policy in protection.policies().await.unwrap_or_default() {
+                replicas.extend(protection.replicas(&policy).await.unwrap_or_default());
+            }
+            Ok((store.status().await?, replicas))
+        })
+        .await?;
+    let (disks, doors) = (app.gate.store().disks(), app.nbd.read());
+    let text = metrics::encode(&app.server.version, status, &disks, &doors, &replicas)?;
     Ok(([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text))
 }

@@ -111,7 +111,7 @@ pub struct DomainInfo {
 pub(crate) struct Domains {
     env: Env,
     engine: Arc<dyn Engine>,
-    pool: [u8; 16],
+    pub(crate) pool: [u8; 16],
     pub(crate) keyring: Arc<Keyring>,
     /// As it was last stored.
     document: Mutex<Arc<Document>>,

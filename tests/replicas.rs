@@ -1,0 +1,163 @@
+//! Points in another pool, of real servers.
+//!
+//! *Promise*: what a policy has made is in the other pool, whole, by itself and soon; a server that is killed while it sends goes on; with the first pool gone
+//! another server brings the points back from there. *Method*: a disk of noise, a policy of each minute, `kill -9` once the other pool is begun, the first
+//! pool taken away.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use stonefold_dice::noise;
+use stonefold_e2e::gateway::{Place, in_a_place};
+use stonefold_guest::time::Deadline;
+
+const MIB: usize = 1 << 20;
+/// A minute until the policy's next run, and what other tests need.
+const SENT_MAX: Duration = Duration::from_secs(240);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Until so many points are in the other pool, and no other is to come.
+fn wait_until_sent(place: &Place, points: usize) -> Result<serde_json::Value> {
+    let deadline = Deadline::after(SENT_MAX);
+    loop {
+        let policy = place.json("policy show often")?;
+        let replica = &policy["replicas"][0];
+        let made = place.json("point ls web")?.as_array().map_or(0, Vec::len);
+        if made >= points && replica["behind"] == 0 && replica["newest"].is_string() {
+            return Ok(policy);
+        }
+        ensure!(!deadline.passed(), "not sent: {policy}\n{}", place.last_words());
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// What a disk of a server's holds.
+fn contents(place: &Place, disk: &str) -> Result<Vec<u8>> {
+    let file = place.path("out.raw");
+    place.ok(&format!("disk export {disk} {} --force", place.text("out.raw")))?;
+    Ok(fs::read(file)?)
+}
+
+fn is_begun(pool: &Path) -> bool {
+    pool.join("objects").exists() || fs::read_dir(pool).is_ok_and(|mut inside| inside.next().is_some())
+}
+
+#[test]
+fn points_come_back_from_the_other_pool_when_this_one_is_gone() {
+    in_a_place(|place| {
+        let other = place.path("other");
+        let (first, second) = (noise(1, 96 * MIB), noise(2, MIB));
+        fs::write(place.path("web.raw"), &first)?;
+        let server = place.start(&[])?;
+        place.ok(&format!("disk import web {}", place.text("web.raw")))?;
+        place.ok("machine add web --disk web")?;
+        place.ok("source add web --machine web")?;
+        place.ok(&format!("policy create often --every 1m --replicate file://{}", other.display()))?;
+        place.ok("policy apply often web")?;
+        let deadline = Deadline::after(SENT_MAX);
+        while !is_begun(&other) {
+            ensure!(!deadline.passed(), "nothing is sent: {}", place.last_words());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        // In the midst of it, wherever that is.
+        std::thread::sleep(Duration::from_millis(300));
+        server.kill();
+
+        let server = place.start(&[])?;
+        wait_until_sent(place, 1)?;
+        let metrics = place.metric("stonefold_replication_behind_points{policy=\"often\",source=\"web\"}")?;
+        ensure!(metrics == 0, "{metrics}");
+        // The next ones are told from the last.
+        let mut connection = place.connect("web")?;
+        connection.write(5 << 20, &second)?;
+        connection.flush()?;
+        drop(connection);
+        let points = place.json("point ls web")?.as_array().map_or(0, Vec::len);
+        wait_until_sent(place, points + 1)?;
+        place.ok("policy pause often")?;
+        place.ok("policy replicate often")?;
+        ensure!(place.ok("policy replicate often")?.contains("has all points"), "something was left");
+        let sent = place.json("point ls web")?;
+        server.stop()?;
+        fs::rename(place.path("pool"), place.path("gone"))?;
+
+        let there = Place::new()?.with_pool(&other);
+        let server = there.start(&[])?;
+        let found = there.json("point ls web")?;
+        let of = |list: &serde_json::Value| -> Vec<(String, String)> {
+            let all = list.as_array().into_iter().flatten();
+            all.map(|point| (point["name"].to_string(), point["taken"].to_string())).collect()
+        };
+        ensure!(of(&found) == of(&sent), "{found} for {sent}");
+        let runs = there.json("backup ls web")?;
+        let written = |run: &serde_json::Value| run["copied"]["written_bytes"].as_u64().unwrap_or(0);
+        let of_second: Vec<u64> =
+            runs.as_array().into_iter().flatten().map(written).filter(|bytes| *bytes > 0).collect();
+        ensure!(of_second.last() == Some(&(MIB as u64)), "{runs}");
+        let mut newest = first.clone();
+        newest[5 * MIB..][..MIB].copy_from_slice(&second);
+        let names: Vec<String> =
+            of(&found).into_iter().map(|(name, _)| name.trim_matches('"').to_owned()).collect();
+        for (at, (name, wanted)) in
+            [(&names[0], &first), (&names[names.len() - 1], &newest)].into_iter().enumerate()
+        {
+            there.ok(&format!("recover {name} --as back{at}"))?;
+            ensure!(
+                contents(&there, &format!("back{at}.vda"))? == *wanted,
+                "{name} came back as something else"
+            );
+        }
+        there.ok("pool check")?;
+        let refused = there.fails("backup run web", 1)?;
+        ensure!(refused.contains("sent by another pool"), "{refused}");
+        ensure!(there.ok("source ls")?.contains("a replica of pool"), "{}", there.ok("source ls")?);
+        server.stop()
+    });
+}
+
+/// A pool that was there before and is not today, as one on a disk that is not mounted, is not made anew; and the server says what to do.
+#[test]
+fn a_disk_that_is_not_there_gets_no_new_pool() {
+    in_a_place(|place| {
+        let other = place.path("other");
+        let server = place.start(&[])?;
+        place.ok("disk create web --size 64M")?;
+        place.ok("machine add web --disk web")?;
+        place.ok("source add web --machine web")?;
+        for wrong in ["memory:", "/srv/pool", "s3://bucket"] {
+            let refused = place.fails(&format!("policy create often --every 1m --replicate {wrong}"), 1)?;
+            ensure!(refused.contains("URL of a pool"), "{wrong}: {refused}");
+        }
+        ensure!(place.json("policy ls")?.as_array().is_some_and(Vec::is_empty), "a policy is left");
+        place.ok(&format!("policy create often --every 1m --replicate file://{}", other.display()))?;
+        place.ok("policy apply often web")?;
+        wait_until_sent(place, 1)?;
+        // Not while it is open.
+        place.ok("policy pause often")?;
+        place.ok("policy replicate often")?;
+        fs::rename(&other, place.path("unplugged"))?;
+        fs::create_dir(&other)?;
+        place.ok("policy resume often")?;
+        let deadline = Deadline::after(SENT_MAX);
+        let policy = loop {
+            let policy = place.json("policy show often")?;
+            if policy["replicas"][0]["failed"].is_string() {
+                break policy;
+            }
+            ensure!(!deadline.passed(), "nobody has tried: {policy}");
+            std::thread::sleep(LOOK_EVERY);
+        };
+        ensure!(policy["replicas"][0]["failed"].to_string().contains("there is no pool"), "{policy}");
+        let refused = place.fails("policy replicate often", 1)?;
+        ensure!(refused.contains("mounted"), "{refused}");
+        ensure!(fs::read_dir(&other)?.next().is_none(), "a pool was made");
+        fs::remove_dir(&other)?;
+        fs::rename(place.path("unplugged"), &other)?;
+        ensure!(place.ok("policy replicate often")?.contains("sent web@"));
+        place.ok("policy set often --replicate none")?;
+        ensure!(place.fails("policy replicate often", 1)?.contains("names no other pool"));
+        server.stop()
+    });
+}
