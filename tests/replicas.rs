@@ -91,7 +91,7 @@ fn points_come_back_from_the_other_pool_when_this_one_is_gone() {
             all.map(|point| (point["name"].to_string(), point["taken"].to_string())).collect()
         };
         ensure!(of(&found) == of(&sent), "{found} for {sent}");
-        let runs = there.json("backup ls web")?;
+        let runs = there.json("backup ls")?;
         let written = |run: &serde_json::Value| run["copied"]["written_bytes"].as_u64().unwrap_or(0);
         let of_second: Vec<u64> =
             runs.as_array().into_iter().flatten().map(written).filter(|bytes| *bytes > 0).collect();

@@ -201,7 +201,7 @@ mod tests {
             "stonefold policy create nightly",
             "stonefold policy create nightly --every 1d --lock forever",
             "stonefold policy create nightly --every 1d --consistent perhaps",
-            "stonefold policy create nightly --every 1d --replicate file:///p",
+            "stonefold policy set nightly",
             "stonefold policy apply nightly",
             "stonefold recover",
             "stonefold recover nightly@20261123T184005Z",

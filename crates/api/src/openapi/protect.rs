@@ -47,6 +47,8 @@ use utoipa::OpenApi;
         policy_apply,
         policy_plan,
         policy_verify,
+        policy_replica,
+        policy_replicate,
         policy_remove,
         recoveries,
         recovery_create,
