@@ -381,6 +381,8 @@ mod tests {
 
     /// A sector on a medium: the generations that its two halves are of.
     type Halves = [u32; 2];
+    /// A write: its block, the sectors from and to, its generation, and the sectors' halves that are still to be applied.
+    type Flying = (u64, usize, usize, u32, Vec<(usize, usize)>);
 
     /// Each half is something that may be read; and what is older than all that may be there in part is there whole.
     fn may_be_read(generations: &Generations, block: u64, sector: usize, held: Halves) -> bool {
@@ -420,8 +422,7 @@ mod tests {
         fn what_a_medium_holds_is_never_refused(steps in prop::collection::vec((0u8..4, 0usize..8, 1usize..=8, any::<u16>()), 1..200)) {
             let mut generations = Generations::new(2);
             let mut medium = [[Halves::default(); SECTORS]; 2];
-            // (block, from, to, generation, halves of sectors that are still to be applied)
-            let mut flying: Vec<(u64, usize, usize, u32, Vec<(usize, usize)>)> = Vec::new();
+            let mut flying: Vec<Flying> = Vec::new();
             for (what, from, count, chance) in steps {
                 let chance = usize::from(chance);
                 match what {

@@ -45,7 +45,7 @@ enum Guard {
         mount: Mount,
         device: Option<Loop>,
         fuse: Option<Fuse>,
-        _opened: Option<Opened>,
+        _opened: Option<Box<Opened>>,
     },
 }
 
@@ -175,7 +175,7 @@ fn on_device(
 struct Attached {
     device: Device,
     fuse: Option<Fuse>,
-    opened: Option<Opened>,
+    opened: Option<Box<Opened>>,
 }
 
 impl Attached {
@@ -186,13 +186,15 @@ impl Attached {
                 drop(opened);
                 Ok(Attached { device: Device::Whole(path.clone()), fuse: None, opened: None })
             }
-            TargetSpec::File(path) => {
-                Ok(Attached { device: Device::Loop(Loop::over(path)?), fuse: None, opened: Some(opened) })
-            }
+            TargetSpec::File(path) => Ok(Attached {
+                device: Device::Loop(Loop::over(path)?),
+                fuse: None,
+                opened: Some(Box::new(opened)),
+            }),
             _ => {
                 let fuse = Fuse::of(env, &spec.to_string(), &private.join("nbd"))?;
                 let device = Device::Loop(Loop::over(&fuse.file())?);
-                Ok(Attached { device, fuse: Some(fuse), opened: Some(opened) })
+                Ok(Attached { device, fuse: Some(fuse), opened: Some(Box::new(opened)) })
             }
         }
     }

@@ -95,7 +95,7 @@ impl Opened {
         let held = self.held_bytes();
         let data = match &source {
             Source::File(file) => stretches(file, held),
-            Source::Export(..) => vec![0..held - held % self.io_bytes_min.max(SECTOR_BYTES as u64)],
+            Source::Export(..) => all(held - held % self.io_bytes_min.max(SECTOR_BYTES as u64)),
         };
         let look = LOOK.min(self.io_bytes_max / ALIGN * ALIGN).max(self.io_bytes_min);
         let mut buffer = vec![0; look as usize];
@@ -124,6 +124,10 @@ fn refused(target: &Opened, offset: u64) -> Error {
         .remedy("name another target, or say --destroy-data if what it holds may go")
 }
 
+fn all(bytes: u64) -> Vec<Range<u64>> {
+    std::iter::once(0..bytes).collect()
+}
+
 /// Where a file has data; all of it where the file system does not tell.
 fn stretches(file: &File, bytes: u64) -> Vec<Range<u64>> {
     let (mut found, mut at) = (Vec::new(), 0);
@@ -131,9 +135,9 @@ fn stretches(file: &File, bytes: u64) -> Vec<Range<u64>> {
         let start = match seek(file, SeekFrom::Data(at)) {
             Ok(start) => start,
             Err(rustix::io::Errno::NXIO) => return found,
-            Err(_) => return vec![0..bytes],
+            Err(_) => return all(bytes),
         };
-        let Ok(end) = seek(file, SeekFrom::Hole(start)) else { return vec![0..bytes] };
+        let Ok(end) = seek(file, SeekFrom::Hole(start)) else { return all(bytes) };
         found.push(start..end.min(bytes));
         at = end;
     }

@@ -44,7 +44,7 @@ pub(crate) struct Copying {
     pub(super) source: Source,
     pub(super) run: Run,
     /// What is sent, of a replica.
-    pub(super) sent: Option<Sent>,
+    pub(super) sent: Option<Box<Sent>>,
     pub(super) ended: bool,
 }
 

@@ -69,7 +69,7 @@ impl Protection {
             unknown: catalog::Unknown::new(),
         };
         let mut copying = self.copies.enter(source, run, RunRequest::default());
-        copying.sent = Some(sent);
+        copying.sent = Some(Box::new(sent));
         self.steps_begin();
         // In the place of one that failed, or was cut off.
         catalog::put(&self.store, &copying.run).await?;
@@ -111,7 +111,7 @@ impl Protection {
         copying: &Copying,
         last: Option<&Point>,
     ) -> Result<(Vec<Reading>, Option<Hardware>)> {
-        let Some(Sent { from, point, .. }) = &copying.sent else {
+        let Some(Sent { from, point, .. }) = copying.sent.as_deref() else {
             let what = format!("the points of source '{}' are sent by another pool", copying.source.name);
             return Err(Error::new(Kind::Invalid, what).remedy("back it up where it is"));
         };
@@ -143,7 +143,7 @@ impl Protection {
     /// The domain of a disk that is made for what is copied; nothing for the predefined one. Of what is sent one of the same name as where it lies, if
     /// there is one.
     pub(super) fn domain_for(&self, copying: &Copying, target: &Name) -> Result<Option<Name>> {
-        let Some(Sent { from, point, .. }) = &copying.sent else { return Ok(None) };
+        let Some(Sent { from, point, .. }) = copying.sent.as_deref() else { return Ok(None) };
         let Some(disk) = point.disks.iter().find(|disk| disk.target == *target) else { return Ok(None) };
         let lies = from.store.disk(&disk.disk)?;
         let is_sealed = !matches!(lies.domain_state, DomainState::Plain);
@@ -157,7 +157,7 @@ impl Protection {
 
     /// The same of a disk that is there already: another of the machine's may have taken the place of the one that it was made for.
     pub(super) fn check_sealed(&self, copying: &Copying, target: &Name, disk: &Name) -> Result<()> {
-        let Some(Sent { from, point, .. }) = &copying.sent else { return Ok(()) };
+        let Some(Sent { from, point, .. }) = copying.sent.as_deref() else { return Ok(()) };
         let Some(sent) = point.disks.iter().find(|disk| disk.target == *target) else { return Ok(()) };
         let lies = from.store.disk(&sent.disk)?;
         let is_safe = lies.domain_state == DomainState::Plain
