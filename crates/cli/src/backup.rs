@@ -163,12 +163,8 @@ impl Source {
                         ("domain", source.domain.clone().unwrap_or_default()),
                         ("folder", source.dir.clone().unwrap_or_default()),
                         (
-                            "replica of",
-                            source
-                                .replica_of
-                                .clone()
-                                .map(|pool| format!("pool {pool}'s"))
-                                .unwrap_or_default(),
+                            "sent by",
+                            source.replica_of.clone().map(|pool| format!("pool {pool}")).unwrap_or_default(),
                         ),
                         ("scratch", source.scratch.clone().unwrap_or_default()),
                         ("disks", listed(&source.disks)),

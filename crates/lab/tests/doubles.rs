@@ -119,6 +119,23 @@ fn a_stall_is_seen_by_everybody_whom_it_kept_waiting() {
     assert_eq!(outcome.verification.faults() + outcome.verification.unwritten, 0);
 }
 
+/// Goal: whatever the generator does between an answer and what takes its place is time that somebody waits, so that throughput times response time
+/// is what is in flight (Little 1961). *Past bug*: what was meant to go out when a batch of answers came counted from when it did, after those before it had been
+/// looked at: of 20 in flight on a file 13 to 15 were accounted for.
+#[test]
+fn no_time_is_lost_between_answers() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    for target in [format!("file:{}", dir.path().join("disk").display()), "null:".to_owned()] {
+        let mut bench = Bench::new(&target, 1.0, Load::Closed { outstanding: 32 }, target != "null:");
+        bench.fill();
+        let outcome = bench.run(2.0);
+        let read = &outcome.streams[0].read;
+        let waited = read.response.mean() * read.response.count() as f64;
+        let in_flight = waited / outcome.elapsed.as_nanos() as f64;
+        assert!((in_flight / 32.0 - 1.0).abs() <= 0.05, "{target}: {in_flight} of 32");
+    }
+}
+
 #[test]
 fn a_delay_is_measured_as_what_it_is() {
     let nbdkit = nbdkit(&["--filter=delay", "memory", "64M", "rdelay=5ms", "wdelay=9ms"]);

@@ -308,18 +308,19 @@ impl Part {
             }
             let issuing = now < running.end;
             if issuing {
-                self.issue_due(now);
+                self.issue_due(now, now);
             }
             self.backend.push()?;
             self.backend.reap(&mut done)?;
             if !done.is_empty() {
-                let now = self.clock() - running.start;
+                let answered = self.clock() - running.start;
                 for completion in done.drain(..) {
-                    self.complete(completion, now, running);
-                    // What it makes room for goes out before the next is looked at: the target is not to wait for that.
+                    self.complete(completion, answered, running);
+                    // What it makes room for goes out before the next is looked at: the target is not to wait for that. It was meant to go
+                    // out when the answers were there; that those before it were looked at first is time that somebody waits.
                     let now = self.clock() - running.start;
                     if issuing && now < running.end {
-                        self.issue_due(now);
+                        self.issue_due(now, answered);
                     }
                 }
                 self.note_breaks(running)?;
@@ -358,9 +359,9 @@ impl Part {
         Ok(())
     }
 
-    fn issue_due(&mut self, now: u64) {
+    fn issue_due(&mut self, now: u64, answered: u64) {
         for index in 0..self.sources.len() {
-            while let Some(intended) = self.sources[index].due(now) {
+            while let Some(intended) = self.sources[index].due(now, answered) {
                 // Its own share of the slots is in flight: others have theirs.
                 let source = &self.sources[index];
                 if source.outstanding().is_none() && source.in_flight >= self.share {

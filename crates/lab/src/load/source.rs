@@ -127,13 +127,13 @@ impl Source {
         }
     }
 
-    /// When the next I/O is meant to be issued, if one is by `now`.
-    pub(crate) fn due(&self, now: u64) -> Option<u64> {
+    /// When the next I/O is meant to be issued, if one is by `now`; of a closed loop, when the answer was there that made room for it.
+    pub(crate) fn due(&self, now: u64, answered: u64) -> Option<u64> {
         if self.exhausted {
             return None;
         }
         match &self.schedule {
-            Schedule::Closed { outstanding } => (self.in_flight < *outstanding).then_some(now),
+            Schedule::Closed { outstanding } => (self.in_flight < *outstanding).then_some(answered),
             Schedule::Open { next, .. } => (*next <= now as f64).then_some(*next as u64),
             Schedule::Follow { due, .. } => due.front().copied(),
             Schedule::Replay { next, .. } => next.map(|(at, _)| at).filter(|at| *at <= now),
@@ -355,7 +355,7 @@ mod tests {
         for _ in 0..1000 {
             source.led(0, 5);
             source.led(7, 5);
-            while let Some(intended) = source.due(9) {
+            while let Some(intended) = source.due(9, 9) {
                 assert_eq!(intended, 5, "from when it was due");
                 source.draw().unwrap();
                 issued += 1;
