@@ -56,15 +56,7 @@ impl Default for Copies {
 
 impl Copies {
     pub(super) fn enter(self: &Arc<Self>, source: Source, run: Run, asked: RunRequest) -> Copying {
-        let live = Arc::new(Live {
-            figures: Figures::default(),
-            has_it_stand: asked.consistency == Consistency::App,
-            stood: Memory::default(),
-            notes: Memory::default(),
-            cancelled: AtomicBool::new(false),
-            stop: watch::Sender::new(false),
-            over: watch::Sender::new(false),
-        });
+        let live = Arc::new(Live::new(asked.consistency == Consistency::App));
         self.live.lock().insert(run.name.clone(), live.clone());
         Copying { copies: self.clone(), live, source, run, sent: None, ended: false }
     }
@@ -99,6 +91,18 @@ impl Copies {
 }
 
 impl Live {
+    pub(super) fn new(has_it_stand: bool) -> Self {
+        Live {
+            figures: Figures::default(),
+            has_it_stand,
+            stood: Memory::default(),
+            notes: Memory::default(),
+            cancelled: AtomicBool::new(false),
+            stop: watch::Sender::new(false),
+            over: watch::Sender::new(false),
+        }
+    }
+
     /// Has what goes on end at its next step.
     pub(crate) fn stop(&self) {
         self.stop.send_replace(true);

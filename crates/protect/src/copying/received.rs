@@ -4,7 +4,6 @@
 
 use super::{Copying, Live, Reading};
 use crate::catalog;
-use crate::copy::stopped;
 use crate::machines::MachineDisk;
 use crate::origin::{Origin, Snapshot};
 use crate::points::{Point, PointDisk};
@@ -205,7 +204,7 @@ impl Protection {
             return Ok(());
         }
         for at in range.clone().step_by(PIECE_BYTES as usize) {
-            live.check().map_err(|_| stopped())?;
+            live.check()?;
             let len = (range.end - at).min(PIECE_BYTES);
             let sent = from.read(at, len as u32).await?.bytes;
             let mut arrived = vec![0; len as usize];
@@ -243,3 +242,6 @@ async fn changed_since(
     let ranges = from.store.diff(&base.snapshot_of(before), Some(export)).await?;
     Ok(Some(ranges.into_iter().map(|(at, bytes)| at..at + bytes).collect()))
 }
+
+#[cfg(test)]
+mod tests;
