@@ -13,6 +13,7 @@ use serde_json::Value;
 use stonefold_dice::Dice;
 use stonefold_e2e::binary::stonefold;
 use stonefold_e2e::gateway::{Gateway, Place, in_a_place};
+use stonefold_e2e::tools::{Beside, run};
 
 const ROUNDS: u8 = 30;
 /// On a machine at rest twice what a command takes on files, its own start with it; on a busy one about as long.
@@ -114,6 +115,85 @@ fn a_server_that_is_killed_while_it_copies_leaves_whole_points() {
 }
 
 /// Runs a command, kills the server while it runs, and starts another. Whether the command told of its end before.
+/// *Promise*: of an export whose server offers a dirty bitmap only what that has marked is read, and points are what the export held all the same; a bitmap
+/// that was cleared meanwhile is not believed.
+#[test]
+fn a_server_s_bitmap_says_what_is_read() {
+    in_a_place(|place| {
+        let (image, socket) = (place.text("image.qcow2"), place.text("image.sock"));
+        run("qemu-img", &["create", "-q", "-f", "qcow2", &image, "64M"])?;
+        let put = |what: &str| run("qemu-io", &["-f", "qcow2", "-c", what, &image]);
+        put("write -P 1 0 16M")?;
+        run("qemu-img", &["bitmap", "--add", &image, "b0"])?;
+        let exported = || {
+            let words = [
+                "--persistent",
+                "--read-only",
+                "--bitmap",
+                "b0",
+                "--format",
+                "qcow2",
+                "--socket",
+                &socket,
+                &image,
+            ];
+            Beside::start("qemu-nbd", &words, || std::path::Path::new(&socket).exists())
+        };
+        let server = place.start(&[])?;
+        place.ok(&format!("source add db --nbd nbd+unix:///?socket={socket} --bitmap b0"))?;
+        let back_up = || -> Result<(Value, String)> {
+            let export = exported()?;
+            let done = place.json("backup run db");
+            drop(export);
+            std::fs::remove_file(&socket).ok();
+            let done = done?;
+            let point = done["name"].as_str().context("a run has a name")?.to_owned();
+            let stamp = point.split_once('@').context("a point has a time")?.1;
+            let held = place.connect(&format!("db.vda@{stamp}"))?.read_all(0, 64 << 20)?;
+            let raw = place.text("compared");
+            run("qemu-img", &["convert", "-f", "qcow2", "-O", "raw", &image, &raw])?;
+            ensure!(std::fs::read(&raw)? == held, "{point} is not what the image held");
+            Ok((done["copied"].clone(), point))
+        };
+        let read = |copied: &Value| copied["read_bytes"].as_u64();
+        let (first, _) = back_up()?;
+        ensure!(read(&first) == Some(16 << 20), "{first}");
+        put("write -P 2 1M 128k")?;
+        let (second, _) = back_up()?;
+        // What is marked, and what is looked at all the same.
+        ensure!(read(&second) <= Some((128 << 10) + (64 * 64 << 10)), "{second}");
+        ensure!(
+            second["written_bytes"] == 128 << 10 && second["notes"].as_array().is_none_or(Vec::is_empty),
+            "{second}"
+        );
+        // Somebody clears it, and so what was written before it is not told.
+        put("write -P 3 0 12M")?;
+        run("qemu-img", &["bitmap", "--clear", &image, "b0"])?;
+        let (third, _) = back_up()?;
+        ensure!(third["notes"].to_string().contains("had not marked all"), "{third}");
+        ensure!(third["written_bytes"] == 12 << 20, "{third}");
+        // One that is not there is no reason to read everything.
+        run("qemu-img", &["bitmap", "--remove", &image, "b0"])?;
+        run("qemu-img", &["bitmap", "--add", &image, "b1"])?;
+        let words = [
+            "--persistent",
+            "--read-only",
+            "--bitmap",
+            "b1",
+            "--format",
+            "qcow2",
+            "--socket",
+            &socket,
+            &image,
+        ];
+        let export = Beside::start("qemu-nbd", &words, || std::path::Path::new(&socket).exists())?;
+        let said = place.fails("backup run db", 1)?;
+        ensure!(said.contains("qemu:dirty-bitmap:b0"), "{said}");
+        drop(export);
+        server.stop()
+    });
+}
+
 fn cut(place: &Place, server: Gateway, line: &str, dice: &mut Dice) -> Result<(bool, Gateway)> {
     cut_within(MOMENT_MAX_US, place, server, line, dice)
 }

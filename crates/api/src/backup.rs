@@ -19,6 +19,10 @@ pub struct Source {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(examples("nbd://storage/web"))]
     pub nbd: Option<String>,
+    /// The dirty bitmap of that export by which it is copied, where one was named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(examples("b0"))]
+    pub bitmap: Option<String>,
     /// The path of an image file that is copied, on the server's machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(examples("/srv/images/web.qcow2"))]
@@ -47,12 +51,16 @@ pub struct Source {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(examples("/srv/files"))]
     pub dir: Option<String>,
+    /// The PostgreSQL cluster that is copied, by its connection URI.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(examples("postgresql://keeper@db.example"))]
+    pub postgres: Option<String>,
     /// The number of another pool, which sends the points of this source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(examples("00112233445566778899aabbccddeeff"))]
     pub replica_of: Option<String>,
     /// The folder in which libvirt keeps what the guest overwrites while it is read, absent where that lies beside each image; or in which the
-    /// image of a folder is made, absent where that is `/var/tmp`.
+    /// image of a folder is made, or those of a cluster, and WAL is kept between its runs, absent where that is `/var/tmp`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(examples("/srv/scratch"))]
     pub scratch: Option<String>,
@@ -64,7 +72,7 @@ pub struct Source {
     pub added: Time,
 }
 
-/// A source to be added: exactly one of `machine`, `nbd`, `image`, `qmp`, `libvirt` and `dir`.
+/// A source to be added: exactly one of `machine`, `nbd`, `image`, `qmp`, `libvirt`, `dir` and `postgres`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SourceCreate {
@@ -79,6 +87,11 @@ pub struct SourceCreate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(examples("nbd://storage/web"))]
     pub nbd: Option<String>,
+    /// A dirty bitmap that the server offers with that export (`qemu:dirty-bitmap:NAME`), by its name. It must have marked all that has changed since
+    /// the last point.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(examples("b0"))]
+    pub bitmap: Option<String>,
     /// The path of an image file on the server's machine, from the root on. Takes an admin: the server reads it by its own rights.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(examples("/srv/images/web.qcow2"))]
@@ -108,8 +121,13 @@ pub struct SourceCreate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(examples("/srv/files"))]
     pub dir: Option<String>,
+    /// A PostgreSQL cluster (13 or newer), by a connection URI of libpq's without a password: its data directory, and all WAL since. Takes an admin: it lets
+    /// in the server's user, or whom that one's `.pgpass` says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(examples("postgresql://keeper@db.example"))]
+    pub postgres: Option<String>,
     /// A folder, from the root on, in which libvirt keeps what the guest overwrites while it is read, beside each image where it is left out; or in
-    /// which the image of a folder is made, `/var/tmp` where it is left out.
+    /// which the image of a folder is made, or those of a cluster, and WAL is kept between its runs, `/var/tmp` where it is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(examples("/srv/scratch"))]
     pub scratch: Option<String>,
@@ -220,6 +238,23 @@ pub struct Point {
     /// What else the machine was made of; absent where nobody had said, and in lists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hardware: Option<Hardware>,
+    /// What it has of a PostgreSQL cluster; absent where it is of none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub database: Option<PointDatabase>,
+}
+
+/// What a point has of a PostgreSQL cluster: it can be brought back to any moment between two.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PointDatabase {
+    /// The cluster's own number, which its copies share (`system_identifier`).
+    #[schema(examples("7712361537833245177"))]
+    pub system: String,
+    /// Its version, as in 150004.
+    pub version: u32,
+    /// The earliest moment, by the cluster's clock: the end of its base backup.
+    pub since: Time,
+    /// The latest, likewise: its own.
+    pub until: Time,
 }
 
 /// Whether a point can be recovered.

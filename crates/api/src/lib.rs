@@ -30,8 +30,8 @@ mod token;
 mod trace;
 
 pub use backup::{
-    Consistency, Point, PointDiff, PointDisk, PointDiskDiff, PointState, Run, RunCopied, RunStart, RunState,
-    Source, SourceCreate,
+    Consistency, Point, PointDatabase, PointDiff, PointDisk, PointDiskDiff, PointState, Run, RunCopied,
+    RunStart, RunState, Source, SourceCreate,
 };
 pub use cache::{Cache, CacheResize, CacheWarm, CacheWarmed};
 pub use client::{Access, Client, Webhook};

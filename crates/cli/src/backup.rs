@@ -32,27 +32,33 @@ pub(crate) enum Source {
 /// Protect a machine, or what lies on other storage
 #[derive(Args)]
 #[command(after_help = "Examples:\n  stonefold source add web-nightly --machine web\n  \
-    stonefold source add db --nbd nbd://storage/db\n  stonefold source add golden --image /srv/images/golden.qcow2\n  \
+    stonefold source add db --nbd nbd://storage/db --bitmap since-last\n  stonefold source add golden --image /srv/images/golden.qcow2\n  \
     stonefold source add mail --qmp /run/mail/qmp.sock --agent unix:/run/mail/agent.sock\n  \
     stonefold source add shop --libvirt qemu:///system --domain shop\n  \
-    stonefold source add files --dir /srv/files")]
+    stonefold source add files --dir /srv/files\n  \
+    stonefold source add orders --postgres postgresql://keeper@db.example --scratch /srv/scratch")]
 pub(crate) struct Add {
     /// The source's name: 1 to 128 letters, digits, '.', '_' or '-'
     name: Name,
     #[command(flatten)]
     of: Of,
     /// The image's format, where its content does not tell it
-    #[arg(long, value_name = "FORMAT", requires = "image", conflicts_with_all = ["machine", "nbd", "qmp", "libvirt", "dir"])]
+    #[arg(long, value_name = "FORMAT", requires = "image", conflicts_with_all = ["machine", "nbd", "qmp", "libvirt", "dir", "postgres"])]
     format: Option<String>,
+    /// A dirty bitmap that the server of --nbd offers, by which only what has changed is read: it must have marked all that has since the last
+    /// point, which its keeper sees to. Some places that it has not marked are looked at all the same
+    #[arg(long, value_name = "NAME", requires = "nbd", conflicts_with_all = ["machine", "image", "qmp", "libvirt", "dir", "postgres"])]
+    bitmap: Option<String>,
     /// Where the guest agent of --qmp is reached, by which it stands still for application-consistent points: unix:/PATH, the socket of
     /// QEMU's channel org.qemu.guest_agent.0
-    #[arg(long, value_name = "PLACE", requires = "qmp", conflicts_with_all = ["machine", "nbd", "image", "libvirt", "dir"])]
+    #[arg(long, value_name = "PLACE", requires = "qmp", conflicts_with_all = ["machine", "nbd", "image", "libvirt", "dir", "postgres"])]
     agent: Option<String>,
     /// The domain, by its name or UUID
-    #[arg(long, value_name = "D", requires = "libvirt", conflicts_with_all = ["machine", "nbd", "qmp", "image", "dir"])]
+    #[arg(long, value_name = "D", requires = "libvirt", conflicts_with_all = ["machine", "nbd", "qmp", "image", "dir", "postgres"])]
     domain: Option<String>,
-    /// Where libvirt keeps what the guest overwrites while it is read [default: beside each image], or where the image of a folder is made,
-    /// which takes as much room as what is in it [default: /var/tmp]
+    /// Where libvirt keeps what the guest overwrites while it is read [default: beside each image]; or where the image of a folder is made,
+    /// which takes as much room as what is in it, or those of a cluster, of which a new base takes twice its size, and WAL is kept between
+    /// runs [default: /var/tmp]
     #[arg(long, value_name = "DIR", conflicts_with_all = ["machine", "nbd", "qmp", "image"])]
     scratch: Option<PathBuf>,
 }
@@ -82,6 +88,10 @@ pub(crate) struct Of {
     /// with a file system (ext4) that has them
     #[arg(long, value_name = "PATH")]
     dir: Option<PathBuf>,
+    /// A PostgreSQL cluster, 13 or newer, by a connection URI as psql takes it, without a password; takes an admin. Its points are base backups with all WAL since:
+    /// each brings back any moment between the end of its base and itself
+    #[arg(long, value_name = "URL")]
+    postgres: Option<String>,
 }
 
 /// Make points of sources
@@ -120,16 +130,17 @@ impl Source {
         let client = context.client()?;
         match self {
             Source::Add(add) => {
-                let Add { name, of, format, agent, domain, scratch } = *add;
+                let Add { name, of, format, bitmap, agent, domain, scratch } = *add;
                 let image = of.image.map(|path| in_full(&path)).transpose()?;
                 let qmp = of.qmp.map(|path| in_full(&path)).transpose()?;
                 let dir = of.dir.map(|path| in_full(&path)).transpose()?;
                 let scratch = scratch.map(|path| in_full(&path)).transpose()?;
-                let Of { machine, nbd, libvirt, .. } = of;
+                let Of { machine, nbd, libvirt, postgres, .. } = of;
                 let asked = SourceCreate {
                     name,
                     machine,
                     nbd,
+                    bitmap,
                     image,
                     format,
                     qmp,
@@ -137,6 +148,7 @@ impl Source {
                     libvirt,
                     domain,
                     dir,
+                    postgres,
                     scratch,
                 };
                 let added = client.create_source(&asked)?;
@@ -155,6 +167,7 @@ impl Source {
                         ("source", source.name.to_string()),
                         ("machine", source.machine.as_ref().map(Name::to_string).unwrap_or_default()),
                         ("nbd", source.nbd.clone().unwrap_or_default()),
+                        ("bitmap", source.bitmap.clone().unwrap_or_default()),
                         ("image", source.image.clone().unwrap_or_default()),
                         ("format", source.format.clone().unwrap_or_default()),
                         ("qmp", source.qmp.clone().unwrap_or_default()),
@@ -162,6 +175,7 @@ impl Source {
                         ("libvirt", source.libvirt.clone().unwrap_or_default()),
                         ("domain", source.domain.clone().unwrap_or_default()),
                         ("folder", source.dir.clone().unwrap_or_default()),
+                        ("cluster", source.postgres.clone().unwrap_or_default()),
                         (
                             "sent by",
                             source.replica_of.clone().map(|pool| format!("pool {pool}")).unwrap_or_default(),
@@ -222,6 +236,9 @@ fn of_text(source: &Shown) -> String {
     }
     if let Some(folder) = &source.dir {
         return format!("folder '{folder}'");
+    }
+    if let Some(url) = &source.postgres {
+        return format!("the PostgreSQL cluster at '{url}'");
     }
     match (&source.machine, &source.image, &source.nbd, &source.qmp, &source.domain) {
         (Some(machine), ..) => format!("machine '{machine}'"),

@@ -96,6 +96,8 @@ const LINES: &[&str] = &[
     "stonefold source add mail --qmp /run/mail/qmp.sock --agent unix:/run/mail/agent.sock",
     "stonefold source add nightly --machine web",
     "stonefold source add db --nbd nbd://storage/db",
+    "stonefold source add db --nbd nbd://storage/db --bitmap since-last",
+    "stonefold source add orders --postgres postgresql://keeper@db --scratch /srv/scratch",
     "stonefold source add golden --image golden.qcow2",
     "stonefold source add golden --image golden.img --format raw",
     "stonefold source ls",

@@ -129,7 +129,12 @@ fn shown(point: &Shown, proof: Option<&Proof>) -> String {
     };
     let consistency = match point.consistency {
         Consistency::Crash => "as after a loss of power",
+        Consistency::App if point.database.is_some() => "all that was committed by then",
         Consistency::App => "all finished: it stood still",
+    };
+    let database = |of: &stonefold_api::PointDatabase| {
+        let (since, until) = (of.since.to_seconds_text(), of.until.to_seconds_text());
+        format!("PostgreSQL {}, any moment from {since} to {until} UTC by its clock", of.version / 10_000)
     };
     facts([
         ("point", point.name.to_string()),
@@ -143,6 +148,7 @@ fn shown(point: &Shown, proof: Option<&Proof>) -> String {
             point.locked_until.map(|at| format!("{} UTC", at.to_seconds_text())).unwrap_or_default(),
         ),
         ("disks", point.disks.iter().map(disk).collect::<Vec<_>>().join("\n")),
+        ("database", point.database.as_ref().map(database).unwrap_or_default()),
         ("hardware", hardware_text(point.hardware.as_ref())),
         ("proof", proof_text(proof)),
     ])

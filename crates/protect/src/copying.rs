@@ -11,6 +11,7 @@
 mod live;
 mod opened;
 mod received;
+mod spot;
 
 pub(crate) use live::{Copies, Copying, Live};
 pub(crate) use opened::Reading;
@@ -20,10 +21,10 @@ use crate::catalog;
 use crate::clones::check_no_disk;
 use crate::copy::{Copy, stopped};
 use crate::machines::MachineDisk;
-use crate::points::Point;
+use crate::points::{Point, PointDisk};
 use crate::runs::{Copied, Run, RunRequest, RunState, Slot, key};
 use crate::sources::{Source, copied_to};
-use crate::{Policy, Protection};
+use crate::{Policy, Protection, SourceOf};
 use opened::{Marks, Opened};
 use std::ops::Range;
 use std::pin::pin;
@@ -167,6 +168,8 @@ impl Protection {
         let disks: Vec<MachineDisk> = opened.disks.iter().map(of).collect::<Result<_>>()?;
         let say = |run: &mut Run| {
             (run.disks, run.hardware) = (disks.clone(), opened.hardware.clone());
+            // Of what is sent it is known already.
+            run.database = opened.database.clone().or(run.database.take());
             Ok(())
         };
         self.change(catalog::change(&self.store, &key(&copying.run.name), say)).await?;
@@ -234,6 +237,9 @@ impl Protection {
             (None, _) if !reading.from.tells_changes() => return Ok(None),
             (None, None) => "the last point does not have it".to_owned(),
             (None, Some(disk)) if disk.size_bytes != size_bytes => "its size is another".to_owned(),
+            (None, Some(disk)) if !self.is_bitmap_believed(copying, reading, point, disk).await? => {
+                "its server's bitmap had not marked all that has changed".to_owned()
+            }
             (None, Some(disk)) => {
                 let changed = self.store.diff(&point.snapshot_of(disk), None).await?;
                 return Ok(Some(changed.into_iter().map(|(at, bytes)| at..at + bytes).collect()));
@@ -241,6 +247,22 @@ impl Protection {
         };
         copying.live.note(format!("all of disk '{target}' was compared: {whole}"));
         Ok(None)
+    }
+
+    /// Whether a bitmap is believed: one of our own always.
+    async fn is_bitmap_believed(
+        &self,
+        copying: &Copying,
+        reading: &Reading,
+        last: &Point,
+        disk: &PointDisk,
+    ) -> Result<bool> {
+        if !matches!(copying.source.of, SourceOf::Nbd(_)) {
+            return Ok(true);
+        }
+        let export = ExportName::Snapshot(last.snapshot_of(disk));
+        let last = self.store.attach_for(&export, "backup".into())?;
+        self.is_told(&copying.live, &reading.from, &last).await
     }
 
     /// Notes what something else has changed since the last point, where the last run made one: what a run that was cut off left is its own.

@@ -241,7 +241,7 @@ impl Protection {
         for (disk, whole) in fleece.disks.iter().zip(whole) {
             let address = Address { place: Place::Unix(socket.clone()), export: disk.target.to_string() };
             let bitmap = (marks.last.is_some() && whole.is_none()).then_some(qemu::LOOKED_UP);
-            let from = Client::connect_with(&self.env, &address, bitmap, GREET_MAX).await?;
+            let from = Client::connect(&self.env, &address, bitmap, GREET_MAX).await?;
             disks.push(Reading { target: disk.target.clone(), from: Origin::Export(from), whole });
         }
         Ok(disks)

@@ -120,13 +120,9 @@ pub(crate) async fn connect_unix(path: &Path) -> std::io::Result<UnixStream> {
 }
 
 impl Client {
-    /// Connects, and asks for the export; a server that is silent for as long as `patience` is given up, now and later.
-    pub(crate) async fn connect(env: &Env, address: &Address, patience: Duration) -> Result<Client> {
-        Client::connect_with(env, address, None, patience).await
-    }
-
-    /// The same, with a bitmap of QEMU's that says what has changed, by its name. Fails where the server has no such one.
-    pub(crate) async fn connect_with(
+    /// Connects, and asks for the export, with a bitmap of QEMU's that says what has changed where one is named, and fails where the server has no such
+    /// one; a server that is silent for as long as `patience` is given up, now and later.
+    pub(crate) async fn connect(
         env: &Env,
         address: &Address,
         bitmap: Option<&str>,

@@ -6,7 +6,7 @@
 use crate::catalog::{self, Entry, Unknown};
 use crate::machines::MachineDisk;
 use crate::runs::key;
-use crate::{Hardware, Proof, Protection};
+use crate::{Database, Hardware, Proof, Protection};
 use serde::{Deserialize, Serialize};
 use stonefold_env::WallNanos;
 use stonefold_store::SnapshotInfo;
@@ -24,6 +24,9 @@ pub struct Point {
     /// What else the machine was made of then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hardware: Option<Hardware>,
+    /// What it has of a PostgreSQL cluster, where it is of one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub database: Option<Database>,
     /// When, by trusted time, nanoseconds since 1970.
     pub taken: WallNanos,
     /// What its disks are like.
@@ -127,6 +130,17 @@ impl Point {
     /// The snapshot of one of its disks.
     pub fn snapshot_of(&self, disk: &PointDisk) -> SnapshotName {
         SnapshotName { disk: disk.disk.clone(), snapshot: self.name.stamp.clone() }
+    }
+
+    /// Fails where its disks are known to be no machine's.
+    pub(crate) fn check_boots(&self) -> Result<()> {
+        if self.database.is_none() {
+            return Ok(());
+        }
+        let what =
+            format!("point '{}' is of a PostgreSQL cluster, which is no machine that boots", self.name);
+        Err(Error::new(Kind::Invalid, what)
+            .remedy("bring its disks back with 'stonefold recover', mount them and start PostgreSQL on them"))
     }
 }
 

@@ -5,12 +5,14 @@
 //! policy wants one; then the run's says that it is done. A run that is found under way tells which: its snapshots are there, then the point is put; they are not, then it
 //! has failed, as has one that had not said that all was copied. *Never*: leaves snapshots that no point has; puts a point before its snapshots are durable.
 
+mod ended;
+
 use crate::catalog::{self, Entry, Unknown};
 use crate::copying::Copying;
 use crate::machines::MachineDisk;
 use crate::points::{Consistency, Point, PointDisk};
 use crate::standstills::{Standstill, Stood};
-use crate::{Hardware, Policy, Protection, Source, SourceOf, stamp};
+use crate::{Database, Hardware, Policy, Protection, Source, SourceOf, stamp};
 use serde::{Deserialize, Serialize};
 use stonefold_env::WallNanos;
 use stonefold_store::SnapshotInfo;
@@ -19,9 +21,6 @@ use stonefold_types::{Error, Kind, Name, PointName, Result, SnapshotName};
 /// Runs of one source that are remembered: ten days of one each quarter of an hour. Older ones are forgotten when the next one is done, but for the
 /// last of each policy.
 pub const RUNS_MAX: usize = 1000;
-
-/// What is said of a run that copied when its server stopped.
-const CUT_OFF: &str = "the server stopped in its midst; run it again: only what differs is copied";
 
 /// How a source is to be backed up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,6 +51,9 @@ pub struct Run {
     /// What goes into the point; absent once that is put.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hardware: Option<Hardware>,
+    /// Likewise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) database: Option<Database>,
     /// What it has copied; nothing where it is of a machine of ours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copied: Option<Copied>,
@@ -249,6 +251,8 @@ impl Protection {
             }
             // Its libvirt has the way to the agent, and says where there is none.
             SourceOf::Libvirt(_) => {}
+            // It is by itself: by its own WAL.
+            SourceOf::Postgres(_) => {}
             SourceOf::Nbd(_) | SourceOf::Image(_) | SourceOf::Dir(_) | SourceOf::Replica(_) => {
                 let what = format!("source '{}' is copied from where no guest can be asked", source.name);
                 return Err(Error::new(Kind::Unsupported, what)
@@ -392,6 +396,7 @@ impl Protection {
             machine,
             disks,
             hardware,
+            database: None,
             copied: None,
             state: RunState::Running,
             begun,
@@ -417,9 +422,14 @@ impl Protection {
             machine: run.machine.clone(),
             disks: run.disks.iter().map(of).collect::<Result<_>>()?,
             hardware: run.hardware.clone(),
+            database: run.database.clone(),
             taken: run.received.as_ref().map_or(run.begun, |received| received.taken),
             // Of one that is made here it is said once the guest is seen to have stood still.
-            consistency: run.received.as_ref().map_or(Consistency::Crash, |received| received.consistency),
+            consistency: match (&run.received, &run.database) {
+                (Some(received), _) => received.consistency,
+                (None, Some(_)) => Consistency::App,
+                (None, None) => Consistency::Crash,
+            },
             policy: run.slot.as_ref().map(|slot| slot.policy.clone()),
             removing: false,
             unknown: Unknown::new(),
@@ -462,101 +472,13 @@ impl Protection {
         let end = |run: &mut Run| {
             run.state = state;
             run.ended = Some(ended);
-            run.hardware = None;
+            (run.hardware, run.database) = (None, None);
             if run.note.is_none() {
                 run.note = note.map(str::to_owned);
             }
             Ok(())
         };
         catalog::change(&self.store, &key(run), end).await
-    }
-
-    /// Those beyond [`RUNS_MAX`]. What cannot be forgotten now is with the next run.
-    pub(crate) async fn forget_old_runs(&self, source: &Name) {
-        let forget = async {
-            let keys = catalog::keys::<Run>(&self.store, Some(source.as_str())).await?;
-            for key in &keys[..keys.len().saturating_sub(RUNS_MAX)] {
-                if self.is_last_of_a_policy(key, source).await? {
-                    continue;
-                }
-                catalog::remove::<Run>(&self.store, key).await?;
-            }
-            Result::Ok(())
-        };
-        if let Err(error) = forget.await {
-            tracing::warn!("old runs of source '{source}' stay for now: {error}");
-        }
-    }
-
-    /// Whether a run tells up to which slot a policy has been followed: that is remembered, however many others there were since.
-    async fn is_last_of_a_policy(&self, key: &str, source: &Name) -> Result<bool> {
-        let Some(slot) = self.readable::<Run>(key).await?.and_then(|run| run.slot) else { return Ok(false) };
-        match self.readable::<Policy>(slot.policy.as_str()).await? {
-            Some(policy) if policy.since(source).is_some() => {
-                Ok(self.last_slot(&policy, source).await? <= slot.at)
-            }
-            _ => Ok(false),
-        }
-    }
-
-    /// Ends the runs that were cut off: of each source that could only be the newest.
-    pub(crate) async fn end_runs(&self) -> Result<()> {
-        let mut ended = Ok(());
-        let keys = catalog::keys::<Run>(&self.store, None).await?;
-        let source_of = |key: &str| key.split('/').next().unwrap_or_default().to_owned();
-        for (at, key) in keys.iter().enumerate() {
-            let is_newest = keys.get(at + 1).is_none_or(|next| source_of(next) != source_of(key));
-            if !is_newest {
-                continue;
-            }
-            let is_left = |run: &Run| run.is_under_way() && !self.copies.is_live(&run.name);
-            let Some(run) = self.readable::<Run>(key).await?.filter(is_left) else { continue };
-            let named = |e: Error| e.context(format!("run '{}'", run.name));
-            ended = ended.and(self.end_run(run.clone()).await.map_err(named));
-        }
-        ended
-    }
-
-    async fn end_run(&self, run: Run) -> Result<()> {
-        let is_cut_off = run.copied.as_ref().is_some_and(|copied| !copied.complete);
-        let taken = if is_cut_off { None } else { self.snapshots_of(&run).await? };
-        let ended = match taken {
-            Some(taken) => {
-                let note = "it was cut off when its snapshots had been taken, and ended later";
-                self.finish(run, &taken, Some(note)).await?
-            }
-            None => {
-                let note =
-                    if is_cut_off { CUT_OFF } else { "it was cut off before its snapshots were taken" };
-                self.end(&run.name, RunState::Failed, Some(note)).await?
-            }
-        };
-        // Of those that fail while the server lives the round tells.
-        if self.is_starting() {
-            self.tell_ended(&ended).await;
-        }
-        Ok(())
-    }
-
-    /// The snapshots of a run, durable; nothing where one mark has not taken them all.
-    async fn snapshots_of(&self, run: &Run) -> Result<Option<Vec<SnapshotInfo>>> {
-        let name =
-            |disk: &MachineDisk| SnapshotName { disk: disk.disk.clone(), snapshot: run.name.stamp.clone() };
-        let mut taken = Vec::new();
-        for disk in &run.disks {
-            match self.store.snapshot_info(&name(disk)) {
-                Ok(info) => taken.push(info),
-                Err(error) if error.kind() == Kind::NotFound => return Ok(None),
-                // What cannot be read now may be there.
-                Err(error) => return Err(error),
-            }
-        }
-        if taken.iter().any(|info| info.created != taken[0].created) {
-            return Ok(None);
-        }
-        // The error that cut it off may have been that of the marks.
-        self.store.settle_marks().await?;
-        Ok(Some(taken))
     }
 
     /// A document; nothing where there is none that can be read: one that is damaged keeps no other from being ended.

@@ -9,6 +9,7 @@ use crate::hypervisor::AgentPlace;
 use crate::machines::Machine;
 use crate::nbd::Address;
 use crate::number::DiskNumber;
+use crate::postgres::Cluster;
 use crate::tree::Folder;
 use crate::{Protection, image, runs::Run};
 use serde::{Deserialize, Serialize};
@@ -43,8 +44,8 @@ pub struct Source {
 pub enum SourceOf {
     /// A machine whose disks are ours.
     Machine(Name),
-    /// What an NBD server exports, by its URI.
-    Nbd(String),
+    /// What an NBD server exports.
+    Nbd(NbdExport),
     /// An image file.
     Image(ImageFile),
     /// The guest of a running QEMU.
@@ -53,6 +54,8 @@ pub enum SourceOf {
     Libvirt(LibvirtDomain),
     /// A folder.
     Dir(Folder),
+    /// A PostgreSQL cluster.
+    Postgres(Cluster),
     /// A source of another pool, which sends its points.
     Replica(ReplicaOf),
 }
@@ -70,6 +73,64 @@ impl ReplicaOf {
     /// Of the pool of this number.
     pub(crate) fn new(pool: [u8; 16]) -> Self {
         ReplicaOf { pool: pool.iter().map(|byte| format!("{byte:02x}")).collect(), unknown: Unknown::new() }
+    }
+}
+
+/// An export of an NBD server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "WrittenExport", into = "WrittenExport")]
+pub struct NbdExport {
+    /// Its URI.
+    pub uri: String,
+    /// A dirty bitmap that the server offers with it, by its name: it has marked all that has changed since the last point, and maybe more.
+    pub bitmap: Option<String>,
+}
+
+/// As it is stored: one without a bitmap by its URI alone, as servers wrote it that knew none.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum WrittenExport {
+    Uri(String),
+    WithBitmap { uri: String, bitmap: String },
+}
+
+impl From<WrittenExport> for NbdExport {
+    fn from(written: WrittenExport) -> Self {
+        match written {
+            WrittenExport::Uri(uri) => NbdExport { uri, bitmap: None },
+            WrittenExport::WithBitmap { uri, bitmap } => NbdExport { uri, bitmap: Some(bitmap) },
+        }
+    }
+}
+
+impl From<NbdExport> for WrittenExport {
+    fn from(NbdExport { uri, bitmap }: NbdExport) -> Self {
+        match bitmap {
+            None => WrittenExport::Uri(uri),
+            Some(bitmap) => WrittenExport::WithBitmap { uri, bitmap },
+        }
+    }
+}
+
+impl From<&str> for NbdExport {
+    fn from(uri: &str) -> Self {
+        NbdExport { uri: uri.to_owned(), bitmap: None }
+    }
+}
+
+impl NbdExport {
+    fn check(&self) -> Result<()> {
+        self.uri.parse::<Address>()?;
+        let is_name =
+            |name: &String| !name.is_empty() && name.len() <= 1023 && !name.contains(char::is_control);
+        match self.bitmap.as_ref().filter(|name| !is_name(name)) {
+            None => Ok(()),
+            Some(name) => {
+                let what = format!("'{}' is no name of a bitmap", name.escape_debug());
+                Err(Error::new(Kind::Invalid, what)
+                    .remedy("write what stands behind 'qemu:dirty-bitmap:' in 'nbdinfo --list'"))
+            }
+        }
     }
 }
 
@@ -187,6 +248,7 @@ impl SourceOf {
             | SourceOf::Qmp(_)
             | SourceOf::Libvirt(_)
             | SourceOf::Dir(_)
+            | SourceOf::Postgres(_)
             | SourceOf::Replica(_) => None,
         }
     }
@@ -195,10 +257,7 @@ impl SourceOf {
     async fn checked(self) -> Result<SourceOf> {
         match self {
             SourceOf::Machine(_) => Ok(self),
-            SourceOf::Nbd(uri) => {
-                uri.parse::<Address>()?;
-                Ok(SourceOf::Nbd(uri))
-            }
+            SourceOf::Nbd(export) => export.check().map(|()| SourceOf::Nbd(export)),
             SourceOf::Image(ImageFile { path, format }) => {
                 let format = Some(image::inspect(&path, format.as_deref()).await?);
                 Ok(SourceOf::Image(ImageFile { path, format }))
@@ -206,6 +265,7 @@ impl SourceOf {
             SourceOf::Qmp(guest) => guest.check().map(|()| SourceOf::Qmp(guest)),
             SourceOf::Libvirt(of) => of.check().map(|()| SourceOf::Libvirt(of)),
             SourceOf::Dir(folder) => folder.check().await.map(|()| SourceOf::Dir(folder)),
+            SourceOf::Postgres(cluster) => cluster.check().map(|()| SourceOf::Postgres(cluster)),
             SourceOf::Replica(_) => {
                 let error = Error::new(Kind::Invalid, "replicas are made by the pool that sends them");
                 Err(error.remedy("there: stonefold policy create NAME … --replicate URL"))
@@ -223,6 +283,7 @@ impl Source {
             SourceOf::Nbd(_) | SourceOf::Image(_) | SourceOf::Dir(_) => {
                 named(&only_disk()).into_iter().collect()
             }
+            SourceOf::Postgres(_) => Cluster::targets().iter().filter_map(named).collect(),
             SourceOf::Qmp(_) | SourceOf::Libvirt(_) | SourceOf::Replica(_) => {
                 self.numbers.keys().filter_map(named).collect()
             }
@@ -322,6 +383,7 @@ impl Protection {
         let forgotten = match &source.of {
             SourceOf::Qmp(guest) => self.forget_marks(&source, &guest.socket).await,
             SourceOf::Libvirt(of) => self.forget_checkpoints(&source, of).await,
+            SourceOf::Postgres(of) => self.forget_cluster(&source, of).await,
             SourceOf::Machine(_)
             | SourceOf::Nbd(_)
             | SourceOf::Image(_)
@@ -329,7 +391,7 @@ impl Protection {
             | SourceOf::Replica(_) => Ok(()),
         };
         if let Err(error) = forgotten {
-            tracing::info!("bitmaps of source '{name}' stay in its guest: {error}");
+            tracing::warn!("what source '{name}' had its backups by stays there: {error}");
         }
         Ok(left)
     }

@@ -9,7 +9,8 @@ use crate::domain::Reach;
 use crate::hypervisor::{Folder, Host, Sign, Start, Watched, Where};
 use crate::qmp::Qmp;
 use crate::recoveries::Recovery;
-use crate::{Hypervisors, Protection};
+use crate::runs::key;
+use crate::{Hypervisors, Point, Protection};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use stonefold_env::WallNanos;
@@ -148,6 +149,9 @@ impl Protection {
             let recovery = self.recovery(&asked.name).await?;
             self.check_made(recovery.making.as_ref(), &format!("recovery '{}'", asked.name)).await?;
             self.check_not_started(&recovery)?;
+            // Where its point has gone, what does not boot is seen on its screen.
+            let point = self.readable::<Point>(&key(&recovery.point)).await?;
+            point.as_ref().map_or(Ok(()), Point::check_boots)?;
             if recovery.discarding {
                 let what = format!("recovery '{}' is being discarded", asked.name);
                 return Err(Error::new(Kind::Busy, what).remedy("recover the point again"));

@@ -8,6 +8,7 @@
 use crate::Source;
 use crate::hypervisor::last_words;
 use crate::image::aside;
+use crate::sources::only_disk;
 use rustix::fs::SeekFrom;
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
@@ -15,12 +16,12 @@ use std::fs::{File, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use stonefold_types::{DISK_BYTES_MAX, Error, Kind, Result, Size};
+use stonefold_types::{DISK_BYTES_MAX, Error, Kind, Name, Result, Size};
 use tempfile::TempDir;
 use tokio::process::Command;
 
 /// Where images of folders are made unless somebody says otherwise: on a disk, which `/tmp` need not be.
-const SCRATCH: &str = "/var/tmp";
+pub(crate) const SCRATCH: &str = "/var/tmp";
 const BLOCK: u64 = 4096;
 /// What mke2fs takes for an inode.
 const INODE_BYTES: u64 = 256;
@@ -28,6 +29,10 @@ const INODE_BYTES: u64 = 256;
 const SPARE_BYTES: u64 = 64 << 20;
 /// The image, and its table of inodes, grow in steps of an eighth of themselves.
 const STEPS: u64 = 8;
+/// The journal of an image that has one. Such a one is to be worked on: it has twice the room and the inodes that are needed, and these.
+const JOURNAL_MIB: u64 = 64;
+const ROOM_BYTES: u64 = 4 << 30;
+const ROOM_INODES: u64 = 16_384;
 /// How often it is made before that is given up: files come and go while they are read.
 const TRIES_MAX: u32 = 3;
 
@@ -47,6 +52,17 @@ struct Counted {
     inodes: u64,
     /// In whole blocks.
     bytes: u64,
+}
+
+/// What image is to be made of a folder.
+pub(crate) struct Image<'a> {
+    pub(crate) source: &'a Source,
+    /// What the source's points call the disk.
+    pub(crate) target: &'a Name,
+    /// It is no smaller than so many bytes.
+    pub(crate) bytes_min: u64,
+    /// Whether it has a journal, and room: for what is worked on once it is brought back.
+    pub(crate) journal: bool,
 }
 
 /// An image of a folder; it goes with this.
@@ -72,17 +88,17 @@ impl Folder {
         self.scratch.as_deref().unwrap_or(Path::new(SCRATCH))
     }
 
-    /// Makes an image of it, of at least that many bytes.
+    /// Makes an image of it.
     ///
     /// # Errors
     /// [`Kind::NoSpace`] where it has no room, before anything is made; what mke2fs says of what it cannot read.
-    pub(crate) async fn image(&self, source: &Source, bytes_min: u64) -> Result<Made> {
+    pub(crate) async fn image(&self, wanted: &Image<'_>) -> Result<Made> {
         let mut tries = 1;
         loop {
-            match self.image_now(source, bytes_min, tries).await {
+            match self.image_now(wanted, tries).await {
                 // What came or went between two looks is there or gone now.
                 Err(error) if tries < TRIES_MAX && error.kind() == Kind::Conflict => {
-                    tracing::info!("source '{}' is read again: {error}", source.name);
+                    tracing::info!("source '{}' is read again: {error}", wanted.source.name);
                 }
                 made => return made,
             }
@@ -90,23 +106,33 @@ impl Folder {
         }
     }
 
-    async fn image_now(&self, source: &Source, bytes_min: u64, tries: u32) -> Result<Made> {
+    async fn image_now(&self, wanted: &Image<'_>, tries: u32) -> Result<Made> {
         let (path, scratch) = (self.path.clone(), self.scratch().to_owned());
-        let left = format!("stonefold-tree-{:x}-", source.added);
+        let Image { source, target, bytes_min, journal } = *wanted;
+        let left = format!("stonefold-tree-{:x}-{target}-", source.added);
+        let (grows, spare) = if journal { (2, (JOURNAL_MIB << 20) + ROOM_BYTES) } else { (1, 0) };
         let prepare = move || {
             look(&path, &scratch)?;
             let counted = count(&path)?;
             remove_left(&scratch, &left);
-            let size = size_for(counted, u64::from(tries)).max(bytes_min);
+            let size = (size_for(counted, u64::from(tries)) * grows + spare).max(bytes_min);
             check_room(&scratch, counted)?;
             new_image(&scratch, &left, size).map(|made| (made, counted.inodes))
         };
         let (made, inodes) = aside(prepare).await??;
         // By root nothing is hidden, and the files of others are theirs in the image.
         let mut command = tool("mke2fs", source);
-        command.args(["-q", "-F", "-t", "ext4", "-b", "4096", "-m", "0", "-O", "^has_journal,^resize_inode"]);
-        command.args(["-N", &in_steps(inodes + 64, 64).to_string(), "-L", label(source)]);
-        command.args(["-U", &uuid(source), "-E", &format!("hash_seed={},lazy_itable_init=1", uuid(source))]);
+        command.args(["-q", "-F", "-t", "ext4", "-b", "4096", "-m", "0"]);
+        if journal {
+            command.args(["-O", "has_journal,^resize_inode", "-J", &format!("size={JOURNAL_MIB}")]);
+        } else {
+            command.args(["-O", "^has_journal,^resize_inode"]);
+        }
+        let inodes = in_steps(inodes + 64, 64);
+        let inodes = if journal { 2 * inodes + ROOM_INODES } else { inodes };
+        command.args(["-N", &inodes.to_string(), "-L", label(source)]);
+        let uuid = uuid(source, target);
+        command.args(["-U", &uuid, "-E", &format!("hash_seed={uuid},lazy_itable_init=1")]);
         command.arg("-d").arg(&self.path).arg(&made.image);
         run(command, "mke2fs").await.map_err(|e| e.context(format!("folder '{}'", self.path.display())))?;
         self.settle_root(source, &made).await?;
@@ -302,7 +328,7 @@ fn new_image(scratch: &Path, prefix: &str, size: u64) -> Result<Made> {
 }
 
 /// What a server that was killed has left of this source.
-fn remove_left(scratch: &Path, prefix: &str) {
+pub(crate) fn remove_left(scratch: &Path, prefix: &str) {
     for entry in std::fs::read_dir(scratch).into_iter().flatten().flatten() {
         if entry.file_name().to_string_lossy().starts_with(prefix) {
             if let Err(e) = std::fs::remove_dir_all(entry.path()) {
@@ -318,16 +344,25 @@ fn label(source: &Source) -> &str {
     &name[..name.len().min(16)]
 }
 
-/// Of the source, and of nothing else: it is added at one moment.
-fn uuid(source: &Source) -> String {
+/// Of the source's disk, and of nothing else: it is added at one moment.
+fn uuid(source: &Source, target: &Name) -> String {
     let added = source.added;
+    // Of one disk alone it is as it always was.
+    let of_target = match *target == only_disk() {
+        true => 0,
+        false => blake3::hash(target.as_str().as_bytes())
+            .as_bytes()
+            .iter()
+            .take(6)
+            .fold(0, |all, byte| all << 8 | u64::from(*byte)),
+    };
     format!(
         "{:08x}-{:04x}-4{:03x}-8{:03x}-{:012x}",
         added >> 32 & 0xffff_ffff,
         added >> 16 & 0xffff,
         added & 0xfff,
         added >> 12 & 0xfff,
-        added & 0xffff_ffff_ffff
+        (added & 0xffff_ffff_ffff) ^ of_target
     )
 }
 

@@ -94,6 +94,7 @@ fn from_the_first_token_on_everybody_needs_one_whose_role_allows_it() {
         name: name("golden"),
         machine: None,
         nbd: None,
+        bitmap: None,
         image: Some("/nowhere".to_owned()),
         format: None,
         qmp: None,
@@ -101,6 +102,7 @@ fn from_the_first_token_on_everybody_needs_one_whose_role_allows_it() {
         libvirt: None,
         domain: None,
         dir: None,
+        postgres: None,
         scratch: None,
     };
     assert_eq!(operator.create_source(&image).unwrap_err().kind(), Kind::Denied, "it reads any file");
@@ -108,6 +110,13 @@ fn from_the_first_token_on_everybody_needs_one_whose_role_allows_it() {
     assert_eq!(operator.create_source(&guest).unwrap_err().kind(), Kind::Denied, "it speaks to any QEMU");
     let folder = SourceCreate { image: None, dir: Some("/nowhere".to_owned()), ..image.clone() };
     assert_eq!(operator.create_source(&folder).unwrap_err().kind(), Kind::Denied, "it reads any folder");
+    let url = Some("postgresql:///?host=/run/postgresql".to_owned());
+    let cluster = SourceCreate { image: None, postgres: url, ..image.clone() };
+    assert_eq!(
+        operator.create_source(&cluster).unwrap_err().kind(),
+        Kind::Denied,
+        "it is let in as the server"
+    );
     let domain = SourceCreate {
         image: None,
         libvirt: Some("qemu:///system".to_owned()),

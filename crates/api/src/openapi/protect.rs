@@ -5,10 +5,10 @@ use crate::{
     Consistency, ErrorBody, Hardware, HardwareKind, Machine, MachineClone, MachineCloned, MachineCreate,
     MachineDisk, MachineDiskStats, MachineSet, MachineSnapshot, MachineSnapshotTaken, MachineStats,
     MachineSync, MachineSynced, Migration, MigrationCreate, MigrationDisk, MigrationState, PlanVerdict,
-    PlannedPoint, PlannedRun, Point, PointDiff, PointDisk, PointDiskDiff, PointState, Policy, PolicyApply,
-    PolicyCreate, PolicyEvent, PolicyEventKind, PolicyPlan, PolicySet, PolicySource, Proof, ProofStage,
-    Recovered, Recovery, RecoveryCreate, RecoveryStart, RecoveryStarted, Replica, ReplicaSet, Run, RunCopied,
-    RunStart, RunState, SnapshotLock, Source, SourceCreate, StartedMachine, VerifyCreate,
+    PlannedPoint, PlannedRun, Point, PointDatabase, PointDiff, PointDisk, PointDiskDiff, PointState, Policy,
+    PolicyApply, PolicyCreate, PolicyEvent, PolicyEventKind, PolicyPlan, PolicySet, PolicySource, Proof,
+    ProofStage, Recovered, Recovery, RecoveryCreate, RecoveryStart, RecoveryStarted, Replica, ReplicaSet,
+    Run, RunCopied, RunStart, RunState, SnapshotLock, Source, SourceCreate, StartedMachine, VerifyCreate,
 };
 use utoipa::OpenApi;
 
@@ -81,6 +81,7 @@ use utoipa::OpenApi;
         Consistency,
         Point,
         PointDiff,
+        PointDatabase,
         PointDisk,
         PointDiskDiff,
         PointState,

@@ -40,9 +40,9 @@ pub(crate) struct Live {
 /// Such a run for whoever makes it. One that is dropped before it has ended was left in its midst.
 pub(crate) struct Copying {
     copies: Arc<Copies>,
-    pub(super) live: Arc<Live>,
-    pub(super) source: Source,
-    pub(super) run: Run,
+    pub(crate) live: Arc<Live>,
+    pub(crate) source: Source,
+    pub(crate) run: Run,
     /// What is sent, of a replica.
     pub(super) sent: Option<Box<Sent>>,
     pub(super) ended: bool,
@@ -141,7 +141,7 @@ impl Live {
         self.stood.lock().take()
     }
 
-    pub(super) fn note(&self, text: String) {
+    pub(crate) fn note(&self, text: String) {
         self.notes.lock().push(text);
     }
 

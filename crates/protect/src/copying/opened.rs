@@ -6,8 +6,8 @@ use crate::fleece::{self, Fleeced};
 use crate::nbd::Client;
 use crate::origin::Origin;
 use crate::sources::{ImageFile, Source, SourceOf, copied_to, only_disk};
-use crate::tree::Folder;
-use crate::{Hardware, Point, Protection, image, tree};
+use crate::tree::{Folder, Image};
+use crate::{Database, Hardware, Point, Protection, image, tree};
 use stonefold_env::Env;
 use stonefold_types::{Error, Kind, Name, Result};
 
@@ -16,6 +16,8 @@ pub(super) struct Opened {
     pub(super) disks: Vec<Reading>,
     /// What a guest is made of besides.
     pub(super) hardware: Option<Hardware>,
+    /// What its point has of a cluster.
+    pub(super) database: Option<Database>,
     kept: Kept,
 }
 
@@ -35,11 +37,10 @@ enum Kept {
         seen: image::Seen,
         _served: image::Served,
     },
-    /// Goes with this.
-    Folder {
-        _served: image::Served,
-        _made: tree::Made,
-    },
+    /// They go with this.
+    Folders(
+        #[expect(dead_code, reason = "held for as long as they are read")] Vec<(image::Served, tree::Made)>,
+    ),
     Guest(Box<Fleeced>),
     Domain(Box<Pulled>),
 }
@@ -66,7 +67,7 @@ impl Opened {
         match &self.kept {
             Kept::Domain(pulled) => pulled.check_still(env).await,
             Kept::Image { seen, .. } => seen.check().await,
-            Kept::Nothing | Kept::Folder { .. } | Kept::Guest(_) => Ok(()),
+            Kept::Nothing | Kept::Folders(_) | Kept::Guest(_) => Ok(()),
         }
     }
 
@@ -85,12 +86,13 @@ impl Protection {
         let live = &copying.live;
         let alone = |from, kept| {
             let disk = Reading { target: only_disk(), from: Origin::Export(from), whole: None };
-            Ok(Opened { disks: vec![disk], hardware: None, kept })
+            Ok(Opened { disks: vec![disk], hardware: None, database: None, kept })
         };
         match &copying.source.of {
-            SourceOf::Nbd(uri) => {
-                let address = uri.parse()?;
-                let from = live.unless_stopped(Client::connect(&self.env, &address, PATIENCE)).await?;
+            SourceOf::Nbd(export) => {
+                let (address, bitmap) = (export.uri.parse()?, export.bitmap.as_deref());
+                let connect = Client::connect(&self.env, &address, bitmap, PATIENCE);
+                let from = live.unless_stopped(connect).await?;
                 alone(from, Kept::Nothing)
             }
             SourceOf::Image(ImageFile { path, format }) => {
@@ -103,7 +105,12 @@ impl Protection {
             SourceOf::Dir(folder) => {
                 let of = self.folder_opened(&copying.source, folder);
                 let (from, served, made) = live.unless_stopped(of).await?;
-                alone(from, Kept::Folder { _served: served, _made: made })
+                alone(from, Kept::Folders(vec![(served, made)]))
+            }
+            SourceOf::Postgres(of) => {
+                let dumped = live.unless_stopped(self.dump(copying, of, last)).await?;
+                let (database, kept) = (Some(dumped.database), Kept::Folders(dumped.images));
+                Ok(Opened { disks: dumped.disks, hardware: None, database, kept })
             }
             SourceOf::Qmp(guest) => {
                 let stamp = &copying.run.name.stamp;
@@ -111,7 +118,7 @@ impl Protection {
                 let mut fleeced = self.fleece(&copying.source, guest, (stamp, last), live).await?;
                 let (disks, hardware) = (std::mem::take(&mut fleeced.disks), fleeced.hardware.clone());
                 let hardware = kept_hardware(copying, hardware);
-                Ok(Opened { disks, hardware, kept: Kept::Guest(Box::new(fleeced)) })
+                Ok(Opened { disks, hardware, database: None, kept: Kept::Guest(Box::new(fleeced)) })
             }
             SourceOf::Libvirt(of) => {
                 let stamp = &copying.run.name.stamp;
@@ -119,11 +126,11 @@ impl Protection {
                 let mut pulled = self.pull(&copying.source, of, (stamp, last), live).await?;
                 let (disks, hardware) = (std::mem::take(&mut pulled.disks), pulled.hardware.clone());
                 let hardware = kept_hardware(copying, hardware);
-                Ok(Opened { disks, hardware, kept: Kept::Domain(Box::new(pulled)) })
+                Ok(Opened { disks, hardware, database: None, kept: Kept::Domain(Box::new(pulled)) })
             }
             SourceOf::Replica(_) => {
                 let (disks, hardware) = self.open_sent(copying, last).await?;
-                Ok(Opened { disks, hardware, kept: Kept::Nothing })
+                Ok(Opened { disks, hardware, database: None, kept: Kept::Nothing })
             }
             SourceOf::Machine(name) => {
                 Err(Error::new(Kind::Invalid, format!("of machine '{name}' there is nothing to copy")))
@@ -137,16 +144,25 @@ impl Protection {
         source: &Source,
         folder: &Folder,
     ) -> Result<(Client, image::Served, tree::Made)> {
-        let before = match source.number_of(&only_disk()) {
-            Some(_) => {
-                self.store.disk(&copied_to(&source.name, &only_disk())?).map_or(0, |disk| disk.size_bytes)
-            }
-            None => 0,
-        };
-        let made = folder.image(source, before).await?;
+        let target = only_disk();
+        let made = folder.image(&self.image_of(source, &target, false)?).await?;
         let path = made.image.to_string_lossy();
         let (from, served) = image::connect(&self.env, &path, "raw", PATIENCE).await?;
         Ok((from, served, made))
+    }
+
+    /// An image that is to be as large as the disk that it is copied to, at least.
+    pub(crate) fn image_of<'a>(
+        &self,
+        source: &'a Source,
+        target: &'a Name,
+        journal: bool,
+    ) -> Result<Image<'a>> {
+        let bytes_min = match source.number_of(target) {
+            Some(_) => self.store.disk(&copied_to(&source.name, target)?).map_or(0, |disk| disk.size_bytes),
+            None => 0,
+        };
+        Ok(Image { source, target, bytes_min, journal })
     }
 
     /// Ends what does harm to its guest, while others still read it.
@@ -161,7 +177,7 @@ impl Protection {
         let Opened { disks, kept, .. } = opened;
         drop(disks);
         match kept {
-            Kept::Nothing | Kept::Image { .. } | Kept::Folder { .. } => None,
+            Kept::Nothing | Kept::Image { .. } | Kept::Folders(_) => None,
             Kept::Guest(fleeced) => Some(Marks::Qemu(self.unfleece(*fleeced).await)),
             Kept::Domain(pulled) => self.unpull(*pulled).await.map(Marks::Libvirt),
         }

@@ -57,6 +57,7 @@ impl Protection {
             machine: point.machine.clone(),
             disks: point.disks.iter().map(disk).collect::<Result<_>>()?,
             hardware: point.hardware.clone(),
+            database: point.database.clone(),
             copied: Some(Copied::default()),
             state: RunState::Running,
             begun: self.store.time().trusted,

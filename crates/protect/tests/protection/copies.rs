@@ -43,7 +43,7 @@ async fn is_held(life: &Life, export: &str, wanted: &[u8], when: &str) {
 /// A source `db` of an exporter.
 async fn exported(life: &Life, bytes: Vec<u8>) -> Exporter {
     let exporter = Exporter::start(life, bytes);
-    life.protection.add_source(name("db"), SourceOf::Nbd(exporter.uri())).await.unwrap();
+    life.protection.add_source(name("db"), SourceOf::Nbd(exporter.uri().as_str().into())).await.unwrap();
     exporter
 }
 
@@ -207,7 +207,7 @@ fn a_source_that_fails_leaves_what_there_was() {
 fn what_cannot_be_copied_is_refused() {
     Pool::new().life(|life| async move {
         let protection = &life.protection;
-        let nbd = |uri: &str| SourceOf::Nbd(uri.to_owned());
+        let nbd = |uri: &str| SourceOf::Nbd(uri.into());
         refused(protection.add_source(name("x"), nbd("db")).await.unwrap_err(), Kind::Invalid, "nbd://HOST");
         let image = SourceOf::Image(ImageFile { path: "/nowhere/x".into(), format: None });
         refused(protection.add_source(name("x"), image).await.unwrap_err(), Kind::NotFound, "/nowhere/x");
@@ -404,7 +404,10 @@ fn a_copy_cut_off(end: End) {
         let served = &sockets;
         let ended = pool.life(|life| async move {
             let exporter = Exporter::start_in(&life, served, patterned(256 << 10, 1));
-            life.protection.add_source(name("db"), SourceOf::Nbd(exporter.uri())).await.unwrap();
+            life.protection
+                .add_source(name("db"), SourceOf::Nbd(exporter.uri().as_str().into()))
+                .await
+                .unwrap();
             life.cut_after(steps, life.protection.back_up(&name("db"), RunRequest::default())).await
         });
         pool.ends(end);

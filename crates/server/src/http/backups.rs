@@ -35,8 +35,10 @@ pub(super) async fn create_source(
     headers: HeaderMap,
     Body(asked): Body<SourceCreate>,
 ) -> Answer<(StatusCode, Json<Source>)> {
-    if asked.image.is_some() || asked.qmp.is_some() || asked.libvirt.is_some() || asked.dir.is_some() {
-        // Whoever may have the server read any file could read all that it may; and a QEMU and a libvirt do what they are told.
+    let by_its_rights = [&asked.image, &asked.qmp, &asked.libvirt, &asked.dir, &asked.postgres];
+    if by_its_rights.iter().any(|named| named.is_some()) {
+        // Whoever may have the server read any file could read all that it may; a QEMU and a libvirt do what they are told, and a cluster lets the
+        // server's user in.
         app.access.check_role(Role::Admin, guard::secret(&headers))?;
     }
     let protection = app.protection.clone();
@@ -81,13 +83,29 @@ pub(super) async fn cancel(app: Shared, PointPath(name): PointPath) -> Answer<Js
 fn source_of(asked: SourceCreate) -> Result<protect::SourceOf> {
     let of_image = asked.format.is_some() && asked.image.is_none();
     let of_domain = asked.domain.is_some() != asked.libvirt.is_some();
-    let has_scratch = asked.scratch.is_some() && asked.libvirt.is_none() && asked.dir.is_none();
+    let takes_scratch = asked.libvirt.is_some() || asked.dir.is_some() || asked.postgres.is_some();
+    let has_scratch = asked.scratch.is_some() && !takes_scratch;
     let of_qemu = asked.agent.is_some() && asked.qmp.is_none();
-    let SourceCreate { machine, nbd, image, format, qmp, agent, libvirt, domain, dir, scratch, .. } = asked;
+    let of_nbd = asked.bitmap.is_some() && asked.nbd.is_none();
+    let SourceCreate {
+        machine,
+        nbd,
+        image,
+        format,
+        qmp,
+        agent,
+        libvirt,
+        domain,
+        dir,
+        postgres,
+        scratch,
+        bitmap,
+        ..
+    } = asked;
     let agent = agent.map(|place| place.parse::<protect::AgentPlace>()).transpose()?;
     let mut named: Vec<protect::SourceOf> = Vec::new();
     named.extend(machine.map(protect::SourceOf::Machine));
-    named.extend(nbd.map(protect::SourceOf::Nbd));
+    named.extend(nbd.map(|uri| protect::SourceOf::Nbd(protect::NbdExport { uri, bitmap })));
     named.extend(
         qmp.map(|socket| protect::SourceOf::Qmp(protect::QemuGuest { socket: socket.into(), agent })),
     );
@@ -98,19 +116,21 @@ fn source_of(asked: SourceCreate) -> Result<protect::SourceOf> {
             protect::SourceOf::Dir(protect::Folder { path: path.into(), scratch: scratch.clone() })
         }),
     );
+    named
+        .extend(postgres.map(|url| protect::SourceOf::Postgres(protect::Cluster::new(url, scratch.clone()))));
     named.extend(
         libvirt
             .zip(domain)
             .map(|(uri, domain)| protect::SourceOf::Libvirt(protect::LibvirtDomain { uri, domain, scratch })),
     );
     match named.pop() {
-        Some(of) if named.is_empty() && !of_image && !of_domain && !has_scratch && !of_qemu => Ok(of),
+        Some(of) if named.is_empty() && !of_image && !of_domain && !has_scratch && !of_qemu && !of_nbd => Ok(of),
         _ => Err(Error::new(
             Kind::Invalid,
-            "a source is exactly one of machine, nbd, image, qmp, libvirt and dir",
+            "a source is exactly one of machine, nbd, image, qmp, libvirt, dir and postgres",
         )
         .remedy(
-            "name one of them; a format goes with an image, an agent with qmp, a domain with libvirt, a scratch folder with libvirt or dir",
+            "name one of them; a format goes with an image, a bitmap with nbd, an agent with qmp, a domain with libvirt, a scratch folder with libvirt, dir or postgres",
         )),
     }
 }
@@ -121,6 +141,7 @@ fn shown_source(source: protect::Source) -> Source {
         name: source.name,
         machine: None,
         nbd: None,
+        bitmap: None,
         image: None,
         format: None,
         qmp: None,
@@ -128,6 +149,7 @@ fn shown_source(source: protect::Source) -> Source {
         libvirt: None,
         domain: None,
         dir: None,
+        postgres: None,
         replica_of: None,
         scratch: None,
         disks,
@@ -135,7 +157,7 @@ fn shown_source(source: protect::Source) -> Source {
     };
     match source.of {
         protect::SourceOf::Machine(machine) => shown.machine = Some(machine),
-        protect::SourceOf::Nbd(uri) => shown.nbd = Some(uri),
+        protect::SourceOf::Nbd(export) => (shown.nbd, shown.bitmap) = (Some(export.uri), export.bitmap),
         protect::SourceOf::Image(image) => (shown.image, shown.format) = (Some(image.path), image.format),
         protect::SourceOf::Qmp(guest) => {
             shown.qmp = Some(guest.socket.display().to_string());
@@ -148,6 +170,10 @@ fn shown_source(source: protect::Source) -> Source {
         protect::SourceOf::Dir(folder) => {
             shown.dir = Some(folder.path.display().to_string());
             shown.scratch = folder.scratch.map(|folder| folder.display().to_string());
+        }
+        protect::SourceOf::Postgres(of) => {
+            shown.postgres = Some(of.url);
+            shown.scratch = of.scratch.map(|folder| folder.display().to_string());
         }
         protect::SourceOf::Replica(of) => shown.replica_of = Some(of.pool),
     }

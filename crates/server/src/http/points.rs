@@ -9,7 +9,9 @@ use crate::convert;
 use axum::Json;
 use axum::http::StatusCode;
 use serde::Deserialize;
-use stonefold_api::{DiffRange, Point, PointDiff, PointDisk, PointDiskDiff, PointState, SnapshotLock, Time};
+use stonefold_api::{
+    DiffRange, Point, PointDatabase, PointDiff, PointDisk, PointDiskDiff, PointState, SnapshotLock, Time,
+};
 use stonefold_protect as protect;
 use stonefold_types::PointName;
 
@@ -98,5 +100,11 @@ fn shown(status: protect::PointStatus) -> Point {
         taken: Time::from_nanos(point.taken),
         locked_until: locked_until.map(Time::from_nanos),
         hardware: point.hardware.map(hardware),
+        database: point.database.map(|of| PointDatabase {
+            system: of.system,
+            version: of.version,
+            since: Time::from_nanos(of.since),
+            until: Time::from_nanos(of.until),
+        }),
     }
 }
