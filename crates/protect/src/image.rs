@@ -185,10 +185,11 @@ impl Served {
             let has_gone = self.has_gone.load(Ordering::SeqCst);
             match connect_unix(&self.socket).await {
                 Ok(stream) => return Ok(stream),
-                Err(e) if !matches!(e.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
-                    return Err(Error::io("connecting to qemu-nbd", e));
-                }
-                Err(_) => {}
+                // Not there yet, or not any more; reset, where it goes with the connection not yet accepted.
+                Err(e)
+                    if [ErrorKind::NotFound, ErrorKind::ConnectionRefused, ErrorKind::ConnectionReset]
+                        .contains(&e.kind()) => {}
+                Err(e) => return Err(Error::io("connecting to qemu-nbd", e)),
             }
             if has_gone {
                 return Err(self.failure("it cannot be served"));
