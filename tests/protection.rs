@@ -161,7 +161,7 @@ fn a_server_s_bitmap_says_what_is_read() {
         put("write -P 2 1M 128k")?;
         let (second, _) = back_up()?;
         // What is marked, and what is looked at all the same.
-        ensure!(read(&second) <= Some((128 << 10) + (64 * 64 << 10)), "{second}");
+        ensure!(read(&second) <= Some((128 << 10) + ((64 * 64) << 10)), "{second}");
         ensure!(
             second["written_bytes"] == 128 << 10 && second["notes"].as_array().is_none_or(Vec::is_empty),
             "{second}"

@@ -3,6 +3,7 @@
 //! *Promises*: what is not measured is not told; a run that is ended early is marked and keeps what it has. *Never*: counts
 //! what was issued before the load had gone on for its precondition.
 
+mod alike;
 mod fit;
 mod generator;
 mod outages;

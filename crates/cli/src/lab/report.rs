@@ -54,8 +54,10 @@ impl<'a> Document<'a> {
         Document {
             run: &bundle.run,
             summary,
-            figures: figures(bundle, summary, |loads| (0..loads.len()).map(|at| at..at + 1).collect()),
-            together: figures(bundle, summary, alike),
+            figures: figures(bundle, summary, |loads| {
+                loads.iter().enumerate().map(|(at, load)| (at..at + 1, load.clone())).collect()
+            }),
+            together: figures(bundle, summary, PointLoad::together),
             ramp: ramp(&bundle.points),
             tasks: tasks(&bundle.points),
             outages: outages(&bundle.points),
@@ -202,10 +204,10 @@ fn json_file(context: &Context, dirs: &mut Vec<PathBuf>) -> Option<PathBuf> {
 fn figures(
     bundle: &Bundle,
     summary: &Summary,
-    together: impl Fn(&[PointLoad]) -> Vec<Range<usize>>,
+    together: impl Fn(&[PointLoad]) -> Vec<(Range<usize>, PointLoad)>,
 ) -> Vec<Figures> {
     let of_point = |(point, judged): (&Point, &Judged)| {
-        let of = |streams: Range<usize>| Figures::of(point, judged, streams);
+        let of = |(streams, load)| Figures::of(point, judged, streams, &load);
         together(&point.loads).into_iter().map(of).collect::<Vec<_>>()
     };
     bundle
@@ -217,39 +219,15 @@ fn figures(
         .collect()
 }
 
-/// Streams next to each other that are numbered, of one name.
-fn alike(loads: &[PointLoad]) -> Vec<Range<usize>> {
-    let base = |load: &PointLoad| {
-        load.name.rsplit_once('-').map(|(base, number)| (base.to_owned(), number.parse::<u32>().is_ok()))
-    };
-    let mut found: Vec<Range<usize>> = Vec::new();
-    for (at, load) in loads.iter().enumerate() {
-        let same =
-            at > 0 && base(load).is_some_and(|(_, numbered)| numbered) && base(load) == base(&loads[at - 1]);
-        match found.last_mut() {
-            Some(last) if same => last.end = at + 1,
-            _ => found.push(at..at + 1),
-        }
-    }
-    found
-}
-
 impl Figures {
-    fn of(point: &Point, judged: &Judged, streams: Range<usize>) -> Self {
-        let (loads, records) = (&point.loads[streams.clone()], &point.streams[streams]);
-        let (first, last) = (&loads[0], &loads[loads.len() - 1]);
+    fn of(point: &Point, judged: &Judged, streams: Range<usize>, load: &PointLoad) -> Self {
+        let records = &point.streams[streams];
         let sum = |of: fn(&StreamRecord) -> u64| records.iter().map(of).sum::<u64>() as f64 / point.seconds;
         let sides = || records.iter().flat_map(|record| [&record.read, &record.write]);
-        let number = last.name.rsplit_once('-').map_or("", |(_, number)| number);
-        let all = PointLoad {
-            outstanding: loads.iter().map(|load| load.outstanding).sum(),
-            rate: loads.iter().map(|load| load.rate).sum(),
-            ..first.clone()
-        };
         Figures {
             point: judged.name.clone(),
-            stream: if loads.len() > 1 { format!("{} to {number}", first.name) } else { first.name.clone() },
-            load: all.words(),
+            stream: load.name.clone(),
+            load: load.words(),
             grade: judged.grade,
             iops: sum(StreamRecord::ios),
             bytes_per_second: sum(|record| record.read.bytes + record.write.bytes),

@@ -13,6 +13,7 @@ use crate::system::System;
 use crate::tiles::{self, figures::Tiles};
 use serde::Serialize;
 use std::collections::BTreeSet;
+use std::ops::Range;
 use stonefold_types::BLOCK_BYTES;
 use utoipa::ToSchema;
 
@@ -64,6 +65,8 @@ pub struct PointChart {
     pub shares: Vec<String>,
     /// Each stream's figures.
     pub streams: Vec<StreamFigures>,
+    /// The same of streams that do alike on a volume each (numbered, of one name) as of one; empty where that is no other.
+    pub together: Vec<StreamFigures>,
     /// Second by second; what was before counts from below 0 and is not in any figure.
     pub timeline: Vec<TimelinePoint>,
     /// Response and service time against how rare it is.
@@ -236,6 +239,7 @@ fn point_chart(point: &Point, system: Option<&System>) -> PointChart {
             .zip(&point.streams)
             .flat_map(|(load, record)| figures(load, record, point.seconds))
             .collect(),
+        together: together(point),
         timeline: past.chain(counted).collect(),
         spectrum,
         cumulative: cumulative(&response),
@@ -260,6 +264,19 @@ fn all(point: &Point, which: impl Fn(&Direction) -> &Latencies) -> Latencies {
         all.add(which(&record.write));
     }
     all
+}
+
+fn together(point: &Point) -> Vec<StreamFigures> {
+    let loads = PointLoad::together(&point.loads);
+    if loads.len() == point.loads.len() {
+        return Vec::new();
+    }
+    let of = |(streams, load): (Range<usize>, PointLoad)| {
+        let mut all = StreamRecord::default();
+        point.streams[streams].iter().for_each(|record| all.add(record));
+        figures(&load, &all, point.seconds)
+    };
+    loads.into_iter().flat_map(of).collect()
 }
 
 fn figures(load: &PointLoad, record: &StreamRecord, seconds: f64) -> Vec<StreamFigures> {

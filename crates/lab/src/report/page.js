@@ -82,13 +82,14 @@ const what = (run) => (isDatabase(run) ? "transactions" : "I/Os");
 const nanos = (value) => time(value === null ? null : value / 1e6);
 function figures(run) {
   if (isDatabase(run)) return users(run);
-  const rows = run.charts.points.flatMap((point, at) => point.streams.map((one) => [
+  const rows = run.charts.points.flatMap((point, at) => (point.together.length ? point.together : point.streams).map((one) => [
     point.name, `${one.stream}, ${one.side}`, one.load, rate(one.iops), `${size(one.bytes)}/s`,
     time(one.mean), time(one.p50), time(one.p99), time(one.p999), time(one.max), time(one.service),
     element("span", { class: `grade ${run.summary.points[at].grade}` }, text(run.summary.points[at].grade)),
   ]));
   return [element("h2", {}, text("Figures")),
-    element("p", { class: "soft" }, text("Times are response times: of an open loop from the moment an I/O was meant to be issued, of a closed one from when there was room for it. Service, a mean, is what the storage took of that.")),
+    element("p", { class: "soft" }, text("Times are response times: of an open loop from the moment an I/O was meant to be issued, of a closed one from when there was room for it. Service, a mean, is what the storage took of that." +
+      (run.charts.points.some((point) => point.together.length) ? " Streams that do the same on a volume each are one here." : ""))),
     table(["point", "stream", "loop", "IOPS>", "bytes>", "mean>", "p50>", "p99>", "p99.9>", "max>", "service>", "trust"], rows)];
 }
 function users(run) {
@@ -235,7 +236,8 @@ function migration(run) {
     marks: [Plot.ruleY([found.baseline, found.baseline / 2], { stroke: css("--soft"), strokeDasharray: "3 3" }),
       Plot.line(found.windows, { x: (d) => d.second + 5, y: "rate", stroke: css("--blue") }),
       Plot.ruleX(marks, { x: "second", stroke: css("--orange") }),
-      Plot.text(marks, { x: "second", text: "what", frameAnchor: "top", textAnchor: "start", dx: 4, dy: 4 })] });
+      // One below the other: a move may take a moment.
+      ...marks.map((mark, at) => Plot.text([mark], { x: "second", text: "what", frameAnchor: "top", textAnchor: "start", dx: 4, dy: 4 + 14 * at }))] });
   return [element("h2", {}, text("The disk is moved")),
     element("p", { class: "soft" }, text(`To ${found.to}, by the mirror of QEMU ${found.front}'s storage daemon. Rates are transactions a minute.`)),
     table(["", ""], rows), figure("Windows of ten seconds, warm-ups among them. Dashed: the rate before the move, and half of it.", plot)];
