@@ -106,12 +106,10 @@ impl Clone {
             mounts.insert(0, (mount, device, qemu));
         }
         let data = root.join("data");
-        if let Some(until) = until {
-            let mut told = fs::OpenOptions::new().append(true).open(data.join("postgresql.auto.conf"))?;
-            writeln!(told, "recovery_target_time = '{until}'")?;
-        }
         let log = log(place, as_name)?;
-        let database = Postgres::start(&data, &place.path(&format!("{as_name}-socket")), &log)?;
+        let socket = place.path(&format!("{as_name}-socket"));
+        let told = until.map(|until| format!("recovery_target_time={until}"));
+        let database = Postgres::start_told(&data, &socket, &log, told.as_deref())?;
         let clone = Clone { database, mounts };
         clone.opened(&log)?;
         Ok(clone)
@@ -242,8 +240,7 @@ fn what_lies_beside_the_data_directory_comes_back() {
     });
 }
 
-/// *Promise*: WAL that is not there any more is told, and a new base is taken; another cluster is not taken for the one that was; a source that is
-/// removed leaves nothing in its cluster and in its scratch folder.
+/// *Promise*: WAL that is not there any more is told, and a new base is taken; what somebody wrote to the disk is not in the next point.
 #[test]
 fn what_cannot_be_gone_on_with_is_told() {
     if !there_is(Need::Loop, "a PostgreSQL of its own user") {
@@ -293,7 +290,22 @@ fn what_cannot_be_gone_on_with_is_told() {
         };
         ensure!(of_point(&third)? == of_point(&fourth)?, "what somebody wrote stays");
 
-        // Another takes its place.
+        server.stop()
+    });
+}
+
+/// *Promise*: another cluster is not taken for the one that was; a source that is removed leaves nothing in its cluster and in its scratch folder.
+#[test]
+fn another_cluster_is_not_taken_for_the_one_that_was() {
+    if !there_is(Need::Loop, "two PostgreSQLs, one after the other") {
+        return;
+    }
+    in_a_place(|place| {
+        let scratch = prepared(place)?;
+        let original = Original::new(place, "shop", false)?;
+        let server = place.start(&["--cache", "64M"])?;
+        place.ok(&format!("source add shop --postgres {} --scratch {}", original.url, scratch.display()))?;
+        backed_up(place, "shop")?;
         let Original { database, url } = original;
         database.stop()?;
         fs::rename(place.path("shop-data"), place.path("old-data"))?;

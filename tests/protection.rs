@@ -114,7 +114,6 @@ fn a_server_that_is_killed_while_it_copies_leaves_whole_points() {
     });
 }
 
-/// Runs a command, kills the server while it runs, and starts another. Whether the command told of its end before.
 /// *Promise*: of an export whose server offers a dirty bitmap only what that has marked is read, and points are what the export held all the same; a bitmap
 /// that was cleared meanwhile is not believed.
 #[test]
@@ -194,6 +193,7 @@ fn a_server_s_bitmap_says_what_is_read() {
     });
 }
 
+/// Runs a command, kills the server while it runs, and starts another. Whether the command told of its end before.
 fn cut(place: &Place, server: Gateway, line: &str, dice: &mut Dice) -> Result<(bool, Gateway)> {
     cut_within(MOMENT_MAX_US, place, server, line, dice)
 }

@@ -70,10 +70,19 @@ impl Postgres {
     /// # Errors
     /// When it does not come up.
     pub fn start(data: &Path, socket_folder: &Path, log: &Path) -> Result<Self> {
+        Postgres::start_told(data, socket_folder, log, None)
+    }
+
+    /// The same, with one setting more, as `NAME=VALUE`.
+    ///
+    /// # Errors
+    /// See [`start`](Self::start).
+    pub fn start_told(data: &Path, socket_folder: &Path, log: &Path, told: Option<&str>) -> Result<Self> {
         let programs = programs()?;
         fs::create_dir_all(socket_folder)?;
         fs::set_permissions(socket_folder, fs::Permissions::from_mode(0o777))?;
-        let settings = SETTINGS.map(|setting| format!(" -c {setting}")).concat();
+        let mut settings = SETTINGS.map(|setting| format!(" -c {setting}")).concat();
+        settings.extend(told.map(|setting| format!(" -c '{setting}'")));
         let line = format!(
             "exec {} -D {} -k {}{settings} >>{} 2>&1",
             programs.join("postgres").display(),

@@ -60,7 +60,7 @@ pub struct Source {
     #[schema(examples("00112233445566778899aabbccddeeff"))]
     pub replica_of: Option<String>,
     /// The folder in which libvirt keeps what the guest overwrites while it is read, absent where that lies beside each image; or in which the
-    /// image of a folder is made, or those of a cluster, and WAL is kept between its runs, absent where that is `/var/tmp`.
+    /// image of a folder is made, or those of a cluster, and WAL is kept between its runs, absent where that is `/var/tmp`, of a cluster a service's own folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(examples("/srv/scratch"))]
     pub scratch: Option<String>,
@@ -127,7 +127,7 @@ pub struct SourceCreate {
     #[schema(examples("postgresql://keeper@db.example"))]
     pub postgres: Option<String>,
     /// A folder, from the root on, in which libvirt keeps what the guest overwrites while it is read, beside each image where it is left out; or in
-    /// which the image of a folder is made, or those of a cluster, and WAL is kept between its runs, `/var/tmp` where it is left out.
+    /// which the image of a folder is made, or those of a cluster, and WAL is kept between its runs, `/var/tmp` where it is left out, of a cluster a service's own folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(examples("/srv/scratch"))]
     pub scratch: Option<String>,

@@ -58,7 +58,7 @@ pub(crate) struct Add {
     domain: Option<String>,
     /// Where libvirt keeps what the guest overwrites while it is read [default: beside each image]; or where the image of a folder is made,
     /// which takes as much room as what is in it, or those of a cluster, of which a new base takes twice its size, and WAL is kept between
-    /// runs [default: /var/tmp]
+    /// runs [default: /var/tmp; of a cluster, where the server is a service, its own folder]
     #[arg(long, value_name = "DIR", conflicts_with_all = ["machine", "nbd", "qmp", "image"])]
     scratch: Option<PathBuf>,
 }

@@ -97,6 +97,38 @@ fn text(path: &Path) -> &str {
 }
 
 /// The package python3-jsonschema knows nothing of us.
+/// By script(1), of bsdutils, which gives it a terminal.
+#[test]
+fn at_a_terminal_it_is_asked_first_what_is_needed() {
+    use std::io::Write;
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let profile = dir.path().join("p.toml");
+    let text = "title = 't'\nabout = 'a'\n[[volume]]\nname = 'v'\nsize = '1M'\nquick = '1M'\n[[stream]]\nname = 's'\n\
+        volume = 'v'\nread = 50\nrandom = 100\nsizes = { '4K' = 100 }\noutstanding = 1\n[time]\nprecondition = '0s'\n\
+        sample = '2s'\nquick_precondition = '0s'\nquick_sample = '2s'\n";
+    std::fs::write(&profile, text).unwrap();
+    let line = format!(
+        "{} lab run {} --target file:{}/t.img --quick",
+        env!("CARGO_BIN_EXE_stonefold"),
+        profile.display(),
+        dir.path().display()
+    );
+    let mut script = std::process::Command::new("script")
+        .args(["--quiet", "--return", "--command", &line, "/dev/null"])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("script(1), of the package bsdutils");
+    let mut asks = script.stdin.take().unwrap();
+    asks.write_all(b"iops>=nothing\niops>=1000000000\n").unwrap();
+    let output = script.wait_with_output().unwrap();
+    drop(asks);
+    let said = String::from_utf8_lossy(&output.stdout);
+    let (wrong, asked) = (said.find("is no requirement"), said.find("What do you need of it?"));
+    assert!(asked < wrong && wrong.is_some() && asked.is_some(), "{said}");
+    assert!(said.contains("iops>=1000000000") && said.contains("NOT MET"), "{said}");
+}
+
 #[test]
 fn a_report_is_what_its_schema_says() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();

@@ -238,7 +238,8 @@ impl Protection {
             (None, None) => "the last point does not have it".to_owned(),
             (None, Some(disk)) if disk.size_bytes != size_bytes => "its size is another".to_owned(),
             (None, Some(disk)) if !self.is_bitmap_believed(copying, reading, point, disk).await? => {
-                "its server's bitmap had not marked all that has changed".to_owned()
+                "its server's bitmap had not marked all that has changed, or the last point is damaged"
+                    .to_owned()
             }
             (None, Some(disk)) => {
                 let changed = self.store.diff(&point.snapshot_of(disk), None).await?;
@@ -249,7 +250,7 @@ impl Protection {
         Ok(None)
     }
 
-    /// Whether a bitmap is believed: one of our own always.
+    /// Whether what is told to have changed is believed: where our own bitmaps or maps tell it, always; and where all is read anyhow.
     async fn is_bitmap_believed(
         &self,
         copying: &Copying,
@@ -257,7 +258,8 @@ impl Protection {
         last: &Point,
         disk: &PointDisk,
     ) -> Result<bool> {
-        if !matches!(copying.source.of, SourceOf::Nbd(_)) {
+        let full = copying.run.copied.as_ref().is_some_and(|copied| copied.full);
+        if full || !matches!(copying.source.of, SourceOf::Nbd(_)) {
             return Ok(true);
         }
         let export = ExportName::Snapshot(last.snapshot_of(disk));

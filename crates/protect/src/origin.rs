@@ -1,4 +1,4 @@
-//! What a disk is copied from: an export of somebody's, or a point's disk in another pool that this process has open.
+//! What a disk is copied from: an export of somebody's, or a point's disk, in another pool that this process has open or in this one.
 
 use crate::nbd::{Client, Read, Run};
 use std::ops::Range;
@@ -18,7 +18,7 @@ pub(crate) enum Origin {
 pub(crate) struct Snapshot {
     disk: Attachment,
     bytes: u64,
-    /// What differs from the last point that both pools have, in order; nothing where that is not known.
+    /// What differs from the last point, of another pool from the last that both have, in order; nothing where that is not known.
     changed: Option<Vec<Range<u64>>>,
 }
 

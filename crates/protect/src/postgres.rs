@@ -47,7 +47,7 @@ const LOST: &str = "moments between the last point and the end of this base cann
 pub struct Cluster {
     /// Where it is: a connection URI of libpq's, without a password.
     pub url: String,
-    /// Where WAL is kept between runs, and images are made, from the root on; in `/var/tmp` where none is named.
+    /// Where WAL is kept between runs, and images are made, from the root on; where none is named a service's own folder, or `/var/tmp`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scratch: Option<PathBuf>,
     #[serde(flatten)]
@@ -167,13 +167,14 @@ fn without_password(url: &str) -> String {
     format!("{scheme}://{user}{place}{}", query.join("&"))
 }
 
-/// A base, as an image that is served.
-struct NewBase {
-    from: Origin,
-    image: (image::Served, tree::Made),
-    database: Database,
-    /// What the cluster said once there was WAL up to its end.
+/// The base of a point that is to be.
+struct Based {
+    data: Origin,
+    /// What it is read from, where it is new.
+    image: Option<(image::Served, tree::Made)>,
+    /// What the cluster said when WAL was received, up to its end at least.
     told: Told,
+    database: Database,
 }
 
 impl Protection {
@@ -198,7 +199,7 @@ impl Protection {
             }
             None => None,
         };
-        let (data, data_image, told, database) = match kept {
+        let Based { data, image, told, database } = match kept {
             Some((known, last)) => {
                 let database = Database {
                     version: told.version,
@@ -206,13 +207,9 @@ impl Protection {
                     flushed: told.flushed,
                     ..known.clone()
                 };
-                (self.base_of(last).await?, None, told, database)
+                Based { data: self.base_of(last).await?, image: None, told, database }
             }
-            None => {
-                let NewBase { from, image, database, told } =
-                    self.new_base(source, of, (&client, &archive), told).await?;
-                (from, Some(image), told, database)
-            }
+            None => self.new_base(source, of, (&client, &archive), told).await?,
         };
         if !archive.reaches(&database.base_wal, told.segment_bytes).await? {
             let what = "the WAL that was received has a gap";
@@ -222,7 +219,7 @@ impl Protection {
         let [data_target, wal_target] = Cluster::targets();
         let reading = |target, from| Reading { target, from, whole: None };
         let disks = vec![reading(data_target, data), reading(wal_target, wal)];
-        Ok(Dumped { disks, database, images: data_image.into_iter().chain([wal_image]).collect() })
+        Ok(Dumped { disks, database, images: image.into_iter().chain([wal_image]).collect() })
     }
 
     /// Receives WAL. Returns what the cluster says then, and why what was there before is not gone on with, where it is not.
@@ -248,8 +245,7 @@ impl Protection {
             Some(known) if known.system != told.system => {
                 gap = Some("it was asked for, of another cluster".to_owned());
             }
-            // A standby that was started again receives once more what it had.
-            Some(known) if told.flushed < known.flushed && !told.standby => {
+            Some(known) if told.flushed < known.flushed => {
                 let (was, is) = (known.flushed, told.flushed);
                 gap = Some(format!("the cluster has gone back in time, from {was} to {is}; {LOST}"));
             }
@@ -302,10 +298,10 @@ impl Protection {
         }
         let full = copying.run.copied.as_ref().is_some_and(|copied| copied.full);
         let (wal, most) = (archive.bytes().await?, WAL_BYTES_MIN.max(data.size_bytes / 8));
-        let why = if full {
+        let why = if told.tablespaces() != known.tablespaces {
+            return Ok(Some(format!("the cluster has other tablespaces; {LOST}")));
+        } else if full {
             "it was asked for".to_owned()
-        } else if told.tablespaces() != known.tablespaces {
-            "the cluster has other tablespaces".to_owned()
         } else if wal > most {
             format!("{} of WAL have come since the last one", Size(wal))
         } else {
@@ -338,11 +334,10 @@ impl Protection {
         of: &Cluster,
         (client, archive): (&Client, &Archive),
         told: Told,
-    ) -> Result<NewBase> {
+    ) -> Result<Based> {
         let [target, _] = Cluster::targets();
         let base = base::take(client, source, &of.scratch(), &told).await?;
         let after = client.ask().await?;
-        archive.adopt(&base.root().join("data/pg_wal")).await?;
         let folder = Folder { path: base.root(), scratch: Some(of.scratch()) };
         let made = folder.image(&self.image_of(source, &target, true)?).await;
         let made = made.map_err(|e| e.context("the base backup"))?;
@@ -353,6 +348,11 @@ impl Protection {
             image::connect(&self.env, &made.image.to_string_lossy(), "raw", PATIENCE).await?;
         let told = client.ask().await?;
         archive.receive(&self.env, client, &told).await?;
+        if client.ask().await?.tablespaces() != tablespaces {
+            // Replayed, it would be made where the original has it.
+            let what = "a tablespace was made or removed while the base was taken";
+            return Err(Error::new(Kind::Conflict, what).remedy("run it again"));
+        }
         let database = Database {
             system: told.system.clone(),
             version: told.version,
@@ -363,17 +363,19 @@ impl Protection {
             until: told.at(),
             unknown: Unknown::new(),
         };
-        Ok(NewBase { from: Origin::Export(from), image: (served, made), database, told })
+        Ok(Based { data: Origin::Export(from), image: Some((served, made)), told, database })
     }
 
     /// Lets a cluster go whose source was removed: it keeps no WAL for us any more, and we none of it.
     pub(crate) async fn forget_cluster(&self, source: &Source, of: &Cluster) -> Result<()> {
         let client = of.client(source);
         let gone = client.let_go(&self.env).await;
-        of.archive(source).clear().await?;
-        of.sweep(source).await?;
+        let (cleared, swept) = (of.archive(source).clear().await, of.sweep(source).await);
         let slot = &client.slot;
-        gone.map_err(|e| e.context(format!("the slot '{slot}' keeps WAL in the cluster until it is dropped")))
+        gone.map_err(|e| {
+            e.context(format!("the slot '{slot}' keeps WAL in the cluster until it is dropped"))
+        })?;
+        cleared.and(swept)
     }
 }
 

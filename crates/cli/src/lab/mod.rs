@@ -1,5 +1,6 @@
 //! `stonefold lab …`: measuring any storage.
 
+mod asked;
 mod catalogue;
 mod certify;
 mod compare;

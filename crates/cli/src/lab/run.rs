@@ -3,7 +3,7 @@
 use super::catalogue::length;
 use super::load::{Load, counters, quoted, record, target, tell_others, tell_unkept};
 use super::system::Declared;
-use super::{oltp, picture, report, tiles, worker};
+use super::{asked, oltp, picture, report, tiles, worker};
 use crate::context::Context;
 use crate::environment::environment;
 use crate::failure::Failure;
@@ -52,7 +52,7 @@ pub(crate) struct Run {
     /// What the workers know, too
     #[arg(long, value_name = "FILE", requires = "worker")]
     pub(super) token_file: Option<PathBuf>,
-    /// What is needed, as in 'iops>=216,read.mean<=20ms': the verdict is about that
+    /// What is needed, as in 'iops>=216,read.mean<=20ms': the verdict is about that. At a terminal it is asked for where it is left out
     #[arg(long, value_name = "NEEDS", default_value = "")]
     pub(super) require: String,
     /// How the target is struck in mid-run, and what it promises to have kept: the profile chaos
@@ -118,9 +118,21 @@ impl Run {
         }
     }
 
-    pub(super) fn run(self, context: &Context) -> Result<ExitCode, Failure> {
+    pub(super) fn run(mut self, context: &Context) -> Result<ExitCode, Failure> {
+        if self.require.is_empty() && !context.json && asked::is_anybody_there() && self.may_need()? {
+            self.require = asked::needs()?;
+        }
         let (bundle, summary) = self.measure(context)?;
         report::answer(context, &bundle, &summary, self.load.out.as_deref())
+    }
+
+    /// Whether it is of a load on volumes that requires nothing by itself: databases and tiles have rules of their own, and of what answers at once nobody needs anything.
+    fn may_need(&self) -> Result<bool, Failure> {
+        let is_null = self.target.iter().any(|target| target == "null:");
+        if is_null || self.load.tiles()?.is_some() || self.load.database()?.is_some() {
+            return Ok(false);
+        }
+        Ok(self.load.profile()?.0.require.is_empty())
     }
 
     /// Runs it, and keeps it where it was told to.

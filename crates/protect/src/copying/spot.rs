@@ -8,9 +8,9 @@ use crate::Protection;
 use crate::origin::Origin;
 use std::sync::atomic::Ordering;
 use stonefold_store::Attachment;
-use stonefold_types::{BLOCK_BYTES, Result};
+use stonefold_types::{BLOCK_BYTES, Kind, Result};
 
-/// How many places are looked at, and how long each is, in bytes.
+/// How many places are drawn, over all of the disk, and how long each is, in bytes: of each what is not marked is looked at.
 const LOOKS: usize = 64;
 const PIECE_BYTES: u64 = 64 << 10;
 
@@ -46,7 +46,12 @@ impl Protection {
         live.figures.read.fetch_add(len, Ordering::Relaxed);
         live.figures.sent.fetch_add(read.sent, Ordering::Relaxed);
         let mut before = vec![0; read.bytes.len().next_multiple_of(BLOCK_BYTES)];
-        last.read(at, &mut before).await?;
+        match last.read(at, &mut before).await {
+            Ok(()) => {}
+            // What is damaged is written anew where all is compared.
+            Err(error) if error.kind() == Kind::Corrupt => return Ok(false),
+            Err(error) => return Err(error),
+        }
         Ok(unmarked.into_iter().all(|range| read.bytes[range.clone()] == before[range]))
     }
 }

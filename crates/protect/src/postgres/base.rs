@@ -1,7 +1,7 @@
 //! A base backup, made ready to be started wherever it is mounted.
 //!
 //! *Promise*: what is started from it ends its recovery by itself, archives nothing where its original does, waits for no standby of that one, and
-//! needs nothing of the machine that it was on but a PostgreSQL of its version.
+//! needs nothing of the machine that it was on but a PostgreSQL of its version, and what its own settings name (libraries, files that are included).
 
 use super::client::{Client, Tablespace, Told, said, tool};
 use super::wal::Segment;
@@ -21,15 +21,15 @@ const USER: &str = "postgres";
 const SETTINGS: &str = "\n# Of the backup: WAL is restored from the disk that is mounted beside this folder, and none is archived.\n\
     restore_command = 'cp \"../wal/%f\" \"%p\"'\n\
     recovery_target_timeline = 'latest'\n\
-    recovery_target = ''\nrecovery_target_name = ''\nrecovery_target_time = ''\nrecovery_target_xid = ''\nrecovery_target_lsn = ''\n\
     recovery_target_action = 'promote'\n\
-    recovery_end_command = ''\narchive_cleanup_command = ''\n\
+    recovery_end_command = ''\narchive_cleanup_command = ''\nrecovery_min_apply_delay = 0\n\
     archive_mode = 'off'\n\
     primary_conninfo = ''\n\
     primary_slot_name = ''\n\
-    synchronous_standby_names = ''\n";
+    synchronous_standby_names = ''\n\
+    listen_addresses = 'localhost'\nssl = 'off'\nexternal_pid_file = ''\n";
 const README: &str = "A base backup of a PostgreSQL cluster. Mount the disk 'wal' of the same point at ./wal, see that all of it is its user's, and\n\
-    start it as that one:\n\n    chown -R postgres: data wal\n    pg_ctl -D ./data start\n\n\
+    start it as that one:\n\n    chown -R postgres: .\n    pg_ctl -D ./data start\n\n\
     It recovers to the moment of the point. To end earlier: -o \"-c recovery_target_time='2026-11-26 10:00:00+00'\"\n";
 /// Where a cluster's packages keep its configuration elsewhere: nobody who is not on this machine may do anything without being told who he is.
 const ACCESS: &str = "# The original's lies outside its data directory, and was not copied.\n\
@@ -122,7 +122,7 @@ async fn configuration(client: &Client, root: &Path) -> Result<String> {
     // Quotes are doubled, and so are backslashes, which such a file takes for the beginning of something.
     let query = format!(
         "select name || ' = ' || chr(39) || replace(replace(current_setting(name), chr(92), repeat(chr(92), 2)), chr(39), repeat(chr(39), 2)) || chr(39) \
-         from pg_settings where source in ({sources}) and context <> 'internal' and name not in ({NOT_KEPT}) order by name"
+         from pg_settings where source in ({sources}) and context <> 'internal' and name not like 'recovery_target%' and name not in ({NOT_KEPT}) order by name"
     );
     let said = client.query(&[&query]).await?;
     Ok(String::from_utf8_lossy(&said).into_owned())
@@ -135,6 +135,9 @@ fn settle(root: &Path, tablespaces: &[String], configuration: &str) -> Result<Se
     let label = fs::read_to_string(data.join("backup_label")).map_err(|e| unread(&data, e))?;
     let began = began(&label)?;
     let write = || -> std::io::Result<()> {
+        for name in ["postgresql.conf", "postgresql.auto.conf"] {
+            forget_targets(&data.join(name))?;
+        }
         for (name, text) in [("postgresql.conf", ""), ("pg_hba.conf", ACCESS), ("pg_ident.conf", "")] {
             if !data.join(name).exists() {
                 fs::write(data.join(name), text)?;
@@ -161,6 +164,15 @@ fn settle(root: &Path, tablespaces: &[String], configuration: &str) -> Result<Se
     write().map_err(|e| unread(&data, e))?;
     own(root)?;
     Ok(began)
+}
+
+/// Takes out where an earlier recovery was to end: two such settings are refused, and one is the user's to give.
+fn forget_targets(path: &Path) -> std::io::Result<()> {
+    let Ok(text) = fs::read(path) else { return Ok(()) };
+    let is_target = |line: &[u8]| line.trim_ascii_start().starts_with(b"recovery_target");
+    let kept: Vec<&[u8]> =
+        text.split_inclusive(|byte| *byte == b'\n').filter(|line| !is_target(line)).collect();
+    fs::write(path, kept.concat())
 }
 
 /// Fails where there are others than were known when it began: they lie where nobody wanted them.
@@ -229,7 +241,8 @@ mod tests {
         std::os::unix::fs::symlink("/srv/scratch/tablespaces/16400", data.join("pg_tblspc/16400")).unwrap();
         fs::write(data.join("backup_label"), LABEL).unwrap();
         fs::write(data.join("standby.signal"), "").unwrap();
-        fs::write(data.join("postgresql.auto.conf"), "archive_mode = 'on'").unwrap();
+        fs::write(data.join("postgresql.auto.conf"), "archive_mode = 'on'\n recovery_target_time = 'x'")
+            .unwrap();
         assert_eq!(settle(place.path(), &[], "").unwrap_err().kind(), Kind::Conflict);
         settle(place.path(), &["16400".to_owned()], "shared_buffers = '1GB'\n").unwrap();
         let read = |name: &str| fs::read_to_string(data.join(name)).unwrap();
@@ -238,6 +251,7 @@ mod tests {
             told.starts_with("archive_mode = 'on'\n") && told.contains("\narchive_mode = 'off'\n"),
             "{told}"
         );
+        assert!(!told.contains("'x'"), "{told}");
         assert!(told.contains("\nshared_buffers = '1GB'\n") && read("postgresql.conf").is_empty());
         assert!(data.join("recovery.signal").exists() && !data.join("standby.signal").exists());
         assert!(read("pg_hba.conf").contains("peer"));

@@ -20,18 +20,16 @@ const ALIVE: &str = "keepalives_idle=30&keepalives_interval=10&keepalives_count=
 pub(super) const AGAIN: Duration = Duration::from_millis(500);
 pub(super) const TRIES_MAX: u32 = 20;
 /// A commit that is later than the moment just told: recovery to that moment, or one before, ends at it. Without one PostgreSQL holds that the moment was never
-/// reached. What is only read, a standby, has those of its primary.
+/// reached.
 const MARK: &str =
     "select case when pg_is_in_recovery() then null else pg_logical_emit_message(true, 'stonefold', '') end";
-const CLOCK: &str = "select (extract(epoch from case when pg_is_in_recovery() \
-    then coalesce(pg_last_xact_replay_timestamp() - interval '1 microsecond', 'epoch') else clock_timestamp() end) * 1000000)::bigint";
+const CLOCK: &str = "select (extract(epoch from clock_timestamp()) * 1000000)::bigint";
 const ASK: &str = "select json_build_object(\
     'version', current_setting('server_version_num')::int, \
     'system', (select system_identifier::text from pg_control_system()), \
     'standby', pg_is_in_recovery(), \
     'segment_bytes', pg_size_bytes(current_setting('wal_segment_size')), \
-    'flushed', (case when pg_is_in_recovery() \
-        then greatest(pg_last_wal_receive_lsn(), pg_last_wal_replay_lsn()) else pg_current_wal_flush_lsn() end)::text, \
+    'flushed', (case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_flush_lsn() end)::text, \
     'slot', (select to_json(slots) from pg_replication_slots slots where slot_name = 'SLOT'), \
     'tablespaces', (select coalesce(json_agg(json_build_object('number', oid::text, 'location', pg_tablespace_location(oid)) order by oid), '[]') \
         from pg_tablespace where pg_tablespace_location(oid) like '/%'), \
@@ -92,7 +90,7 @@ impl Client {
     /// What it tells of itself.
     ///
     /// # Errors
-    /// When it cannot be reached or may not be asked, in psql's words; [`Kind::Unsupported`] of versions before 13.
+    /// When it cannot be reached or may not be asked, in psql's words; [`Kind::Unsupported`] of standbys and of versions before 13.
     pub(super) async fn ask(&self) -> Result<Told> {
         let said = self.query(&[CLOCK, MARK, &ASK.replace("SLOT", &self.slot)]).await?;
         let text = String::from_utf8_lossy(&said);
@@ -106,6 +104,10 @@ impl Client {
         };
         let told: Told = serde_json::from_str(last).map_err(|e| misread(e.to_string()))?;
         let told = Told { at_us: at.trim().parse().map_err(|e| misread(format!("'{at}': {e}")))?, ..told };
+        if told.standby {
+            let what = "the cluster is a standby, which nobody can mark a moment in";
+            return Err(Error::new(Kind::Unsupported, what).remedy("name its primary"));
+        }
         if told.version < VERSION_MIN {
             let what = format!("the cluster is PostgreSQL {}", told.version / 10_000);
             return Err(Error::new(Kind::Unsupported, what).remedy("from 13 on it can be backed up"));
@@ -197,6 +199,11 @@ pub(super) async fn said(mut command: Command, name: &str) -> Result<Vec<u8>> {
     let has = |words: &[&str]| words.iter().any(|words| said.contains(words));
     let (kind, remedy) = if has(&["failed to execute"]) {
         (Kind::NotFound, "install it: apt install postgresql-client util-linux, where the server runs")
+    } else if has(&["incompatible server version", "server version mismatch"]) {
+        (
+            Kind::Unsupported,
+            "install postgresql-client of the cluster's version, or a newer one, where the server runs",
+        )
     } else if has(&["No space left"]) {
         (Kind::NoSpace, "make room there, or add the source with --scratch and another folder")
     } else if has(&[
