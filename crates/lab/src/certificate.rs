@@ -26,6 +26,8 @@ pub use price::{Price, PriceLine};
 pub use results::{Application, Measured};
 
 use crate::bundle::Bundle;
+use crate::oltp::figures::ramp;
+use crate::system::System;
 use crate::verdict::{Summary, Verdict};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -117,6 +119,11 @@ impl Certificate {
     /// # Errors
     /// [`Kind::Invalid`] where the run is no result and `stamped` was not said, where a date or the price file is wrong.
     pub fn of(bundle: &Bundle, summary: &Summary, statement: &Statement) -> Result<Self> {
+        if !ramp(&bundle.points).is_empty() {
+            let what = "the run is of a database's transactions, and a certificate tells I/Os";
+            return Err(Error::new(Kind::Unsupported, what)
+                .remedy("publish its report: stonefold lab report DIR --html FILE"));
+        }
         let stamps = stamps(bundle, summary);
         if !stamps.is_empty() && !statement.stamped {
             let what = format!("the run is no result: {}", stamps.join("; "));
@@ -275,6 +282,10 @@ fn configuration(bundle: &Bundle) -> BTreeMap<String, String> {
     let run = &bundle.run;
     let mut all: BTreeMap<String, String> =
         run.machine.iter().map(|(name, value)| (format!("load generator: {name}"), value.clone())).collect();
+    // What is certified is what is behind the target.
+    all.extend(
+        run.system.iter().flat_map(System::facts).map(|(name, what)| (format!("storage: {name}"), what)),
+    );
     all.insert("target".into(), run.targets.join(", "));
     all.insert("logical bytes, each written before".into(), run.bytes.to_string());
     all.insert("threads of the load".into(), run.threads.to_string());

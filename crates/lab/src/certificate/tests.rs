@@ -252,3 +252,12 @@ fn no_word_is_a_tag() {
     );
     assert!(!page.contains("<x>") && !page.contains("<taxes>") && !page.contains("<script"));
 }
+
+#[test]
+fn what_is_certified_is_the_storage_that_was_declared() {
+    let mut bundle = bundle();
+    bundle.run.system = Some(System::parse("array", "hardware = \"24 SSDs\"\ncores = 40\n").unwrap());
+    let told = configuration(&bundle);
+    let of = |name: &str| told.get(name).map(String::as_str);
+    assert_eq!((of("storage: hardware"), of("storage: cores")), (Some("24 SSDs"), Some("40")));
+}
