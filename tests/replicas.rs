@@ -126,7 +126,7 @@ fn a_disk_that_is_not_there_gets_no_new_pool() {
         place.ok("disk create web --size 64M")?;
         place.ok("machine add web --disk web")?;
         place.ok("source add web --machine web")?;
-        for wrong in ["memory:", "/srv/pool", "s3://bucket"] {
+        for wrong in ["memory:", "/srv/pool", "s4://bucket"] {
             let refused = place.fails(&format!("policy create often --every 1m --replicate {wrong}"), 1)?;
             ensure!(refused.contains("URL of a pool"), "{wrong}: {refused}");
         }

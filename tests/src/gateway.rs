@@ -41,6 +41,8 @@ pub struct Place {
     folder: Option<TempDir>,
     root: PathBuf,
     pool: PathBuf,
+    /// The pool's URL, where it is in no directory.
+    url: Option<String>,
 }
 
 impl Place {
@@ -51,13 +53,20 @@ impl Place {
     pub fn new() -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("stonefold-e2e-").tempdir()?;
         let root = folder.path().to_owned();
-        Ok(Place { pool: root.join("pool"), folder: Some(folder), root })
+        Ok(Place { pool: root.join("pool"), url: None, folder: Some(folder), root })
     }
 
     /// The same with the pool elsewhere.
     #[must_use]
     pub fn with_pool(mut self, pool: &Path) -> Self {
         self.pool = pool.to_owned();
+        self
+    }
+
+    /// The same with the pool at a URL.
+    #[must_use]
+    pub fn with_url(mut self, url: &str) -> Self {
+        self.url = Some(url.to_owned());
         self
     }
 
@@ -104,7 +113,7 @@ impl Place {
         command
             .arg("serve")
             .arg("--pool")
-            .arg(format!("file://{}", self.pool.display()))
+            .arg(self.url.clone().unwrap_or_else(|| format!("file://{}", self.pool.display())))
             .arg("--nbd")
             .arg(format!("unix://{}", self.text("nbd.sock")))
             .arg("--api")

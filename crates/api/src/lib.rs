@@ -48,8 +48,8 @@ pub use machine::{
 pub use migration::{Migration, MigrationCreate, MigrationDisk, MigrationState};
 pub use openapi::document;
 pub use policy::{
-    PlanVerdict, PlannedPoint, PlannedRun, Policy, PolicyApply, PolicyCreate, PolicyPlan, PolicySet,
-    PolicySource, Replica, ReplicaSet,
+    Archive, ArchiveSet, PlanVerdict, PlannedPoint, PlannedRun, Policy, PolicyApply, PolicyCreate,
+    PolicyPlan, PolicySet, PolicySource, Replica, ReplicaSet,
 };
 pub use pool::{
     Checked, DamagedReads, Directory, DirectoryChange, DirectoryReplace, DirectoryState, LastCheck, Pool,

@@ -513,6 +513,7 @@ mod tests {
             paths::MIGRATION_CANCEL,
             paths::POINT_PROOF,
             paths::POLICY_VERIFY,
+            paths::POLICY_ARCHIVE,
             paths::POLICY_REPLICA,
             paths::POLICY_REPLICATE,
         ] {

@@ -134,6 +134,8 @@ pub const POLICY_SOURCES: &str = "/v1/policies/{policy}/sources";
 /// What a policy would do now.
 pub const POLICY_PLAN: &str = "/v1/policies/{policy}/plan";
 
+/// The pool that keeps some of a policy's points for longer.
+pub const POLICY_ARCHIVE: &str = "/v1/policies/{policy}/archive";
 /// The other pool that a policy's points are sent to.
 pub const POLICY_REPLICA: &str = "/v1/policies/{policy}/replica";
 /// Sending them now.

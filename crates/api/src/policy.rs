@@ -52,9 +52,24 @@ pub struct Policy {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(examples("file:///mnt/other/pool"))]
     pub replicate: Option<String>,
-    /// How far its points are there, by source.
+    /// The pool that keeps some of its points for longer; absent where there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub archive: Option<Archive>,
+    /// How far its points are in other pools, by source.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replicas: Vec<Replica>,
+}
+
+/// A pool that gets those of a policy's points which it is to keep: the last of each period, once that is over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Archive {
+    /// Its URL.
+    #[schema(examples("s3://archive/lab?endpoint=https://s3.example"))]
+    pub url: String,
+    /// Of how many hours, days, weeks, months and years the last point stays there.
+    #[schema(examples("monthly=12,yearly=7"))]
+    pub keep: String,
 }
 
 /// How far a policy's points of a source are in another pool.
@@ -63,6 +78,9 @@ pub struct Replica {
     /// The source.
     #[schema(value_type = String, examples("web-nightly"))]
     pub source: Name,
+    /// Whether that pool is the policy's archive, which has some points only.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub archive: bool,
     /// The newest point that is there; absent: none yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, examples("web-nightly@20261123T184005Z"))]
@@ -90,6 +108,15 @@ pub struct ReplicaSet {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(examples("file:///mnt/other/pool"))]
     pub url: Option<String>,
+}
+
+/// Which pool is to keep some of a policy's points for longer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ArchiveSet {
+    /// It; left out, none any more. What is there stays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub archive: Option<Archive>,
 }
 
 /// What to change of a policy; what is left out stays.

@@ -111,6 +111,7 @@ const LINES: &[&str] = &[
     "stonefold policy create nightly --every 1d --verify boot --wait port:22 --timeout 10m",
     "stonefold policy create nightly --every 1d --replicate file:///mnt/other/pool",
     "stonefold policy set nightly --replicate none",
+    "stonefold policy set nightly --archive s3://archive/lab --archive-keep monthly=12",
     "stonefold policy set nightly --every 2h --at 00:10 --zone UTC --window none --keep all --lock none --consistent app --on-failure-webhook none",
     "stonefold policy replicate nightly",
     "stonefold policy apply nightly web",

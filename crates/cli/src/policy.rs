@@ -9,10 +9,10 @@ use crate::waiting::wait_for;
 use clap::{Args, Subcommand};
 use serde_json::json;
 use stonefold_api::{
-    Client, Consistency, PlanVerdict, PlannedPoint, Policy as Shown, PolicyApply, PolicyCreate, PolicyPlan,
-    PolicySet, Replica, ReplicaSet, Run, Time, VerifyCreate,
+    Archive, ArchiveSet, Client, Consistency, PlanVerdict, PlannedPoint, Policy as Shown, PolicyApply,
+    PolicyCreate, PolicyPlan, PolicySet, Replica, ReplicaSet, Run, Time, VerifyCreate,
 };
-use stonefold_types::{Error, Name, Size};
+use stonefold_types::{Error, Kind, Name, Size};
 
 /// Say when points are made, which of them stay, and for how long nobody removes them
 ///
@@ -121,7 +121,17 @@ pub(crate) struct Create {
     /// Send its points to another pool, by its URL: file:///mnt/other/pool. The server makes it, and has it to itself while it sends
     #[arg(long, value_name = "URL")]
     replicate: Option<String>,
+    /// Keep some of its points for longer in another pool, by its URL: s3://bucket/prefix?endpoint=URL, or a file:// one. They go there
+    /// once their period is over: the last of a month when the next month has a point
+    #[arg(long, value_name = "URL")]
+    archive: Option<String>,
+    /// Which points the archive keeps
+    #[arg(long, value_name = "COUNTS", default_value = ARCHIVE_KEEP, requires = "archive")]
+    archive_keep: String,
 }
+
+/// What an archive keeps where nothing else is said.
+const ARCHIVE_KEEP: &str = "monthly=12,yearly=7";
 
 /// Change a policy; what is not named stays
 ///
@@ -161,6 +171,12 @@ pub(crate) struct Set {
     /// The URL of another pool that its points are sent to, which the server opens; 'none' for nowhere: what is there stays
     #[arg(long, value_name = "URL", group = "changes")]
     replicate: Option<String>,
+    /// The URL of a pool that keeps some of its points for longer; 'none' for none any more: what is there stays
+    #[arg(long, value_name = "URL", group = "changes")]
+    archive: Option<String>,
+    /// Which points that keeps
+    #[arg(long, value_name = "COUNTS", group = "changes")]
+    archive_keep: Option<String>,
 }
 
 fn lock_or_none(text: &str) -> Result<u64, String> {
@@ -188,7 +204,13 @@ impl Policy {
             Policy::Create(create) => {
                 let verify = create.verification();
                 let replica = create.replicate.clone().map(|url| ReplicaSet { url: Some(url) });
+                let archive = create.archive.clone().map(|url| archive_set(url, create.archive_keep.clone()));
                 let mut made = client.create_policy(&create.asked())?;
+                if let Some(archive) = archive {
+                    made = client
+                        .set_archive(&made.name, &archive)
+                        .map_err(|error| undone(&client, &made.name, error))?;
+                }
                 if let Some(replica) = replica {
                     made = client
                         .set_replica(&made.name, &replica)
@@ -271,8 +293,34 @@ impl Set {
             let url = Some(url).filter(|url| url != "none");
             client.set_replica(&self.name, &ReplicaSet { url })?;
         }
+        if self.archive.is_some() || self.archive_keep.is_some() {
+            let now = client.policy(&self.name)?.archive;
+            client.set_archive(
+                &self.name,
+                &changed_archive(&self.name, now, self.archive, self.archive_keep)?,
+            )?;
+        }
         client.set_policy(&self.name, &asked)
     }
+}
+
+/// What is not named of an archive stays as it is now.
+fn changed_archive(
+    policy: &Name,
+    now: Option<Archive>,
+    url: Option<String>,
+    keep: Option<String>,
+) -> Result<ArchiveSet, Error> {
+    let (its_url, its_keep) = now.map(|archive| (archive.url, archive.keep)).unzip();
+    let url = url.or(its_url).ok_or_else(|| {
+        Error::new(Kind::Invalid, format!("policy '{policy}' has no archive"))
+            .remedy("name one: --archive URL")
+    })?;
+    Ok(archive_set(url, keep.or(its_keep).unwrap_or_else(|| ARCHIVE_KEEP.to_owned())))
+}
+
+fn archive_set(url: String, keep: String) -> ArchiveSet {
+    ArchiveSet { archive: (url != "none").then_some(Archive { url, keep }) }
 }
 
 /// A policy that does not do all that was asked is none.
@@ -362,6 +410,7 @@ fn policy_text(policy: &Shown) -> String {
                 .unwrap_or_default(),
         ),
         ("sends to", policy.replicate.clone().unwrap_or_default()),
+        ("archives to", policy.archive.as_ref().map(archive_text).unwrap_or_default()),
         ("there", policy.replicas.iter().map(replica_text).collect::<Vec<_>>().join("\n")),
         ("tells", policy.on_failure_webhook.clone().unwrap_or_default()),
         ("made", format!("{} UTC", policy.created.to_seconds_text())),
@@ -373,6 +422,10 @@ fn policy_text(policy: &Shown) -> String {
     ])
 }
 
+fn archive_text(archive: &Archive) -> String {
+    format!("{}, which keeps {}", archive.url, archive.keep)
+}
+
 /// How far a policy's points of a source are in the other pool.
 fn replica_text(replica: &Replica) -> String {
     let there = match (&replica.newest, replica.taken) {
@@ -381,6 +434,7 @@ fn replica_text(replica: &Replica) -> String {
         }
         _ => format!("nothing of {} is there", replica.source),
     };
+    let there = if replica.archive { format!("archive: {there}") } else { there };
     let behind = match replica.behind {
         0 => String::new(),
         behind => format!(", {} to come", count(behind, "point")),

@@ -67,6 +67,9 @@ pub(crate) struct Serve {
     /// In how many days every copy of all segments is read once in the background and healed; 0 for never [default: 30]
     #[arg(long, value_name = "DAYS")]
     scrub_days: Option<u32>,
+    /// How many bytes a second backups and what is sent to other pools may move, all together, as in 100M [default: all they can]
+    #[arg(long, value_name = "SIZE")]
+    copy_bandwidth: Option<Size>,
     /// Where folders of machines are made that 'recover' and 'verify' start [default: /run/stonefold/machines, or the user's]
     #[arg(long, value_name = "DIR")]
     machines: Option<PathBuf>,
@@ -122,6 +125,7 @@ impl Serve {
             journal: self.journal,
             durability: self.durability,
             scrub_days: self.scrub_days,
+            copy_bandwidth: self.copy_bandwidth,
             machines: self.machines,
             accelerator: self.accelerator,
             notify_command: self.notify_command,

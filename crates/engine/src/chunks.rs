@@ -6,7 +6,7 @@ use stonefold_format::chunk::{CHUNK_ALIGN, CHUNK_BYTES_MAX, ChunkHeader};
 use stonefold_types::{Error, Kind, Result};
 
 /// Refuses to append anything but the chunk that comes next; its checksum is its writer's business.
-pub(crate) fn check_next(chunk: &[u8], id: JournalId, seq: u64) -> Result<()> {
+pub fn check_next(chunk: &[u8], id: JournalId, seq: u64) -> Result<()> {
     let header = ChunkHeader::peek(chunk).filter(|h| h.padded_len() == chunk.len());
     let good = header.is_some_and(|h| h.incarnation == id.0 && h.seq == seq);
     if good && chunk.len() % CHUNK_ALIGN == 0 && chunk.len() <= CHUNK_BYTES_MAX {
@@ -19,7 +19,7 @@ pub(crate) fn check_next(chunk: &[u8], id: JournalId, seq: u64) -> Result<()> {
 }
 
 /// Decides, chunk by chunk, how far a replay may go.
-pub(crate) struct Replay {
+pub struct Replay {
     id: JournalId,
     next_seq: u64,
     ended: bool,
@@ -27,13 +27,13 @@ pub(crate) struct Replay {
 
 impl Replay {
     /// `first_seq` is the number of the first chunk that is kept; those before it were trimmed.
-    pub(crate) fn new(id: JournalId, first_seq: u64) -> Self {
+    pub fn new(id: JournalId, first_seq: u64) -> Self {
         Replay { id, next_seq: first_seq, ended: false }
     }
 
     /// The chunk, without anything behind its padding, when it is the next valid one. The replay's owner decides
     /// whether to look elsewhere for the one that was expected.
-    pub(crate) fn accept(&mut self, bytes: Bytes) -> Option<Bytes> {
+    pub fn accept(&mut self, bytes: Bytes) -> Option<Bytes> {
         let header = if self.ended { None } else { ChunkHeader::verify(&bytes).ok() };
         let header = header.filter(|h| {
             h.incarnation == self.id.0 && h.seq == self.next_seq && h.padded_len() <= bytes.len()
@@ -43,13 +43,13 @@ impl Replay {
     }
 
     /// Accepts nothing any more.
-    pub(crate) fn end(&mut self) {
+    pub fn end(&mut self) {
         self.ended = true;
     }
 
     /// Looks at what lies behind the end: a sound chunk of this journal that vouches for the one that is missing shows
     /// that the medium has taken it, not a crash, and that what was made durable would be lost.
-    pub(crate) fn check_beyond(&self, bytes: &[u8]) -> Result<()> {
+    pub fn check_beyond(&self, bytes: &[u8]) -> Result<()> {
         let missing = self.next_seq;
         let header = ChunkHeader::verify(bytes).ok().filter(|h| h.incarnation == self.id.0);
         match header {

@@ -5,7 +5,7 @@
 //! exception is the header of a journal chunk, which tells where the next one begins), retries, or caches.
 //! *Owns*: files, rings, connections. *May be used by*: the store, and nobody else; doors never see an engine.
 
-mod chunks;
+pub mod chunks;
 pub mod conformance;
 mod directories;
 mod file;

@@ -140,6 +140,7 @@ impl Copy<'_> {
 
     async fn piece(&self, part: Range<u64>) -> Result<()> {
         self.live.check()?;
+        self.live.may_move(self.env, part.end - part.start).await?;
         let read = self.unless_stopped(self.from.read(part.start, (part.end - part.start) as u32)).await?;
         let figures = &self.live.figures;
         figures.read.fetch_add(part.end - part.start, Ordering::Relaxed);

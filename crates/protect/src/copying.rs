@@ -8,11 +8,13 @@
 //! Whatever else has written to a disk, the point is what the source held: a run compares everything, or, where a bitmap says what has changed since the last point,
 //! that and what of the disk has changed since. What is not the source's is overwritten, and told where the store knows of it.
 
+mod bandwidth;
 mod live;
 mod opened;
 mod received;
 mod spot;
 
+pub(crate) use bandwidth::Bandwidth;
 pub(crate) use live::{Copies, Copying, Live};
 pub(crate) use opened::Reading;
 pub(crate) use received::Sent;

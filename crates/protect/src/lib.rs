@@ -62,7 +62,7 @@ pub use outcomes::{Listener, Outcome};
 pub use plan::{Plan, Planned, Verdict};
 pub use points::{Consistency, DiskDiff, Point, PointDiff, PointDisk, PointStatus};
 pub use policies::{
-    Applied, LOCK_SECONDS_MAX, NewPolicy, Policy, PolicyChange, Verification, WEBHOOK_BYTES_MAX,
+    Applied, Archive, LOCK_SECONDS_MAX, NewPolicy, Policy, PolicyChange, Verification, WEBHOOK_BYTES_MAX,
 };
 pub use postgres::{Cluster, Database};
 pub use proofs::{Proof, ProofRecord, Stage, VerifyRequest};

@@ -49,7 +49,8 @@ pub enum Verdict {
     Kept(Vec<Period>),
     /// The policy does not say that any should go.
     All,
-    /// The policy does not keep it; it is the last that was sent to another pool, and stays until the next is, which is told from it.
+    /// The policy does not keep it; it is the last that was sent to another pool, and stays until the next is, which is told from it. Or it is to go
+    /// to an archive, and has not yet.
     Sent,
     /// The policy does not keep it, and nobody can remove it before: trusted time, nanoseconds since 1970.
     Locked(WallNanos),
@@ -103,7 +104,7 @@ impl Protection {
         let whole = in_order(whole);
         let mut reasons = keep.reasons(&whole, policy.schedule.zone()).into_iter();
         let in_doubt = self.store.time().in_doubt;
-        let sent = self.sent_last(policy, source).await?;
+        let sent = self.kept_for_others(policy, source).await?;
         let judged = made.into_iter().map(|status| {
             let verdict = match (status.is_whole(), status.longest_lock) {
                 (false, _) => Verdict::Broken,
@@ -111,7 +112,7 @@ impl Protection {
                     (kept, _) if !kept.is_empty() => Verdict::Kept(kept),
                     (_, Some(until)) => Verdict::Locked(until),
                     (_, None) if in_doubt => Verdict::InDoubt,
-                    (_, None) if sent.as_ref() == Some(&status.point.name) => Verdict::Sent,
+                    (_, None) if sent.contains(&status.point.name) => Verdict::Sent,
                     (_, None) => Verdict::Goes,
                 },
             };
@@ -135,7 +136,7 @@ impl Plan {
 
 /// Times of points in the order in which they were made: none is later than that of the next. Those that were taken while a clock was ahead
 /// would else stand before all that are taken once it is set back.
-fn in_order(mut taken: Vec<WallNanos>) -> Vec<WallNanos> {
+pub(crate) fn in_order(mut taken: Vec<WallNanos>) -> Vec<WallNanos> {
     let mut next = WallNanos::MAX;
     for at in taken.iter_mut().rev() {
         next = next.min(*at);

@@ -48,7 +48,27 @@ pub struct Policy {
     pub verify: Option<Verification>,
     /// The pool that its points are sent to, by its URL.
     pub replicate: Option<String>,
+    /// The pool that keeps some of them for longer.
+    pub archive: Option<Archive>,
     unknown: Unknown,
+}
+
+/// A pool that gets those of a policy's points which it is to keep: the last of each period, once that is over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Archive {
+    /// The pool.
+    pub url: String,
+    /// Which points are kept there.
+    pub keep: Keep,
+    #[serde(flatten)]
+    unknown: Unknown,
+}
+
+impl Archive {
+    /// An archive that keeps these.
+    pub fn new(url: String, keep: Keep) -> Archive {
+        Archive { url, keep, unknown: Unknown::default() }
+    }
 }
 
 /// How a policy's points are proven to boot.
@@ -116,6 +136,8 @@ struct Written {
     verify: Option<Verification>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     replicate: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    archive: Option<Archive>,
     #[serde(flatten)]
     unknown: Unknown,
 }
@@ -142,6 +164,7 @@ impl TryFrom<Written> for Policy {
             webhook: written.webhook,
             verify: written.verify,
             replicate: written.replicate,
+            archive: written.archive,
             unknown: written.unknown,
         })
     }
@@ -164,6 +187,7 @@ impl From<Policy> for Written {
             webhook: policy.webhook,
             verify: policy.verify,
             replicate: policy.replicate,
+            archive: policy.archive,
             unknown: policy.unknown,
         }
     }
@@ -222,6 +246,7 @@ impl NewPolicy {
             webhook: self.webhook,
             verify: None,
             replicate: None,
+            archive: None,
             unknown: Unknown::new(),
             name,
         })
@@ -277,6 +302,9 @@ impl Protection {
                 policy.sources.sort_by(|one, other| one.source.cmp(&other.source));
                 Ok(())
             };
+            let mut applied = catalog::get::<Policy>(&self.store, name.as_str()).await?;
+            apply(&mut applied)?;
+            self.check_archives(&applied).await?;
             catalog::change(&self.store, name.as_str(), apply).await
         });
         let policy = changed.await?;
@@ -297,7 +325,7 @@ impl Protection {
                 Ok(())
             };
             let policy = catalog::change(&self.store, name.as_str(), withdraw).await?;
-            self.forget_replicas(name, Some(sources)).await?;
+            self.forget_replicas(name, Some(sources), None).await?;
             Ok(policy)
         })
         .await
@@ -334,7 +362,7 @@ impl Protection {
                 catalog::get::<Policy>(&self.store, name.as_str()).await?;
             }
             catalog::remove::<Policy>(&self.store, name.as_str()).await?;
-            self.forget_replicas(name, None).await
+            self.forget_replicas(name, None, None).await
         })
         .await
     }

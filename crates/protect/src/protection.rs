@@ -6,12 +6,13 @@
 
 use crate::Listener;
 use crate::boots::LEARNT_AT_ONCE;
-use crate::copying::Copies;
+use crate::copying::{Bandwidth, Copies};
 use crate::domain::Reach;
 use crate::{Hypervisors, MigrationRate, Pools};
 use parking_lot::Mutex as Memory;
 use std::collections::{HashMap, HashSet};
 use std::future::Future;
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use stonefold_env::{Env, WallNanos};
@@ -124,6 +125,12 @@ impl Protection {
             receives,
             other: Memory::default(),
         })
+    }
+
+    /// Told once how many bytes a second all that copies may move together.
+    pub fn copies_at_most(&self, bytes_per_second: NonZeroU64) {
+        // Only the first is heard.
+        let _ = self.copies.bandwidth.set(Arc::new(Bandwidth::new(bytes_per_second)));
     }
 
     /// Told once where a QEMU of this host reaches the disks.

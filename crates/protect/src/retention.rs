@@ -10,13 +10,15 @@
 
 use crate::Zone;
 use jiff::civil::DateTime;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 use stonefold_env::WallNanos;
 use stonefold_types::{Error, Kind, Result};
 
 /// How many periods of each kind have a point that stays.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct Keep([u32; PERIODS.len()]);
 
 /// A kind of period.
@@ -94,6 +96,38 @@ impl Keep {
             }
         }
         reasons
+    }
+
+    /// Of points, by their times in any order, which stay as long as their period is counted: the last ones of the newest so many periods that are over, as a
+    /// younger point shows. The last of a period that is not over may be that no more in a moment, and its period is not counted.
+    pub fn settled(&self, points: &[WallNanos], zone: &Zone) -> Vec<bool> {
+        let Some(newest) = points.iter().max().map(|at| zone.local(*at)) else { return Vec::new() };
+        let mut with_running = *self;
+        for period in PERIODS.into_iter().filter(|period| *period != Period::Point) {
+            let count = &mut with_running.0[period as usize];
+            *count += u32::from(*count > 0);
+        }
+        let is_over = |period: &Period, at: WallNanos| match period {
+            // The newest of all stays whatever is asked for, and that is no reason by itself.
+            Period::Point => self.count(Period::Point) > 0,
+            period => period.of(0, zone.local(at)) != period.of(0, newest),
+        };
+        let reasons = with_running.reasons(points, zone).into_iter().zip(points);
+        reasons.map(|(reasons, at)| reasons.iter().any(|period| is_over(period, *at))).collect()
+    }
+}
+
+impl TryFrom<String> for Keep {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<Keep> {
+        text.parse()
+    }
+}
+
+impl From<Keep> for String {
+    fn from(keep: Keep) -> String {
+        keep.to_string()
     }
 }
 

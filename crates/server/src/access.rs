@@ -119,7 +119,7 @@ fn needed(method: &Method, path: &str) -> Role {
                 || path.starts_with(paths::POINTS) && path.ends_with("/proof")
                 || path.starts_with(paths::POLICIES) && path.ends_with("/verify")
                 // It writes where the server may.
-                || path.starts_with(paths::POLICIES) && path.ends_with("/replica")
+                || path.starts_with(paths::POLICIES) && (path.ends_with("/replica") || path.ends_with("/archive"))
                 || path == paths::MIGRATIONS =>
         {
             Role::Admin
@@ -174,6 +174,7 @@ mod tests {
             (Method::DELETE, "/v1/recoveries/again", Role::Operator),
             (Method::POST, "/v1/recoveries/again/keep", Role::Operator),
             (Method::POST, "/v1/policies/nightly/verify", Role::Admin),
+            (Method::POST, "/v1/policies/nightly/archive", Role::Admin),
             (Method::POST, "/v1/policies/nightly/replica", Role::Admin),
             (Method::POST, "/v1/policies/nightly/replicate", Role::Operator),
             (Method::POST, paths::MIGRATIONS, Role::Admin),

@@ -6,6 +6,7 @@ use crate::{bounds, engines};
 use serde::{Deserialize, Deserializer};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use stonefold_nbd::{Address as NbdAddress, TlsMode};
@@ -52,6 +53,8 @@ pub struct Config {
     pub durability: Durability,
     /// In how many days every copy of everything is read once in the background; 0 for never.
     pub scrub_days: u32,
+    /// Bytes a second that backups and what is sent to other pools may move together.
+    pub copy_bandwidth: Option<NonZeroU64>,
     /// What machines are started with that are recovered or proven.
     pub hypervisors: Hypervisors,
     /// What is run to tell of policies' runs.
@@ -130,6 +133,9 @@ pub struct Settings {
     /// In how many days every copy of everything is read once in the background.
     #[serde(rename = "scrub-days")]
     pub scrub_days: Option<u32>,
+    /// Bytes a second that backups and what is sent to other pools may move together.
+    #[serde(rename = "copy-bandwidth", default, deserialize_with = "size")]
+    pub copy_bandwidth: Option<Size>,
     /// Where folders of machines are made that the server starts.
     pub machines: Option<PathBuf>,
     /// What runs their processors.
@@ -140,6 +146,17 @@ pub struct Settings {
     pub notify_command: Option<PathBuf>,
     /// What is logged.
     pub log: Option<String>,
+}
+
+/// Less than a piece of a copy in a second is a slip, as for one who means megabytes.
+fn copy_bandwidth(asked: Option<Size>) -> Result<Option<NonZeroU64>> {
+    match asked {
+        Some(Size(bytes)) if bytes < 1 << 20 => {
+            let what = format!("--copy-bandwidth: {bytes} bytes a second are too few to copy with");
+            Err(Error::new(Kind::Invalid, what).remedy("write bytes a second, 1M at least, as in 100M"))
+        }
+        asked => Ok(asked.and_then(|size| NonZeroU64::new(size.0))),
+    }
 }
 
 impl Settings {
@@ -191,6 +208,7 @@ impl Settings {
             journal: self.journal.or(below.journal),
             durability: self.durability.or(below.durability),
             scrub_days: self.scrub_days.or(below.scrub_days),
+            copy_bandwidth: self.copy_bandwidth.or(below.copy_bandwidth),
             machines: self.machines.or(below.machines),
             accelerator: self.accelerator.or(below.accelerator),
             notify_command: self.notify_command.or(below.notify_command),
@@ -223,6 +241,7 @@ impl Settings {
             own: self.own,
             durability: self.durability.unwrap_or_else(|| durability_for(&nbd)),
             scrub_days: self.scrub_days.unwrap_or(SCRUB_DAYS_DEFAULT),
+            copy_bandwidth: copy_bandwidth(self.copy_bandwidth)?,
             hypervisors: Hypervisors {
                 // A machine's process has another working directory.
                 folder: self.machines.map_or_else(

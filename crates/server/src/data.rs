@@ -120,7 +120,7 @@ async fn open(config: &Config) -> Result<(Doors, Server<Arc<Store>>, Opened)> {
     tracing::info!("opening the pool {}", config.pool);
     let keys = config.keys.read()?;
     let networked = config.api.iter().any(ApiAddress::is_networked);
-    if networked && !config.own && !engines::is_made(&config.pool) {
+    if networked && !config.own && !engines::is_made(&config.pool, &env).await? {
         // A pool that is yet to be made has no token. Refused now, because afterwards it would be there.
         Access::new(stonefold_store::Tokens::default(), networked)?;
     }
@@ -157,10 +157,9 @@ impl Pools for OtherPools {
         let (env, keys) = (self.env.clone(), self.keys.clone());
         Box::pin(async move {
             engines::check_other(&url)?;
-            let place = url.clone();
-            // A place that hangs, and a key service that is slow, keep no guest waiting.
-            let (is_made, keys) = env.offload(move || (engines::is_made(&place), keys.read())).await;
-            if !make && !is_made {
+            // A key service that is slow keeps no guest waiting.
+            let keys = env.offload(move || keys.read()).await;
+            if !make && !engines::is_made(&url, &env).await? {
                 let what = "there is no pool, where points were sent before";
                 let error = Error::new(Kind::NotFound, what);
                 return Err(error.remedy("look whether its disk is there, and mounted"));
@@ -182,6 +181,9 @@ impl Pools for OtherPools {
 /// the server lives. One that only looks at a pool leaves it as it is.
 fn protection(config: &Config, env: &Env, store: &Arc<Store>, open: &[Door]) -> Arc<Protection> {
     let protection = Protection::with_hypervisors(env.clone(), store.clone(), config.hypervisors.clone());
+    if let Some(bandwidth) = config.copy_bandwidth {
+        protection.copies_at_most(bandwidth);
+    }
     if !config.own {
         hooks::listen(config, env, &protection);
         protection.opens_pools(Arc::new(OtherPools { env: env.clone(), keys: config.keys.clone() }));

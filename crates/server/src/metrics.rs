@@ -174,19 +174,30 @@ fn of_doors(nbd: &Counts) -> Vec<Metric> {
 }
 
 fn of_replicas(replicas: &[ReplicaStatus]) -> Vec<Metric> {
-    let metric = |name, help, value: fn(&ReplicaStatus) -> u64| {
+    let metric = |archive: bool, name, help, value: fn(&ReplicaStatus) -> u64| {
         let labels = |one: &ReplicaStatus| {
             vec![("policy", one.policy.to_string()), ("source", one.source.to_string())]
         };
-        let values = replicas.iter().map(|one| (labels(one), value(one))).collect();
-        Metric { name, help, kind: MetricType::Gauge, values }
+        let of = replicas.iter().filter(|one| one.archive == archive);
+        Metric {
+            name,
+            help,
+            kind: MetricType::Gauge,
+            values: of.map(|one| (labels(one), value(one))).collect(),
+        }
     };
     vec![
-        metric("replication_lag_seconds", "Age of the newest point that the other pool has", |one| {
+        metric(false, "replication_lag_seconds", "Age of the newest point that the other pool has", |one| {
             one.lag_seconds
         }),
-        metric("replication_behind_points", "Points that the other pool does not have yet", |one| one.behind),
-        metric("replication_failed", "Whether the last attempt failed", |one| one.failed.is_some().into()),
+        metric(false, "replication_behind_points", "Points that the other pool does not have yet", |one| {
+            one.behind
+        }),
+        metric(false, "replication_failed", "Whether the last attempt failed", |one| {
+            one.failed.is_some().into()
+        }),
+        metric(true, "archive_behind_points", "Points that are to go to the archive", |one| one.behind),
+        metric(true, "archive_failed", "Whether the last attempt failed", |one| one.failed.is_some().into()),
     ]
 }
 

@@ -2,11 +2,11 @@
 
 use super::Client;
 use crate::{
-    Machine, MachineClone, MachineCloned, MachineCreate, MachineSet, MachineSnapshot, MachineSnapshotTaken,
-    MachineStats, MachineSync, MachineSynced, Migration, MigrationCreate, Point, PointDiff, Policy,
-    PolicyApply, PolicyCreate, PolicyPlan, PolicySet, Proof, Recovered, Recovery, RecoveryCreate,
-    RecoveryStart, RecoveryStarted, ReplicaSet, Run, RunStart, SnapshotLock, Source, SourceCreate,
-    VerifyCreate, paths,
+    ArchiveSet, Machine, MachineClone, MachineCloned, MachineCreate, MachineSet, MachineSnapshot,
+    MachineSnapshotTaken, MachineStats, MachineSync, MachineSynced, Migration, MigrationCreate, Point,
+    PointDiff, Policy, PolicyApply, PolicyCreate, PolicyPlan, PolicySet, Proof, Recovered, Recovery,
+    RecoveryCreate, RecoveryStart, RecoveryStarted, ReplicaSet, Run, RunStart, SnapshotLock, Source,
+    SourceCreate, VerifyCreate, paths,
 };
 use stonefold_types::{Kind, Name, PointName, Result};
 
@@ -154,6 +154,11 @@ impl Client {
     /// Has a policy prove that its points boot.
     pub fn verify_policy(&self, name: &Name, verify: &VerifyCreate) -> Result<Policy> {
         self.post(&paths::of_policy(paths::POLICY_VERIFY, name), verify)
+    }
+
+    /// Names the pool that keeps some of a policy's points for longer, or none.
+    pub fn set_archive(&self, name: &Name, archive: &ArchiveSet) -> Result<Policy> {
+        self.post(&paths::of_policy(paths::POLICY_ARCHIVE, name), archive)
     }
 
     /// Names the pool that a policy's points are sent to, or none.

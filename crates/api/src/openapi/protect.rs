@@ -2,13 +2,14 @@
 
 use super::operation;
 use crate::{
-    Consistency, ErrorBody, Hardware, HardwareKind, Machine, MachineClone, MachineCloned, MachineCreate,
-    MachineDisk, MachineDiskStats, MachineSet, MachineSnapshot, MachineSnapshotTaken, MachineStats,
-    MachineSync, MachineSynced, Migration, MigrationCreate, MigrationDisk, MigrationState, PlanVerdict,
-    PlannedPoint, PlannedRun, Point, PointDatabase, PointDiff, PointDisk, PointDiskDiff, PointState, Policy,
-    PolicyApply, PolicyCreate, PolicyEvent, PolicyEventKind, PolicyPlan, PolicySet, PolicySource, Proof,
-    ProofStage, Recovered, Recovery, RecoveryCreate, RecoveryStart, RecoveryStarted, Replica, ReplicaSet,
-    Run, RunCopied, RunStart, RunState, SnapshotLock, Source, SourceCreate, StartedMachine, VerifyCreate,
+    Archive, ArchiveSet, Consistency, ErrorBody, Hardware, HardwareKind, Machine, MachineClone,
+    MachineCloned, MachineCreate, MachineDisk, MachineDiskStats, MachineSet, MachineSnapshot,
+    MachineSnapshotTaken, MachineStats, MachineSync, MachineSynced, Migration, MigrationCreate,
+    MigrationDisk, MigrationState, PlanVerdict, PlannedPoint, PlannedRun, Point, PointDatabase, PointDiff,
+    PointDisk, PointDiskDiff, PointState, Policy, PolicyApply, PolicyCreate, PolicyEvent, PolicyEventKind,
+    PolicyPlan, PolicySet, PolicySource, Proof, ProofStage, Recovered, Recovery, RecoveryCreate,
+    RecoveryStart, RecoveryStarted, Replica, ReplicaSet, Run, RunCopied, RunStart, RunState, SnapshotLock,
+    Source, SourceCreate, StartedMachine, VerifyCreate,
 };
 use utoipa::OpenApi;
 
@@ -47,6 +48,7 @@ use utoipa::OpenApi;
         policy_apply,
         policy_plan,
         policy_verify,
+        policy_archive,
         policy_replica,
         policy_replicate,
         policy_remove,
@@ -98,6 +100,8 @@ use utoipa::OpenApi;
         PolicySource,
         Replica,
         ReplicaSet,
+        Archive,
+        ArchiveSet,
         Recovered,
         Recovery,
         RecoveryCreate,
@@ -278,6 +282,11 @@ operation! {
     /// What a policy would do now: each of its points with why it stays, or with the bytes that come back when it goes. Nothing is changed
     policy_plan: get, path = "/v1/policies/{policy}/plan", tag = "policies", params(("policy" = String, Path)),
     responses((status = 200, body = PolicyPlan), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Name the pool that keeps some of a policy's points for longer, or none any more; what is there stays. Takes an admin
+    policy_archive: post, path = "/v1/policies/{policy}/archive", tag = "policies", params(("policy" = String, Path)), request_body = ArchiveSet,
+    responses((status = 200, body = Policy), (status = "default", body = ErrorBody))
 }
 operation! {
     /// Name the other pool that a policy's points are sent to, or none any more; what is there stays. Takes an admin

@@ -87,6 +87,10 @@ fn documents_of_version_1_are_read() {
     assert_eq!(replica.disks()[0].as_str(), "web.vda");
     let known: crate::replication::Replica = is_kept(include_str!("../../fixtures/1/replica.json"));
     assert_eq!(known.key(), "nightly/web");
+    let kept: Policy = is_kept(include_str!("../../fixtures/1/policy-that-archives.json"));
+    assert_eq!(kept.archive.unwrap().keep.to_string(), "monthly=12,yearly=7");
+    let known: crate::replication::Archived = is_kept(include_str!("../../fixtures/1/archived.json"));
+    assert_eq!(known.key(), "nightly/web");
     let run: Run = is_kept(include_str!("../../fixtures/1/run-of-replica.json"));
     assert_eq!(run.received.unwrap().consistency, crate::Consistency::App);
     let app: Point = is_kept(include_str!("../../fixtures/1/point-app.json"));

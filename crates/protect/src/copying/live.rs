@@ -1,6 +1,7 @@
 //! Runs that copy, now: how far they are, and how they are ended.
 
 use super::Sent;
+use super::bandwidth::Bandwidth;
 use crate::copy::{Figures, stopped};
 use crate::points::Consistency;
 use crate::runs::{Copied, Run, RunRequest};
@@ -9,8 +10,9 @@ use crate::standstills::Stood;
 use parking_lot::Mutex as Memory;
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use stonefold_env::Env;
 use stonefold_types::{Name, PointName, Result, Size};
 use tokio::sync::{Semaphore, watch};
 
@@ -23,6 +25,8 @@ pub(crate) struct Copies {
     /// Whether one was left in its midst.
     left: AtomicBool,
     pub(super) places: Semaphore,
+    /// What all of them may move together; nothing: all they can.
+    pub(crate) bandwidth: OnceLock<Arc<Bandwidth>>,
 }
 
 /// A run that copies, now.
@@ -35,6 +39,7 @@ pub(crate) struct Live {
     pub(super) cancelled: AtomicBool,
     stop: watch::Sender<bool>,
     pub(super) over: watch::Sender<bool>,
+    bandwidth: Option<Arc<Bandwidth>>,
 }
 
 /// Such a run for whoever makes it. One that is dropped before it has ended was left in its midst.
@@ -50,13 +55,19 @@ pub(crate) struct Copying {
 
 impl Default for Copies {
     fn default() -> Self {
-        Copies { live: Memory::default(), left: AtomicBool::new(false), places: Semaphore::new(COPIES_MAX) }
+        Copies {
+            live: Memory::default(),
+            left: AtomicBool::new(false),
+            places: Semaphore::new(COPIES_MAX),
+            bandwidth: OnceLock::new(),
+        }
     }
 }
 
 impl Copies {
     pub(super) fn enter(self: &Arc<Self>, source: Source, run: Run, asked: RunRequest) -> Copying {
-        let live = Arc::new(Live::new(asked.consistency == Consistency::App));
+        let bandwidth = self.bandwidth.get().cloned();
+        let live = Arc::new(Live::new(asked.consistency == Consistency::App, bandwidth));
         self.live.lock().insert(run.name.clone(), live.clone());
         Copying { copies: self.clone(), live, source, run, sent: None, ended: false }
     }
@@ -91,7 +102,7 @@ impl Copies {
 }
 
 impl Live {
-    pub(super) fn new(has_it_stand: bool) -> Self {
+    pub(super) fn new(has_it_stand: bool, bandwidth: Option<Arc<Bandwidth>>) -> Self {
         Live {
             figures: Figures::default(),
             has_it_stand,
@@ -100,6 +111,21 @@ impl Live {
             cancelled: AtomicBool::new(false),
             stop: watch::Sender::new(false),
             over: watch::Sender::new(false),
+            bandwidth,
+        }
+    }
+
+    /// Until so many bytes may be moved, or it is to end.
+    pub(crate) async fn may_move(&self, env: &Env, bytes: u64) -> Result<()> {
+        match &self.bandwidth {
+            Some(bandwidth) => {
+                let turn = async {
+                    bandwidth.take(env, bytes).await;
+                    Ok(())
+                };
+                self.unless_stopped(turn).await
+            }
+            None => Ok(()),
         }
     }
 

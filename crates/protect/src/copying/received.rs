@@ -207,6 +207,7 @@ impl Protection {
         for at in range.clone().step_by(PIECE_BYTES as usize) {
             live.check()?;
             let len = (range.end - at).min(PIECE_BYTES);
+            live.may_move(&self.env, len).await?;
             let sent = from.read(at, len as u32).await?.bytes;
             let mut arrived = vec![0; len as usize];
             to.read(at, &mut arrived).await?;

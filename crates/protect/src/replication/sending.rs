@@ -1,11 +1,11 @@
 //! One attempt: the other pool opened, sent to, closed, and what came of it written down.
 
-use super::Replica;
+use super::{Archived, Destination, Replica, Sender};
 use crate::catalog;
 use crate::copying::Sent;
 use crate::plan::Verdict;
 use crate::points::{Point, PointStatus};
-use crate::runs::Run;
+use crate::runs::{Run, key};
 use crate::sources::{ReplicaOf, Source, SourceOf};
 use crate::{Policy, Protection};
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ const LET_GO_MAX: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// The policies that send to one pool, by the sources that they are applied to.
-type Senders = BTreeMap<Name, Vec<Policy>>;
+type Senders = BTreeMap<Name, Vec<Sender>>;
 
 /// What the other pool has of a source.
 #[derive(Clone)]
@@ -32,29 +32,47 @@ enum Seen {
 }
 
 impl Protection {
-    /// Sends what the other pool lacks of a policy's points, and of those of others that name the same pool: of a source all are sent in the
-    /// order in which they were made. Returns what was received there, which is there durably; fails with the first error, after all sources have been tried.
+    /// Sends what the other pools of a policy lack of its points. Returns what was received there, which is there durably; fails with the first
+    /// error, after all have been tried.
     pub async fn replicate(&self, name: &Name) -> Result<Vec<Run>> {
-        let _alone = self.replicating.lock().await;
-        self.check_goes_on()?;
-        let Some(url) = self.policy(name).await?.replicate else {
+        let destinations = self.policy(name).await?.destinations();
+        if destinations.is_empty() {
             let what = format!("policy '{name}' names no other pool");
             return Err(Error::new(Kind::Invalid, what)
-                .remedy(format!("name one: stonefold policy set {name} --replicate URL")));
-        };
-        let senders = self.senders(&url).await?;
+                .remedy(format!("name one: stonefold policy set {name} --replicate URL, or --archive URL")));
+        }
+        let (mut runs, mut failed) = (Vec::new(), None);
+        for to in destinations {
+            match self.replicate_to(name, &to.url).await {
+                Ok(sent) => runs.extend(sent),
+                Err(error) if error.kind() == Kind::Closed => return Err(error),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        failed.map_or(Ok(runs), Err)
+    }
+
+    /// The same for one of them, and for other policies that name the same pool: of a source all are sent in the order in which they were made.
+    pub(crate) async fn replicate_to(&self, name: &Name, url: &str) -> Result<Vec<Run>> {
+        let _alone = self.replicating.lock().await;
+        self.check_goes_on()?;
+        // It may have been changed while another was waited for.
+        if !self.policy(name).await?.destinations().iter().any(|to| to.url == url) {
+            return Ok(Vec::new());
+        }
+        let senders = self.senders(url).await?;
         let (mut runs, mut outcomes) = (Vec::new(), Vec::new());
-        let attempt = self.attempt(&senders, &url, &mut runs, &mut outcomes).await;
+        let attempt = self.attempt(&senders, url, &mut runs, &mut outcomes).await;
         let attempt = attempt.map_err(|e| e.context(format!("the other pool, {url}")));
         // A server that ends has failed in nothing.
         self.check_goes_on()?;
-        for (source, policies) in &senders {
+        for (source, of_source) in &senders {
             let found = outcomes.iter().find(|(of, ..)| of == source);
             let (seen, sent) =
                 found.map_or((Seen::Nothing, None), |(_, seen, sent)| (seen.clone(), sent.as_ref()));
             let failed = sent.or(attempt.as_ref().err());
-            for policy in policies {
-                self.write_down(policy, &url, source, seen.clone(), failed).await?;
+            for sender in of_source {
+                self.write_down(sender, source, seen.clone(), failed).await?;
             }
         }
         let first = outcomes.into_iter().find_map(|(source, _, sent)| Some((source, sent?)));
@@ -68,9 +86,11 @@ impl Protection {
     async fn senders(&self, url: &str) -> Result<Senders> {
         let mut senders = Senders::new();
         let policies = self.policies().await?.into_iter();
-        for policy in policies.filter(|policy| policy.replicate.as_deref() == Some(url)) {
+        for policy in policies {
+            let Some(to) = policy.destinations().into_iter().find(|to| to.url == url) else { continue };
             for applied in &policy.sources {
-                senders.entry(applied.source.clone()).or_default().push(policy.clone());
+                let sender = Sender { policy: policy.clone(), to: to.clone() };
+                senders.entry(applied.source.clone()).or_default().push(sender);
             }
         }
         Ok(senders)
@@ -86,9 +106,13 @@ impl Protection {
     ) -> Result<()> {
         let there = self.open_other(url).await?;
         let other = Protection::receiving(self.env.clone(), there.clone());
+        if let Some(bandwidth) = self.copies.bandwidth.get() {
+            // What is sent and what is read share one.
+            let _ = other.copies.bandwidth.set(bandwidth.clone());
+        }
         self.other.lock().replace(other.clone());
-        for (source, policies) in senders {
-            let sent = self.send(policies, url, source, &other, runs).await.err();
+        for (source, of_source) in senders {
+            let sent = self.send(of_source, url, source, &other, runs).await.err();
             let seen = other.newest_of(source).await.map_or(Seen::Nothing, Seen::Newest);
             outcomes.push((source.clone(), seen, sent));
         }
@@ -103,7 +127,10 @@ impl Protection {
             let error = Error::new(Kind::Unsupported, "this server opens no other pools");
             error.remedy("name none with --replicate")
         })?;
-        let known = catalog::all::<Replica>(&self.store, None).await?;
+        let mut known = catalog::all::<Replica>(&self.store, None).await?;
+        known.extend(
+            catalog::all::<Archived>(&self.store, None).await?.into_iter().map(|Archived(known)| known),
+        );
         let is_known = known.iter().any(|replica| replica.url == url && replica.newest.is_some());
         let there = pools.open(url.to_owned(), !is_known).await?;
         match self.check_other(&there).await {
@@ -153,7 +180,7 @@ impl Protection {
     /// Sends what the other pool lacks of a source, and has go there what the policies do not keep.
     async fn send(
         &self,
-        policies: &[Policy],
+        senders: &[Sender],
         url: &str,
         source: &Name,
         other: &Arc<Protection>,
@@ -162,16 +189,18 @@ impl Protection {
         let from = self.me.upgrade().ok_or_else(|| Error::new(Kind::Closed, "the server ends"))?;
         other.check_replica(source, self.store.pool_id()).await?;
         let newest = other.newest_of(source).await?.map(|(name, _)| name);
-        for status in self.lacking(policies, source, newest.as_ref()).await? {
+        for status in self.lacking(senders, source, newest.as_ref()).await? {
             self.check_goes_on()?;
             self.check_still_sent(url, &status).await?;
             let (name, lock_until) = (status.point.name.clone(), status.locked_until);
-            let sent = Sent { from: from.clone(), point: status.point, lock_until };
+            // With its hardware.
+            let point = catalog::get::<Point>(&self.store, &key(&name)).await?;
+            let sent = Sent { from: from.clone(), point, lock_until };
             let run = other.receive(sent).await.map_err(|e| e.context(format!("point '{name}'")))?;
             runs.push(run);
         }
-        for policy in policies {
-            self.prune_replica(policy, url, source, other).await?;
+        for sender in senders {
+            self.prune_replica(sender, source, other).await?;
         }
         Ok(())
     }
@@ -184,7 +213,7 @@ impl Protection {
             None => None,
         };
         let is_sent = |policy: Policy| {
-            policy.replicate.as_deref() == Some(url) && policy.since(&point.name.source).is_some()
+            policy.destinations().iter().any(|to| to.url == url) && policy.since(&point.name.source).is_some()
         };
         if policy.is_some_and(is_sent) {
             return Ok(());
@@ -194,24 +223,22 @@ impl Protection {
     }
 
     /// Removes there what a policy, as it is now, does not keep; nothing while it is paused, or this pool's clock is doubted. That pool's is looked at where the points are judged.
-    async fn prune_replica(
-        &self,
-        policy: &Policy,
-        url: &str,
-        source: &Name,
-        other: &Arc<Protection>,
-    ) -> Result<()> {
-        let now = catalog::find::<Policy>(&self.store, policy.name.as_str()).await?;
-        let is_at_work = |now: &Policy| {
-            now.created == policy.created
-                && now.paused.is_none()
-                && now.replicate.as_deref() == Some(url)
-                && now.since(source).is_some()
-        };
-        let Some(now) = now.filter(|now| is_at_work(now) && !self.store.time().in_doubt) else {
+    async fn prune_replica(&self, sender: &Sender, source: &Name, other: &Arc<Protection>) -> Result<()> {
+        let Some(now) = catalog::find::<Policy>(&self.store, sender.policy.name.as_str()).await? else {
             return Ok(());
         };
-        for (verdict, point) in other.judge(&now, source).await? {
+        let is_of = |to: &Destination| to.url == sender.to.url && to.is_archive() == sender.to.is_archive();
+        let Some(to) = now.destinations().into_iter().find(is_of) else { return Ok(()) };
+        let is_at_work =
+            now.created == sender.policy.created && now.paused.is_none() && now.since(source).is_some();
+        if !is_at_work || self.store.time().in_doubt {
+            return Ok(());
+        }
+        // What is there is judged by what is to be kept there, and waits for no third pool.
+        let keep = to.keep.or(now.keep);
+        let mut there = now;
+        (there.keep, there.replicate, there.archive) = (keep, None, None);
+        for (verdict, point) in other.judge(&there, source).await? {
             if verdict == Verdict::Goes {
                 self.check_goes_on()?;
                 let removed = other.remove_point(&point.name).await;
@@ -230,13 +257,13 @@ impl Protection {
     /// Keeps what is there; of an attempt that saw nothing what was known before.
     async fn write_down(
         &self,
-        policy: &Policy,
-        url: &str,
+        sender: &Sender,
         source: &Name,
         seen: Seen,
         failed: Option<&Error>,
     ) -> Result<()> {
-        let known = self.known_replica(policy, source).await?;
+        let policy = &sender.policy;
+        let known = self.known_replica(sender, source).await?;
         let newest = match seen {
             Seen::Newest(newest) => newest,
             Seen::Nothing => {
@@ -246,7 +273,7 @@ impl Protection {
         let replica = Replica {
             policy: policy.name.clone(),
             source: source.clone(),
-            url: url.to_owned(),
+            url: sender.to.url.clone(),
             taken: newest.as_ref().map(|(_, taken)| *taken),
             newest: newest.map(|(name, _)| name),
             tried: self.store.time().trusted,
@@ -258,7 +285,10 @@ impl Protection {
             let now = catalog::find::<Policy>(&self.store, policy.name.as_str()).await?;
             let is_applied = now.is_some_and(|now| now.since(source).is_some());
             if is_applied {
-                catalog::put(&self.store, &replica).await?;
+                match sender.to.is_archive() {
+                    true => catalog::put(&self.store, &Archived(replica.clone())).await?,
+                    false => catalog::put(&self.store, &replica).await?,
+                }
             }
             Ok(is_applied)
         });

@@ -151,3 +151,40 @@ proptest! {
         let _ = text.parse::<Keep>();
     }
 }
+
+/// Only what stays for good is settled: the last of a period of which a later one has a point.
+#[test]
+fn settled_by_hand() {
+    let points: Vec<_> =
+        ["2026-09-30T10:00", "2026-10-15T10:00", "2026-10-31T22:00", "2026-10-31T23:00", "2026-11-01T00:00"]
+            .map(utc)
+            .to_vec();
+    let settled = |text: &str, upto: usize| {
+        let settled = keep(text).settled(&points[..upto], &Zone::utc());
+        settled.into_iter().map(u8::from).collect::<Vec<_>>()
+    };
+    assert_eq!(settled("monthly=12", 4), [1, 0, 0, 0], "October is not over");
+    assert_eq!(settled("monthly=12", 5), [1, 0, 0, 1, 0]);
+    assert_eq!(settled("monthly=1", 5), [0, 0, 0, 1, 0], "November is not over, and not counted");
+    assert_eq!(settled("monthly=2", 5), [1, 0, 0, 1, 0]);
+    assert_eq!(settled("monthly=1", 4), [1, 0, 0, 0]);
+    assert_eq!(settled("last=2", 5), [0, 0, 0, 1, 1], "each point is a period, and over");
+    assert_eq!(settled("yearly=7", 5), [0; 5]);
+    assert!(settled("daily=3", 0).is_empty());
+}
+
+proptest! {
+    /// What is settled stays so, whatever points come later, as long as its period is counted.
+    #[test]
+    fn what_is_settled_stays(gaps in prop::collection::vec(1u64..90, 1..60), upto: prop::sample::Index) {
+        let mut at = utc("2026-01-01T00:00");
+        let points: Vec<WallNanos> = gaps.iter().map(|gap| { at += gap * HOUR; at }).collect();
+        let upto = upto.index(points.len()) + 1;
+        let keep = keep("daily=1000,weekly=100,monthly=50");
+        let before = keep.settled(&points[..upto], &Zone::utc());
+        let after = keep.settled(&points, &Zone::utc());
+        for (before, after) in before.into_iter().zip(after) {
+            prop_assert!(!before || after);
+        }
+    }
+}

@@ -1,5 +1,6 @@
 //! Protection over a real store in memory, one room a theme; `life` is a server's life, which can end at any step.
 
+mod archives;
 mod backups;
 mod copies;
 mod exporter;

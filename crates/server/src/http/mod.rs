@@ -179,6 +179,7 @@ fn router(app: Arc<App>, life: Life) -> Router {
         .route(paths::POLICY_SOURCES, post(policies::apply))
         .route(paths::POLICY_VERIFY, post(policies::verify))
         .route(paths::POLICY_PLAN, get(policies::plan))
+        .route(paths::POLICY_ARCHIVE, post(policies::set_archive))
         .route(paths::POLICY_REPLICA, post(policies::set_replica))
         .route(paths::POLICY_REPLICATE, post(policies::replicate))
         .route(paths::RECOVERIES, get(recoveries::list).post(recoveries::create))

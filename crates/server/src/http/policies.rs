@@ -7,8 +7,8 @@ use crate::{convert, engines};
 use axum::Json;
 use axum::http::StatusCode;
 use stonefold_api::{
-    PlanVerdict, PlannedPoint, PlannedRun, Policy, PolicyApply, PolicyCreate, PolicyPlan, PolicySet,
-    PolicySource, Replica, ReplicaSet, Run, Time, VerifyCreate, Webhook,
+    Archive, ArchiveSet, PlanVerdict, PlannedPoint, PlannedRun, Policy, PolicyApply, PolicyCreate,
+    PolicyPlan, PolicySet, PolicySource, Replica, ReplicaSet, Run, Time, VerifyCreate, Webhook,
 };
 use stonefold_protect as protect;
 
@@ -151,6 +151,24 @@ pub(super) async fn set_replica(
     Ok(Json(shown(set.await?)))
 }
 
+pub(super) async fn set_archive(
+    app: Shared,
+    PolicyPath(name): PolicyPath,
+    Body(asked): Body<ArchiveSet>,
+) -> Answer<Json<Policy>> {
+    let read = |asked: Archive| {
+        engines::check_other(&asked.url)?;
+        Ok::<_, stonefold_types::Error>(protect::Archive::new(asked.url, asked.keep.parse()?))
+    };
+    let archive = asked.archive.map(read).transpose()?;
+    let protection = app.protection.clone();
+    let set = app.gate.run(move |_| async move {
+        let policy = protection.archive_policy(&name, archive).await?;
+        with_replicas(&protection, policy).await
+    });
+    Ok(Json(shown(set.await?)))
+}
+
 pub(super) async fn replicate(app: Shared, PolicyPath(name): PolicyPath) -> Answer<Json<Vec<Run>>> {
     let protection = app.protection.clone();
     let runs = app.gate.run(move |_| async move { protection.replicate(&name).await }).await?;
@@ -171,6 +189,7 @@ async fn with_replicas(
 fn shown_replica(status: protect::ReplicaStatus) -> Replica {
     Replica {
         source: status.source,
+        archive: status.archive,
         newest: status.newest,
         taken: status.taken.map(Time::from_nanos),
         lag_seconds: status.lag_seconds,
@@ -207,6 +226,7 @@ fn shown((policy, replicas): WithReplicas) -> Policy {
             timeout_seconds: verify.timeout_seconds,
         }),
         replicate: policy.replicate,
+        archive: policy.archive.map(|archive| Archive { url: archive.url, keep: archive.keep.to_string() }),
         replicas: replicas.into_iter().map(shown_replica).collect(),
     }
 }
