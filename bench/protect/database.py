@@ -8,6 +8,7 @@ import glob
 import os
 import re
 import shutil
+import signal
 import subprocess
 import time
 
@@ -65,6 +66,12 @@ class Memory:
         if not self.folder:
             return argv
         return ["sh", "-c", f'echo $$ >"{self.folder}/cgroup.procs"; exec setpriv --reuid={USER} --regid={USER} --clear-groups "$@"', "sh", *argv]
+
+    def left(self):
+        if not self.folder:
+            return []
+        with open(f"{self.folder}/cgroup.procs") as file:
+            return [int(line) for line in file]
 
     def close(self):
         if self.folder:
@@ -129,7 +136,10 @@ class Cluster:
 
     def __exit__(self, *_):
         # SIGINT is its fast shutdown: a checkpoint, and no waiting for clients.
-        self.lab.processes.stop(self.process, how=2)
+        self.lab.processes.stop(self.process, how=signal.SIGINT)
+        # One that died, of too little memory say, leaves backends, which keep its file system from being unmounted.
+        for process in self.memory.left() if self.memory else []:
+            os.kill(process, signal.SIGKILL)
 
     def pgbench(self, *words):
         return self.own([f"{self.bin}/pgbench", "-h", self.sockets, "-p", "54329", "-U", USER, *words, USER])

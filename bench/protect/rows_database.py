@@ -19,8 +19,8 @@ TIMES = 4
 
 
 def plan(options):
-    """pgbench's scale (some 15 MiB each), seconds of change before each incremental."""
-    return (10, 1) if options.quick else (50, 2)
+    """pgbench's scale (some 15 MiB each), seconds of change before each incremental. With a quarter of a smaller scale PostgreSQL is killed."""
+    return (40, 1) if options.quick else (50, 2)
 
 
 def needs(options):

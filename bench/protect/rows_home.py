@@ -1,5 +1,6 @@
 """A database whose disk is moved home while thirteen users work on it: `stonefold lab run migrate-live`, of which this takes the figures.
-The move is QEMU's mirror, as `stonefold migrate` has it done."""
+The lab's mirror goes as fast as it can, and that of `stonefold migrate` is paced by its guest: so this is what the pace has to hold back, and
+not judged by what the pace promises. A machine that `stonefold migrate` moves is a QEMU's, and needs KVM for a database in it."""
 
 import json
 import os
@@ -13,8 +14,6 @@ from processes import Failed
 
 ROWS = ("pgbench-migration",)
 GIB = 2**30
-# The lab bounds no memory, and the goal's database is four times as large as its own.
-CONDITION = "a database that fits into memory"
 
 
 def plan(options):
@@ -35,7 +34,7 @@ def measured(lab):
     warehouses = plan(lab.options)
     stonefold = Stonefold(lab, "home")
     lab.keep = [stonefold]
-    stonefold.create("database", warehouses * 400 << 20)
+    stonefold.create("database", (warehouses * 250 << 20) + 8 * GIB)
     out, home = os.path.join(lab.scratch, "lab"), os.path.join(lab.scratch, "home.img")
     ours = [lab.binary, "--api", f"unix://{stonefold.api_socket}", "lab"]
     argv = [*ours, "run", "migrate-live", "--quick", "--warehouses", str(warehouses), "--seed", str(lab.first_seed)]
@@ -54,6 +53,7 @@ def measured(lab):
             os.unlink(home)
         stonefold.close()
     moved = report["runs"][0]["charts"]["migration"]
+    moved.pop("to")
     lab.raw("pgbench-migration", {"migration": moved, "verdict": report["runs"][0]["summary"].get("verdict")})
     shutil.rmtree(out)
     return row(warehouses, moved)
@@ -63,14 +63,14 @@ def row(warehouses, moved):
     if moved["failure"]:
         raise Failed(moved["failure"])
     share = lambda rate: [] if rate is None else [rate / moved["baseline"]]
-    mean = judged(share(moved["during"]), None, False, "× the rate before, on average while it moved")
+    worst = judged(share(moved["least"]), None, False, "× the rate before, in its worst ten seconds")
     goals = [
-        judged(share(moved["least"]), 0.75, False, "× the rate before, in its worst ten seconds", CONDITION),
-        mean,
+        {**worst, "goal": "≥0.75, not judged without the pace of `stonefold migrate`"},
+        judged(share(moved["during"]), None, False, "× the rate before, on average while it moved"),
         judged([moved["bytes_per_second"] / 2**20], None, False, "MiB/s, holes among them", digits=0),
     ]
     note = f"{warehouses} warehouses; {moved['bytes'] / GIB:.1f} GiB in {moved['seconds']:.1f} s; {moved['baseline']:,.0f} transactions a minute before"
     if moved["after"] is not None:
         note += f", {moved['after']:,.0f} after it"
-    note += f"; under half of it for {moved['low_seconds']} s; the lab's database, not pgbench's; one move"
+    note += f"; under half of it for {moved['low_seconds']} s; the lab's database, not pgbench's, and it fits into memory; one move of QEMU's mirror at full speed"
     return {"title": "a database's disk moved home, 13 users at work", "arms": {}, "goals": goals, "note": note}
