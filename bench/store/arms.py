@@ -94,8 +94,9 @@ class Nbdkit(Arm):
 
 
 class Stonefold(Arm):
-    def __init__(self, lab, name="stonefold"):
+    def __init__(self, lab, name="stonefold", cache=None):
         super().__init__(name, lab)
+        self.cache = cache or lab.cache
         self.api_socket = os.path.join(lab.scratch, f"{name}.api")
         self.ready_seconds = None
         self.marked = set()
@@ -103,7 +104,7 @@ class Stonefold(Arm):
 
     def start(self):
         argv = [self.lab.binary, "serve", "--pool", f"file://{self.folder}/pool", "--nbd", f"unix://{self.socket}"]
-        argv += ["--api", f"unix://{self.api_socket}", "--cache", str(self.lab.cache), "--log", "warn"]
+        argv += ["--api", f"unix://{self.api_socket}", "--cache", str(self.cache), "--log", "warn"]
         argv += ["--journal", str(self.lab.journal)]
         for path in (self.socket, self.api_socket):
             if os.path.exists(path):

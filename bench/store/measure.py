@@ -11,9 +11,16 @@ import subprocess
 import sys
 import time
 
+# Rows of protection lie in a room of their own.
+sys.path.insert(1, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "protect"))
+
 import rows_backup
 import rows_binaries
+import rows_boot
 import rows_convert
+import rows_database
+import rows_guest
+import rows_home
 import rows_images
 import rows_many
 import rows_reclaim
@@ -39,7 +46,13 @@ PARTS = {
     "recover": rows_recover,
     "backup": rows_backup,
     "convert": rows_convert,
+    "guest": rows_guest,
+    "database": rows_database,
+    "home": rows_home,
+    "boot": rows_boot,
 }
+# What bench/protect/run asks for: an hour, as root, with QEMU and PostgreSQL.
+ASKED_FOR = ("guest", "database", "home", "boot")
 # What a quick run has unless it is told which parts or rows: what needs no image of a distribution and no large disk.
 QUICK_PARTS = ("traffic", "snapshots", "space", "reclaim", "many")
 ROWS = [row for part in PARTS.values() for row in part.ROWS]
@@ -213,6 +226,7 @@ def parse():
     add("--parts", help=f"of {', '.join(PARTS)}; default all, quick {', '.join(QUICK_PARTS)}")
     add("--rows", help=f"only these rows, of {', '.join(ROWS)}")
     add("--out", help="default bench/store/DATE, or DATE-quick")
+    add("--into", help="a folder of an earlier run: its other rows stay, with their date")
     options = parser.parse_args()
     quick = options.quick
     options.size = options.size or (1 << 30 if quick else 4 << 30)
@@ -222,7 +236,8 @@ def parse():
     options.seconds = options.seconds or (3 if quick else 20)
     options.seconds_max = options.seconds_max or (10 if quick else 120)
     options.rows = chosen(parser, "row", options.rows, ROWS, None)
-    usual = QUICK_PARTS if quick and not options.rows else tuple(PARTS)
+    usual = QUICK_PARTS if quick else tuple(part for part in PARTS if part not in ASKED_FOR)
+    usual = tuple(PARTS) if options.rows else usual
     options.parts = chosen(parser, "part", options.parts, PARTS, usual)
     if options.rows:
         options.parts = [part for part in options.parts if set(PARTS[part].ROWS) & set(options.rows)]
@@ -239,7 +254,19 @@ def chosen(parser, what, text, known, usual):
     return names
 
 
+def earlier(folder, rows):
+    """Rows of a folder that were not measured now, and their raw figures."""
+    with open(os.path.join(folder, "results.json")) as file:
+        whole = json.load(file)
+    stamp = f"{whole['machine']['date']}, commit {whole['machine']['commit']}"
+    names = {row["name"] for row in rows}
+    kept = [{"measured": stamp, **row} for row in whole["rows"] if row["name"] not in names]
+    return kept, [one for one in whole["raw"] if one["row"] not in names]
+
+
 def output_folder(options):
+    if options.into:
+        return options.into
     day = datetime.date.today().isoformat() + ("-quick" if options.quick else "")
     wanted = options.out or os.path.join(os.path.dirname(os.path.abspath(__file__)), day)
     folder, number = wanted, 1
@@ -305,7 +332,11 @@ def save(lab, options, known):
         "qemu-nbd": f"cache=none, aio={lab.qemu_aio}",
     }
     folder = output_folder(options)
-    os.makedirs(folder)
+    if options.into:
+        rows, raw = earlier(folder, lab.rows)
+        lab.rows, lab.kept = rows + lab.rows, raw + lab.kept
+    else:
+        os.makedirs(folder)
     with open(os.path.join(folder, "results.json"), "w") as file:
         whole = {"machine": known, "settings": settings, "rows": lab.rows, "raw": lab.kept}
         # A line for each measurement: small, and a difference between two runs can be read.
