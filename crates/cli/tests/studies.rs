@@ -97,6 +97,14 @@ fn a_trial_fills_the_tables_of_its_report() {
     json(&[
         "compare", &profile, "--a", &a, "--b", &b, "--pairs", "2", "--size", "32M", "--out", out, "--json",
     ]);
+    // The command that does the same again names what is kept, and not what was there when it was run.
+    let kept = std::fs::read_to_string(format!("{out}/arms.toml")).unwrap();
+    assert!(kept.contains(&a) && kept.contains(&b), "{kept}");
+    let trial: Value =
+        serde_json::from_str(&std::fs::read_to_string(format!("{out}/trial.json")).unwrap()).unwrap();
+    assert!(trial["reproduce"].as_str().unwrap().contains(" --arms arms.toml --pairs 2 "), "{trial}");
+    let told = String::from_utf8(lab(&["verify", out]).stdout).unwrap();
+    assert!(told.contains(&format!(" --arms {out}/arms.toml ")), "{told}");
     let study = json(&["study", "filesystems", "--from", out, "--json"]);
     let name = "Jetstress there, 8K 70/30 here";
     let here = row(&study, 0, name, "here");

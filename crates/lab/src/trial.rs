@@ -9,9 +9,9 @@ mod contrast;
 mod kept;
 mod subject;
 
-pub use arms::{Arm, arms_of_file};
+pub use arms::{Arm, arms_of_file, file_of_arms};
 pub use contrast::{Contrast, Figure, Findings, Level, findings};
-pub use kept::{Trial, load, run_folder, save};
+pub use kept::{ARMS_FILE, Trial, hash_of_arms, load, run_folder, save, save_arms};
 pub use subject::{Ran, Subject};
 
 use crate::counters::Counters;

@@ -16,7 +16,10 @@ use std::sync::Arc;
 use stonefold_lab::bundle::{self, Bundle};
 use stonefold_lab::measure::Reins;
 use stonefold_lab::stats::compare::{PAIRS_MIN, detectable};
-use stonefold_lab::trial::{Arm, Ran, Subject, Trial, TrialPlan, Turn, arms_of_file, run, run_folder, save};
+use stonefold_lab::trial::{
+    ARMS_FILE, Arm, Ran, Subject, Trial, TrialPlan, Turn, arms_of_file, file_of_arms, hash_of_arms, run,
+    run_folder, save, save_arms,
+};
 use stonefold_lab::{TargetSpec, machine};
 use stonefold_types::{Error, Kind};
 
@@ -117,7 +120,7 @@ impl Compare {
         let (subject, locked) = self.subject()?;
         let (_runtime, env) = environment()?;
         let options = self.load.options(&env);
-        let arms = self.arms.resolve(context)?;
+        let (arms, list) = self.arms.resolve(context)?;
         let least = usize::from(self.arms.pairs);
         let rounds = self.arms.within.map_or(least, |_| least.max(usize::from(self.arms.most)));
         // A database's are not looked at, and a device that a command makes first says nothing yet.
@@ -136,8 +139,9 @@ impl Compare {
         on_stop(move || of_signal.stop())?;
         let mut trial = self.trial(&plan, locked, env.wall() / 1_000_000_000);
         trial.machine.extend(others);
-        let mut made =
-            Made { trial, bundles: Vec::new(), plan: &plan, locked, out: self.load.out.as_deref(), least };
+        let out = self.load.out.as_deref();
+        trial.arms_hash = out.map(|_| hash_of_arms(&list));
+        let mut made = Made { trial, list, bundles: Vec::new(), plan: &plan, locked, out, least };
         picture::show(&env, &reins, || run(&env, &plan, &reins, |turn, ran| made.keep(turn, ran)))?;
         Ok((made.trial, made.bundles))
     }
@@ -148,7 +152,8 @@ impl Arms {
         !self.a.is_empty() || self.arms.is_some()
     }
 
-    fn resolve(&self, context: &Context) -> Result<Vec<Arm>, Failure> {
+    /// The arms, and the file that lists them: the one that was given, or one that says what was given.
+    fn resolve(&self, context: &Context) -> Result<(Vec<Arm>, String), Failure> {
         if !self.are_given() {
             let error = Error::new(Kind::Invalid, "there is nothing to compare");
             return Err(Failure::Misuse(
@@ -159,7 +164,8 @@ impl Arms {
             let failed = |e| Error::io(format!("reading the arms '{}'", path.display()), e);
             let text = std::fs::read_to_string(path).map_err(failed)?;
             let resolve = |text: &str| target(context, text).map_err(Failure::into_error);
-            return arms_of_file(&text, resolve).map_err(Failure::Misuse);
+            let arms = arms_of_file(&text, resolve).map_err(Failure::Misuse)?;
+            return Ok((arms, text));
         }
         let arm = |name: &str, texts: &[String], told: Option<&Path>| -> Result<Arm, Failure> {
             let targets: Vec<TargetSpec> =
@@ -167,16 +173,24 @@ impl Arms {
             let system = told.map(system::read).transpose()?;
             Ok(Arm { name: name.into(), targets, words: texts.to_vec(), before: None, after: None, system })
         };
-        Ok(vec![arm("A", &self.a, self.system_a.as_deref())?, arm("B", &self.b, self.system_b.as_deref())?])
+        let arms =
+            vec![arm("A", &self.a, self.system_a.as_deref())?, arm("B", &self.b, self.system_b.as_deref())?];
+        let list = file_of_arms(&arms);
+        Ok((arms, list))
     }
 
-    fn words(&self, words: &mut Vec<String>) {
-        self.a.iter().for_each(|target| words.push(format!("--a {}", quoted(target))));
-        self.b.iter().for_each(|target| words.push(format!("--b {}", quoted(target))));
-        words
-            .extend(self.arms.as_ref().map(|path| format!("--arms {}", quoted(&path.display().to_string()))));
-        for (flag, path) in [("--system-a", &self.system_a), ("--system-b", &self.system_b)] {
-            words.extend(system::words(flag, path.as_deref()));
+    /// Where the list of the arms is kept with the rest, it says all that the other flags do, and what is kept can be carried elsewhere.
+    fn words(&self, kept: bool, words: &mut Vec<String>) {
+        if kept {
+            words.push(format!("--arms {ARMS_FILE}"));
+        } else {
+            self.a.iter().for_each(|target| words.push(format!("--a {}", quoted(target))));
+            self.b.iter().for_each(|target| words.push(format!("--b {}", quoted(target))));
+            let path = self.arms.as_ref().map(|path| quoted(&path.display().to_string()));
+            words.extend(path.map(|path| format!("--arms {path}")));
+            for (flag, path) in [("--system-a", &self.system_a), ("--system-b", &self.system_b)] {
+                words.extend(system::words(flag, path.as_deref()));
+            }
         }
         words.push(format!("--pairs {}", self.pairs));
         words.extend(self.within.map(|within| format!("--within {}% --most {}", percent(within), self.most)));
@@ -199,6 +213,7 @@ impl Compare {
             quick: plan.quick,
             arms: plan.arms.iter().map(|arm| arm.name.clone()).collect(),
             commands,
+            arms_hash: None,
             systems: plan.arms.iter().map(|arm| arm.system.clone()).collect(),
             rounds: plan.rounds,
             within: self.arms.within,
@@ -213,7 +228,7 @@ impl Compare {
 
     fn reproduce(&self, plan: &TrialPlan) -> String {
         let mut words = vec!["stonefold lab compare".to_owned(), self.load.named()];
-        self.arms.words(&mut words);
+        self.arms.words(self.load.out.is_some(), &mut words);
         words.extend(self.warehouses.map(|warehouses| format!("--warehouses {warehouses}")));
         words.extend(
             self.postgres.as_ref().map(|dir| format!("--postgres {}", quoted(&dir.to_string_lossy()))),
@@ -229,6 +244,8 @@ impl Compare {
 /// The runs so far.
 struct Made<'a> {
     trial: Trial,
+    /// The file that lists the arms.
+    list: String,
     bundles: Vec<Bundle>,
     plan: &'a TrialPlan,
     locked: bool,
@@ -251,7 +268,8 @@ impl Made<'_> {
         run.machine.extend(facts);
         (run.locked, run.quick, run.bytes) = (self.locked, plan.quick, bytes);
         (run.began, run.cut_short) = (turn.began, turn.cut_short);
-        run.reproduce.clone_from(&self.trial.reproduce);
+        // A run's folder lies in the trial's.
+        run.reproduce = trial::again(&self.trial, Some(Path::new("..")));
         let hash = match self.out {
             Some(dir) => bundle::save(&dir.join(run_folder(&turn)), &run, &text, &points)?,
             None => String::new(),
@@ -260,6 +278,7 @@ impl Made<'_> {
         self.bundles.push(Bundle { run, profile: text, points, hash });
         self.trial.narrow = self.is_narrow()?;
         if let Some(dir) = self.out {
+            save_arms(dir, &self.list)?;
             save(dir, &self.trial)?;
         }
         trial::tell_progress(&self.trial, &self.bundles);

@@ -101,7 +101,7 @@ impl Study {
         }
         let (trial, bundles) =
             Compare { load, arms: self.arms, warehouses: None, postgres: None }.measure(context)?;
-        tell_trial(context, &study, &trial, &bundles, cores)
+        tell_trial(context, &study, (&trial, &bundles), self.out.as_deref(), cores)
     }
 
     /// Each profile once, on one target.
@@ -201,7 +201,7 @@ fn read(context: &Context, study: &Report, dirs: &[PathBuf], cores: f64) -> Resu
         if trial.profile != *profile || study.arms.is_empty() {
             return Err(other(study, dir, &format!("{} on several arms", trial.profile)));
         }
-        return tell_trial(context, study, &trial, &bundles, cores);
+        return tell_trial(context, study, (&trial, &bundles), Some(dir), cores);
     }
     let bundle = bundle::load(dir)?;
     if bundle.run.profile != *profile || !study.arms.is_empty() {
@@ -259,13 +259,14 @@ fn tell_runs(context: &Context, study: &Report, arms: &[ArmRuns], cores: f64) ->
 fn tell_trial(
     context: &Context,
     study: &Report,
-    trial: &Trial,
-    bundles: &[Bundle],
+    (trial, bundles): (&Trial, &[Bundle]),
+    kept: Option<&Path>,
     cores: f64,
 ) -> Result<ExitCode, Failure> {
     let (summaries, findings) = trial::compute(trial, bundles)?;
     let found = study::of_trial(study, trial, bundles, &summaries, &findings, cores);
-    let about = About { quick: trial.quick, locked: trial.locked, again: &trial.reproduce };
+    let again = trial::again(trial, kept);
+    let about = About { quick: trial.quick, locked: trial.locked, again: &again };
     answer(context, study, &found, &about, findings.verdict)
 }
 

@@ -1,5 +1,6 @@
 //! What a trial showed, on a terminal.
 
+use super::load::quoted;
 use super::report::Out;
 use crate::context::Context;
 use crate::failure::Failure;
@@ -11,7 +12,7 @@ use stonefold_lab::bundle::Bundle;
 use stonefold_lab::report::{Report, TrialReport};
 use stonefold_lab::stats::compare::{CONFIDENCE, Finding, PAIRS_MIN, detectable};
 use stonefold_lab::stats::require::time;
-use stonefold_lab::trial::{Contrast, Figure, Findings, Trial, Turn, findings, load};
+use stonefold_lab::trial::{ARMS_FILE, Contrast, Figure, Findings, Trial, Turn, findings, load};
 use stonefold_lab::verdict::{Summary, Verdict, summarise};
 
 #[derive(Serialize)]
@@ -45,6 +46,18 @@ pub(super) fn answer(
     let found = compute(trial, bundles)?.1;
     context.answer(&Document { trial, findings: &found }, || text(trial, &found, kept))?;
     Ok(ExitCode::from(found.verdict.status()))
+}
+
+/// The command that does the same, given from a folder from which the trial's is `dir`. Where the list of the arms is kept the trial names it as it
+/// lies in its own folder, so that this can be carried elsewhere.
+pub(super) fn again(trial: &Trial, dir: Option<&Path>) -> String {
+    match (dir, &trial.arms_hash) {
+        (Some(dir), Some(_)) => {
+            let path = quoted(&dir.join(ARMS_FILE).display().to_string());
+            trial.reproduce.replacen(&format!("--arms {ARMS_FILE}"), &format!("--arms {path}"), 1)
+        }
+        _ => trial.reproduce.clone(),
+    }
 }
 
 /// Each run judged, and all of them compared.
@@ -149,7 +162,7 @@ fn text(trial: &Trial, found: &Findings, kept: Option<&Path>) -> String {
         ("rounds", rounds_words(trial)),
         ("profile", profile),
         ("raw data", kept.map(|dir| dir.display().to_string()).unwrap_or_default()),
-        ("again", trial.reproduce.clone()),
+        ("again", again(trial, kept)),
     ]));
     text
 }

@@ -451,7 +451,7 @@ function trialConfiguration({ trial, runs: made }) {
     table(["", ""], [["profile", `${trial.profile}${trial.quick ? ", quick" : ""}${trial.locked ? "" : ", modified"}`],
       ...trial.arms.map((arm, number) => [`arm ${arm}`, made.find((one) => one.turn.arm === number)?.targets.join(", ") ?? "–"]),
       ...trial.arms.flatMap((arm, number) => trial.systems[number] ? system(trial.systems[number]).map(([name, what]) => [name.replace("the target", arm), what]) : []),
-      ...Object.entries(trial.commands), ...Object.entries(trial.machine), ["version", trial.version], ["again", element("code", {}, text(trial.reproduce))]]),
+      ...Object.entries(trial.commands), ...Object.entries(trial.machine), ["version", trial.version], [trial.arms_hash ? "again, in the folder of the raw data" : "again", element("code", {}, text(trial.reproduce))]]),
     element("details", {}, element("summary", {}, text("Every run")), table(["round>", "arm", "verdict", "raw data"],
       made.map((one) => [`${one.turn.round + 1}`, trial.arms[one.turn.arm], one.verdict, element("code", {}, text(one.bundle.slice(0, 16) || "not kept"))])))];
 }
