@@ -103,6 +103,7 @@ fn a_trial_fills_the_tables_of_its_report() {
     let trial: Value =
         serde_json::from_str(&std::fs::read_to_string(format!("{out}/trial.json")).unwrap()).unwrap();
     assert!(trial["reproduce"].as_str().unwrap().contains(" --arms arms.toml --pairs 2 "), "{trial}");
+    assert!(trial["version"].as_str().unwrap().contains(" (commit "), "{trial}");
     let told = String::from_utf8(lab(&["verify", out]).stdout).unwrap();
     assert!(told.contains(&format!(" --arms {out}/arms.toml ")), "{told}");
     let study = json(&["study", "filesystems", "--from", out, "--json"]);

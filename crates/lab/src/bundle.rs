@@ -39,7 +39,7 @@ const UNPACKED_MAX: u64 = 4 << 30;
 pub struct Run {
     /// Layout of the bundle.
     pub format: u32,
-    /// Version of the lab.
+    /// Version of the lab, with the commit that it was built from where that is known.
     pub version: String,
     /// The profile's name.
     pub profile: String,

@@ -207,7 +207,7 @@ impl Compare {
         }
         Trial {
             format: Trial::FORMAT,
-            version: stonefold_server::VERSION.into(),
+            version: super::VERSION.into(),
             profile: plan.subject.name().to_owned(),
             locked,
             quick: plan.quick,

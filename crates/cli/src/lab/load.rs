@@ -188,7 +188,7 @@ pub(super) fn record(profile: &Profile, targets: &[TargetSpec], options: &RigOpt
     );
     Record {
         format: Record::FORMAT,
-        version: stonefold_server::VERSION.into(),
+        version: super::VERSION.into(),
         profile: profile.name.clone(),
         targets: targets.iter().map(ToString::to_string).collect(),
         seed: options.seed,

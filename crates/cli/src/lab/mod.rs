@@ -28,6 +28,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use stonefold_lab::trial::Trial;
 
+/// What a bundle says it was made by: a version and the commit that it was built from, which tells more than a version of one that is being worked on.
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (commit ", env!("STONEFOLD_COMMIT"), ")");
+
 /// Measure any storage, so that the number can be trusted
 #[derive(Subcommand)]
 pub(crate) enum Lab {

@@ -87,7 +87,7 @@ pub(super) fn record(profile: String, target: &TargetSpec, seed: u64, points: &[
     let users = points.iter().filter_map(|point| Some(point.database.as_ref()?.users as usize));
     Record {
         format: Record::FORMAT,
-        version: stonefold_server::VERSION.into(),
+        version: super::VERSION.into(),
         profile,
         targets: vec![target.to_string()],
         seed,

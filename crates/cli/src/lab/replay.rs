@@ -111,7 +111,7 @@ impl Replay {
         let points = picture::show(&env, &reins, || replay::run(&env, &plan, &layout, &reins))?;
         let record = Record {
             format: Record::FORMAT,
-            version: stonefold_server::VERSION.into(),
+            version: super::VERSION.into(),
             profile: format!("replay of {}", replay::title(&layout.replayed)),
             locked: true,
             quick: false,

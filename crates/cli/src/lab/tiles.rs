@@ -63,7 +63,7 @@ pub(super) fn measure(
     let broken = matches!(tiled.ended, tiles::Ended::Broken(_));
     let record = Record {
         format: Record::FORMAT,
-        version: stonefold_server::VERSION.into(),
+        version: super::VERSION.into(),
         profile: plan.profile.name.clone(),
         locked: shipped && run.scale.is_none(),
         quick: run.load.quick,

@@ -23,7 +23,7 @@ pub const ARMS_FILE: &str = "arms.toml";
 pub struct Trial {
     /// Layout of the file.
     pub format: u32,
-    /// Version of the lab.
+    /// Version of the lab, with the commit that it was built from where that is known.
     pub version: String,
     /// The profile's name.
     pub profile: String,
