@@ -20,7 +20,7 @@ pub use tune::Probe;
 
 use crate::chaos::{OutageRecord, Outages};
 use crate::counters::{Counters, Reconciled};
-use crate::load::{Goal, Outcome, Phase};
+use crate::load::{Effort, Goal, Outcome, Phase};
 use crate::machine::Busy;
 use crate::oltp::record::DatabaseRecord;
 use crate::profile::{Profile, Step, StepKind, Times};
@@ -95,6 +95,9 @@ pub struct Point {
     pub verification: Verification,
     /// CPU seconds of the generator's busiest thread, of each second.
     pub busy: f64,
+    /// What all of its threads used of the processors, and what of it was work; nothing of a database, and of a bundle that does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effort: Option<Effort>,
     /// I/Os a second that the same load does against a target that answers at once.
     pub ceiling: f64,
     /// How far wall clock and steady clock had come apart by its end, in seconds.
@@ -169,6 +172,11 @@ impl Point {
     /// Whether a requirement may be about it: a search tries what does not keep one.
     pub fn is_judged(&self) -> bool {
         self.task.is_none() && self.probe.is_none()
+    }
+
+    /// How busy the machine was on which the load was made; nothing where workers on others made it.
+    pub fn machine_of_load(&self) -> Option<Busy> {
+        self.machine_cpu.filter(|_| self.workers.is_empty())
     }
 
     /// I/Os a second.
@@ -393,6 +401,7 @@ pub(crate) mod tests {
             before: Vec::new(),
             verification: Verification { right: 1, ..Verification::default() },
             busy: 0.1,
+            effort: None,
             ceiling: 1e6,
             clocks_apart: 0.0,
             reduced: Vec::new(),

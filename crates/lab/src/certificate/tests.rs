@@ -78,6 +78,7 @@ fn bundle() -> Bundle {
         before: Vec::new(),
         verification: Default::default(),
         busy: 0.1,
+        effort: None,
         machine_cpu: Default::default(),
         database: None,
         ceiling: 1e6,

@@ -123,6 +123,7 @@ impl Run<'_> {
             before: settling.series,
             verification,
             busy: outcome.busiest.as_secs_f64() / seconds.max(1e-9),
+            effort: Some(outcome.effort),
             ceiling,
             clocks_apart,
             reduced: Vec::new(),

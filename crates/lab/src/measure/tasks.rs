@@ -120,6 +120,7 @@ impl Run<'_> {
             before: Vec::new(),
             verification: outcome.verification,
             busy: outcome.busiest.as_secs_f64() / seconds,
+            effort: Some(outcome.effort),
             ceiling: 0.0,
             clocks_apart: 0.0,
             reduced: Vec::new(),

@@ -267,6 +267,7 @@ impl Run<'_> {
             before: ledger.before,
             verification: Verification::default(),
             busy: (to.own.saturating_sub(from.own)).as_secs_f64() / (seconds * cores).max(1e-9),
+            effort: None,
             ceiling: 0.0,
             clocks_apart: to.clocks - from.clocks,
             reduced: Vec::new(),
