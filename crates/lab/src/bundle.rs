@@ -79,6 +79,9 @@ pub struct Run {
     /// What is behind the targets, as it was declared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system: Option<crate::system::System>,
+    /// What each target took when the run was over, as it said; empty where none was asked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub occupied: Vec<crate::space::Occupied>,
     /// Of tiles: what was replayed at each number of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tiles: Option<crate::tiles::Tiled>,

@@ -175,6 +175,11 @@ impl Outcome {
         })
     }
 
+    /// Bytes of writes that were acknowledged.
+    pub(crate) fn written(&self) -> u64 {
+        self.streams.iter().map(|record| record.write.bytes).sum()
+    }
+
     /// I/Os that were never answered.
     pub(crate) fn unanswered(&self) -> u64 {
         self.streams.iter().map(|record| record.unanswered).sum()

@@ -4,6 +4,7 @@
 //! what was issued before the load had gone on for its precondition.
 
 mod alike;
+mod cost;
 mod fit;
 mod generator;
 mod outages;
@@ -12,6 +13,7 @@ mod reins;
 mod tasks;
 mod tune;
 
+pub use cost::CpuCost;
 pub use fit::fit;
 pub(crate) use generator::ceiling;
 pub use reins::{Doing, Reins};
@@ -108,6 +110,10 @@ pub struct Point {
     /// What the target has counted beside what it answered, where it can say that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reconciled: Option<Reconciled>,
+    /// Bytes that were written since the point before it, or since the run began: before it, while it settled, and while it was measured; nothing of a
+    /// database, and of a bundle that does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub written: Option<u64>,
     /// It was ended before its time.
     pub cut_short: bool,
     /// Of a step of a database's users; streams are its transactions then.
@@ -216,8 +222,17 @@ pub fn run(env: &Env, plan: &Plan, reins: &Reins) -> Result<Measured> {
     let depths = depths(workload, &plan.profile.steps);
     let generator = Generator::open(env, plan, &depths)?;
     let tuned = vec![None; workload.streams.len()];
-    let mut run =
-        Run { env, plan, workload, generator, reins, points: Vec::new(), tuned, target_is_gone: false };
+    let mut run = Run {
+        env,
+        plan,
+        workload,
+        generator,
+        reins,
+        points: Vec::new(),
+        written: 0,
+        tuned,
+        target_is_gone: false,
+    };
     if !plan.profile.fills_itself() {
         run.fill()?;
     }
@@ -272,6 +287,8 @@ struct Run<'a> {
     generator: Generator,
     reins: &'a Reins,
     points: Vec<Point>,
+    /// Bytes, since the last of them.
+    written: u64,
     /// The load of each stream that a step has found to be the best.
     tuned: Vec<Option<Load>>,
     /// It did not come back: nothing more can be measured.
@@ -355,7 +372,9 @@ impl Run<'_> {
 
     fn phase(&mut self, doing: Doing, phase: Phase) -> Result<Outcome> {
         let control = self.reins.begin(Doing { since: self.env.monotonic(), ..doing });
-        self.generator.run(&phase, &control)
+        let outcome = self.generator.run(&phase, &control)?;
+        self.written += outcome.written();
+        Ok(outcome)
     }
 }
 
@@ -406,6 +425,7 @@ pub(crate) mod tests {
             clocks_apart: 0.0,
             reduced: Vec::new(),
             reconciled: None,
+            written: None,
             cut_short: false,
             machine_cpu: None,
             database: None,

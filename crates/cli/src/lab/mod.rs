@@ -4,6 +4,7 @@ mod asked;
 mod catalogue;
 mod certify;
 mod compare;
+mod cost;
 mod import;
 mod lint;
 mod load;

@@ -126,6 +126,7 @@ impl Replay {
             machine: machine::describe().into_iter().chain(others).collect(),
             cut_short: reins.is_stopped(),
             replay: Some(layout.replayed),
+            occupied: super::cost::occupied(context, &self.target),
             system,
             ..Record::default()
         };

@@ -78,6 +78,7 @@ pub(super) fn measure(
         machine: machine::describe().into_iter().chain(others).collect(),
         cut_short: reins.is_stopped() || broken,
         tiles: Some(tiled),
+        occupied: super::cost::occupied(context, &run.target),
         system,
         ..Record::default()
     };

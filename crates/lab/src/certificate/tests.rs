@@ -85,6 +85,7 @@ fn bundle() -> Bundle {
         clocks_apart: 0.0,
         reduced: Vec::new(),
         reconciled: None,
+        written: None,
         cut_short: false,
         workers: Vec::new(),
         outage: None,

@@ -324,6 +324,7 @@ pub(crate) mod tests {
             clocks_apart: 0.0,
             reduced: Vec::new(),
             reconciled: None,
+            written: None,
             cut_short: false,
             workers: Vec::new(),
             outage: None,

@@ -272,6 +272,7 @@ impl Run<'_> {
             clocks_apart: to.clocks - from.clocks,
             reduced: Vec::new(),
             reconciled: None,
+            written: None,
             cut_short,
             workers: Vec::new(),
             outage: None,

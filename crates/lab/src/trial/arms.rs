@@ -101,7 +101,7 @@ pub fn file_of_arms(arms: &[Arm]) -> String {
 
 /// A target whose path does not hang on the folder that it was written in.
 fn from_anywhere(target: &str) -> String {
-    let (kind, path) = match target.parse() {
+    let (kind, path) = match target.parse::<TargetSpec>() {
         Ok(TargetSpec::File(path)) => ("file", path),
         Ok(TargetSpec::Directory(path)) => ("dir", path),
         Ok(TargetSpec::Device(path)) => ("dev", path),
