@@ -4,6 +4,7 @@
 //! what was issued before the load had gone on for its precondition.
 
 mod alike;
+mod capacity;
 mod cost;
 mod fit;
 mod generator;
@@ -13,6 +14,7 @@ mod reins;
 mod tasks;
 mod tune;
 
+pub use capacity::Capacity;
 pub use cost::CpuCost;
 pub use fit::fit;
 pub(crate) use generator::ceiling;
@@ -61,6 +63,8 @@ pub struct Plan {
     pub outages: Option<Outages>,
     /// Who says what the targets have done; nobody where one of them cannot say it.
     pub counters: Vec<Arc<dyn Counters>>,
+    /// Of which open loops are given shares, of streams of which the run's own is not to count.
+    pub capacities: Vec<Capacity>,
 }
 
 /// Other machines that load.
@@ -343,31 +347,18 @@ impl Run<'_> {
         }
     }
 
-    /// Open loads for streams of which the closed ones before have shown what they can do. Each generator makes its part.
+    /// Open loads for streams of which it is given, or the closed ones before have shown, what they can do. Each generator makes its part.
     fn share_of_capacity(&self, streams: &[(usize, Load)], share: f64) -> Vec<(usize, Load)> {
+        let numbers: Vec<usize> = streams.iter().map(|(number, _)| *number).collect();
+        let given = self.plan.capacities.iter().find(|one| one.streams == numbers).cloned();
+        let capacity = given.or_else(|| Capacity::of(&self.points, &numbers));
+        let rate = |number| capacity.as_ref().map_or(0.0, |capacity| capacity.of_stream(number));
         let share = share / self.generator.copies() as f64;
         let leads = |(number, load): &(usize, Load)| match load {
             Load::Follow { .. } => (*number, *load),
-            _ => (*number, open((self.capacity(streams, *number) * share).max(1.0))),
+            _ => (*number, open((rate(*number) * share).max(1.0))),
         };
         streams.iter().map(leads).collect()
-    }
-
-    /// What a stream did in the point in which all of these together did most.
-    fn capacity(&self, streams: &[(usize, Load)], number: usize) -> f64 {
-        let same = |point: &&Point| {
-            point.footprint == 1.0
-                && point.is_load()
-                && point.loads.iter().map(|load| load.stream).eq(streams.iter().map(|(number, _)| *number))
-        };
-        let closed = |point: &&Point| point.loads.iter().any(|load| load.outstanding.is_some());
-        let best =
-            self.points.iter().filter(same).filter(closed).max_by(|a, b| a.iops().total_cmp(&b.iops()));
-        best.map_or(0.0, |point| {
-            let place =
-                point.loads.iter().position(|load| load.stream == number).expect("the streams are the same");
-            point.streams[place].ios() as f64 / point.seconds
-        })
     }
 
     fn phase(&mut self, doing: Doing, phase: Phase) -> Result<Outcome> {

@@ -92,6 +92,7 @@ fn plan(profile: Profile, target: &str) -> Plan {
         fleet: FleetPlan::default(),
         outages: None,
         counters: Vec::new(),
+        capacities: Vec::new(),
     }
 }
 

@@ -17,8 +17,8 @@ use stonefold_lab::bundle::{self, Bundle};
 use stonefold_lab::measure::Reins;
 use stonefold_lab::stats::compare::{PAIRS_MIN, detectable};
 use stonefold_lab::trial::{
-    ARMS_FILE, Arm, Ran, Subject, Trial, TrialPlan, Turn, arms_of_file, file_of_arms, hash_of_arms, run,
-    run_folder, save, save_arms,
+    ARMS_FILE, Arm, Ran, Subject, Trial, TrialPlan, Turn, arms_of_file, file_of_arms, finding_takes,
+    hash_of_arms, run, run_folder, save, save_arms, share,
 };
 use stonefold_lab::{TargetSpec, machine};
 use stonefold_types::{Error, Kind};
@@ -73,14 +73,14 @@ pub(super) struct Arms {
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pairs: u16,
     /// Go on with rounds, after those of --pairs, until the interval of each rate and each mean reaches so far either way at most, as in 3%
-    #[arg(long, value_name = "SHARE", value_parser = share)]
+    #[arg(long, value_name = "SHARE", value_parser = reach)]
     within: Option<f64>,
     /// With --within: rounds at most
     #[arg(long, value_name = "N", default_value_t = 20, requires = "within", value_parser = clap::value_parser!(u16).range(1..=1000))]
     most: u16,
 }
 
-fn share(text: &str) -> Result<f64, String> {
+fn reach(text: &str) -> Result<f64, String> {
     let wrong = || format!("'{text}' is no share; write it as in 3%");
     let percent: f64 = text.strip_suffix('%').ok_or_else(wrong)?.trim().parse().map_err(|_| wrong())?;
     if percent > 0.0 && percent < 100.0 { Ok(percent / 100.0) } else { Err(wrong()) }
@@ -129,7 +129,15 @@ impl Compare {
             Subject::Load(_) => arms.iter().map(of).collect(),
             Subject::Database(..) => Vec::new(),
         };
-        let plan = TrialPlan { subject, quick: self.load.quick, arms, rounds, options, counters: told };
+        let mut plan = TrialPlan {
+            subject,
+            quick: self.load.quick,
+            arms,
+            rounds,
+            options,
+            counters: told,
+            capacities: Vec::new(),
+        };
         plan.check().map_err(Failure::Misuse)?;
         tell_plan(&plan, self.arms.within.map(|within| (least, within)));
         let runs = (plan.arms.len() * plan.rounds) as u32;
@@ -141,6 +149,8 @@ impl Compare {
         trial.machine.extend(others);
         let out = self.load.out.as_deref();
         trial.arms_hash = out.map(|_| hash_of_arms(&list));
+        let shared = picture::show(&env, &reins, || share(&env, &plan, &reins))?;
+        (plan.capacities, trial.shared) = shared.into_iter().unzip();
         let mut made = Made { trial, list, bundles: Vec::new(), plan: &plan, locked, out, least };
         picture::show(&env, &reins, || run(&env, &plan, &reins, |turn, ran| made.keep(turn, ran)))?;
         Ok((made.trial, made.bundles))
@@ -218,6 +228,7 @@ impl Compare {
             rounds: plan.rounds,
             within: self.arms.within,
             narrow: false,
+            shared: Vec::new(),
             seed: plan.options.seed,
             began,
             reproduce: self.reproduce(plan),
@@ -325,6 +336,12 @@ fn tell_plan(plan: &TrialPlan, until: Option<(usize, f64)>) {
         length(plan.subject.duration(plan.quick) * runs as u32),
         plan.options.seed
     );
+    if let Some(takes) = finding_takes(plan) {
+        eprintln!(
+            "before that each arm is run once for what it can do, {} each: open loops of all are given shares of the least",
+            length(takes)
+        );
+    }
     eprintln!("{}", beforehand(plan.rounds));
 }
 

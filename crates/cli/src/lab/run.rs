@@ -198,7 +198,8 @@ impl Run {
             true => Vec::new(),
             false => counters(context, &self.target)?,
         };
-        let plan = Plan { profile, quick: self.load.quick, targets, options, fleet, outages, counters };
+        let (quick, capacities) = (self.load.quick, Vec::new());
+        let plan = Plan { profile, quick, targets, options, fleet, outages, counters, capacities };
         tell_plan(&plan);
         tell_unkept(self.load.out.as_deref(), plan.profile.duration(plan.quick));
         // Who else is busy where workers are is not seen from here.

@@ -12,7 +12,7 @@ use stonefold_lab::bundle::Bundle;
 use stonefold_lab::report::{Report, TrialReport};
 use stonefold_lab::stats::compare::{CONFIDENCE, Finding, PAIRS_MIN, detectable};
 use stonefold_lab::stats::require::time;
-use stonefold_lab::trial::{ARMS_FILE, Contrast, Figure, Findings, Trial, Turn, findings, load};
+use stonefold_lab::trial::{ARMS_FILE, Contrast, Figure, Findings, Shared, Trial, Turn, findings, load};
 use stonefold_lab::verdict::{Summary, Verdict, summarise};
 
 #[derive(Serialize)]
@@ -132,6 +132,9 @@ fn text(trial: &Trial, found: &Findings, kept: Option<&Path>) -> String {
             if rounds == 1 { "is" } else { "are" }
         ));
     }
+    for one in &trial.shared {
+        text.push_str(&format!("{}\n", shared_words(trial, one)));
+    }
     for one in &found.unlike {
         text.push_str(&format!("not alike: {one}\n"));
     }
@@ -165,6 +168,17 @@ fn text(trial: &Trial, found: &Findings, kept: Option<&Path>) -> String {
         ("again", again(trial, kept)),
     ]));
     text
+}
+
+/// What open loops were given shares of.
+fn shared_words(trial: &Trial, one: &Shared) -> String {
+    let arms = trial.arms.iter().zip(&one.arms).map(|(arm, rate)| format!("{arm} {rate:.0}"));
+    format!(
+        "shares of a capacity: of what '{}' does at most, for every arm, as it does least: {} I/Os a second of {}",
+        trial.arms.get(one.least).map_or("", String::as_str),
+        arms.collect::<Vec<_>>().join(", "),
+        one.streams.join(", ")
+    )
 }
 
 /// Ratio, interval, what it says, and how large a difference would have shown.

@@ -460,6 +460,7 @@ function trialConfiguration({ trial, runs: made }) {
     table(["", ""], [["profile", `${trial.profile}${trial.quick ? ", quick" : ""}${trial.locked ? "" : ", modified"}`],
       ...trial.arms.map((arm, number) => [`arm ${arm}`, made.find((one) => one.turn.arm === number)?.targets.join(", ") ?? "–"]),
       ...trial.arms.flatMap((arm, number) => trial.systems[number] ? system(trial.systems[number]).map(([name, what]) => [name.replace("the target", arm), what]) : []),
+      ...(trial.shared ?? []).map((one) => ["shares of a capacity are, for every arm, of what the least does", `${one.arms.map((most, arm) => `${trial.arms[arm]} ${rate(most)}`).join(", ")} I/Os a second of ${one.streams.join(", ")}`]),
       ...Object.entries(trial.commands), ...Object.entries(trial.machine), ["version", trial.version], [trial.arms_hash ? "again, in the folder of the raw data" : "again", element("code", {}, text(trial.reproduce))]]),
     element("details", {}, element("summary", {}, text("Every run")), table(["round>", "arm", "verdict", "raw data"],
       made.map((one) => [`${one.turn.round + 1}`, trial.arms[one.turn.arm], one.verdict, element("code", {}, text(one.bundle.slice(0, 16) || "not kept"))])))];

@@ -4,7 +4,7 @@
 //! and is written anew after each run, so that a trial that was ended has what it made. Beside it lies `arms.toml`, the list of the arms: the
 //! one that was given, or one that says what was given on the command line.
 
-use super::Turn;
+use super::{Shared, Turn};
 use crate::bundle::{self, Bundle};
 use crate::system::{System, unlike};
 use serde::{Deserialize, Serialize};
@@ -49,6 +49,9 @@ pub struct Trial {
     /// And whether they became so narrow, so that no more rounds were made.
     #[serde(default)]
     pub narrow: bool,
+    /// What open loops of every arm were given shares of.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shared: Vec<Shared>,
     /// Of everything that was drawn.
     pub seed: u64,
     /// When it began: seconds since 1970.

@@ -91,6 +91,7 @@ impl Subject {
                     fleet: FleetPlan::default(),
                     outages: None,
                     counters: plan.counters.get(turn.arm).cloned().unwrap_or_default(),
+                    capacities: plan.capacities.clone(),
                 };
                 let points = measure::run(env, &plan, reins).and_then(Measured::unbroken)?.points;
                 Ok(Ran { points, facts: BTreeMap::new(), bytes })
