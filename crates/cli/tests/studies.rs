@@ -137,6 +137,13 @@ fn what_a_study_needs_is_said() {
         (vec!["study", "corners", "--target", "null:", "--to", "file:/x"], "moves and recovers nothing"),
         (vec!["study", "corners", "--from", "/x", "--from", "/y"], "say --from once"),
         (vec!["study", "corners", "--a", "null:", "--b", "null:"], "--target"),
+        (
+            vec!["study", "recovery", "--a", "null:", "--b", "null:", "--to", "file:/x"],
+            "say --to once for each",
+        ),
+        (vec!["study", "storage-nodes", "--arms", "/x"], "and no --arms"),
+        (vec!["study", "sqlio", "--target", "null:", "--ops", "/x"], "does nothing beside"),
+        (vec!["study", "tiles", "--a", "null:", "--b", "null:"], "--target"),
         (vec!["study", "filesystems"], "name two with --a and --b"),
         (vec!["study", "filesystems", "--target", "null:"], "name two with --a and --b"),
         (vec!["compare", "ab"], "name two targets with --a and --b"),

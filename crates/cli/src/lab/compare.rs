@@ -162,6 +162,12 @@ impl Arms {
         !self.a.is_empty() || self.arms.is_some()
     }
 
+    /// The targets of two that were named without a file, and the files of what is behind them.
+    pub(super) fn two(&self) -> Option<[(&[String], Option<&Path>); 2]> {
+        let both = [(&self.a[..], self.system_a.as_deref()), (&self.b[..], self.system_b.as_deref())];
+        (!self.a.is_empty()).then_some(both)
+    }
+
     /// The arms, and the file that lists them: the one that was given, or one that says what was given.
     fn resolve(&self, context: &Context) -> Result<(Vec<Arm>, String), Failure> {
         if !self.are_given() {
