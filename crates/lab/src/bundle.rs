@@ -76,6 +76,9 @@ pub struct Run {
     /// How many times the profile's sizes the volumes had, where they took the target's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scale: Option<f64>,
+    /// How many seconds each load was measured at least, where that is longer than the profile says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub least_seconds: Option<f64>,
     /// What is behind the targets, as it was declared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system: Option<crate::system::System>,

@@ -227,6 +227,10 @@ impl Compare {
             profile: plan.subject.name().to_owned(),
             locked,
             quick: plan.quick,
+            least_seconds: match &plan.subject {
+                Subject::Load(profile) => profile.least.map(|least| least.as_secs_f64()),
+                Subject::Database(..) => None,
+            },
             arms: plan.arms.iter().map(|arm| arm.name.clone()).collect(),
             commands,
             arms_hash: None,

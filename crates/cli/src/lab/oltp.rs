@@ -104,6 +104,7 @@ pub(super) fn refuse_words_of_loads(load: &Load) -> Result<()> {
         ("--size", load.size.is_some()),
         ("--cache", load.cache.is_some()),
         ("--payload", load.payload.is_some()),
+        ("--point", load.point.is_some()),
         ("--threads", load.threads.is_some()),
         ("--no-verify", load.no_verify),
     ];

@@ -307,7 +307,7 @@ fn text(document: &Document<'_>, kept: Option<&Path>) -> String {
     };
     text.push_str(&facts([
         ("verdict", verdict_words(document.summary)),
-        ("profile", profile),
+        ("profile", profile + &longer_words(run.least_seconds)),
         ("target", run.targets.join(", ")),
         ("size", size_words(run)),
         ("bytes", cost::space_words(document.space.as_ref())),
@@ -324,6 +324,11 @@ fn text(document: &Document<'_>, kept: Option<&Path>) -> String {
         ("again", run.reproduce.clone()),
     ]));
     text
+}
+
+/// Where loads were measured for longer than the profile says; else nothing.
+pub(super) fn longer_words(least: Option<f64>) -> String {
+    least.map(|seconds| format!(", each load for {seconds} s at least")).unwrap_or_default()
 }
 
 fn size_words(run: &Run) -> String {

@@ -109,6 +109,7 @@ fn refuse_words_of_others(run: &Run) -> Result<()> {
         ("--size", run.load.size.is_some(), "; --scale makes volumes smaller"),
         ("--cache", run.load.cache.is_some(), ""),
         ("--payload", run.load.payload.is_some(), ""),
+        ("--point", run.load.point.is_some(), ""),
         ("--worker", !run.worker.is_empty(), ""),
         ("--warehouses", run.warehouses.is_some(), ""),
         ("--postgres", run.postgres.is_some(), ""),

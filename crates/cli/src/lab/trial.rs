@@ -1,7 +1,7 @@
 //! What a trial showed, on a terminal.
 
 use super::load::quoted;
-use super::report::Out;
+use super::report::{Out, longer_words};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::table::{Table, count, facts};
@@ -163,7 +163,7 @@ fn text(trial: &Trial, found: &Findings, kept: Option<&Path>) -> String {
     text.push_str(&facts([
         ("verdict", verdict_words(found, trial).into()),
         ("rounds", rounds_words(trial)),
-        ("profile", profile),
+        ("profile", profile + &longer_words(trial.least_seconds)),
         ("raw data", kept.map(|dir| dir.display().to_string()).unwrap_or_default()),
         ("again", again(trial, kept)),
     ]));

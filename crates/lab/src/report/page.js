@@ -328,10 +328,11 @@ function bytes(space) {
   return [["bytes", [`logical ${size(space.logical)}`, ...(space.written === null ? [] : [`written ${size(space.written)}`]),
     ...space.physical.map((one) => one.bytes === null ? `physical not told by ${one.target}` : `physical ${size(one.bytes)} as ${one.target} tells`)].join(", ")]];
 }
+const longer = (one) => (one.least_seconds ? `, each load for ${one.least_seconds} s at least` : "");
 function configuration(run) {
   const machine = Object.entries(run.run.machine).map(([name, value]) => [name, value]);
   return [element("h2", {}, text("What was run, and on what")),
-    table(["", ""], [["profile", `${run.run.profile}${run.run.quick ? ", quick" : ""}${run.run.locked ? "" : ", modified"}`],
+    table(["", ""], [["profile", `${run.run.profile}${run.run.quick ? ", quick" : ""}${run.run.locked ? "" : ", modified"}${longer(run.run)}`],
       ["target", run.run.targets.join(", ")], [isDatabase(run) ? "database" : "volumes", size(run.run.bytes) + (run.run.scale ? `, ${run.run.scale.toFixed(4)} times the profile's` : "")], ...bytes(run.charts.space),
       ...(run.run.outages ? run.run.outages.outages.flatMap((one) => [[`${one.name}: strike`, element("code", {}, text(one.strike))], [`${one.name}: restore`, element("code", {}, text(one.restore))]]) : []), [isDatabase(run) ? "users at most" : "threads of the load", `${run.run.threads}`],
       ["read back and compared", run.run.verified ? "yes" : "no"], ["began", new Date(run.run.began * 1000).toISOString().replace(".000Z", " UTC").replace("T", " ")],
@@ -457,7 +458,7 @@ function armByArm(trial, findings, of, median) {
 }
 function trialConfiguration({ trial, runs: made }) {
   return [element("h2", {}, text("What was run, and on what")),
-    table(["", ""], [["profile", `${trial.profile}${trial.quick ? ", quick" : ""}${trial.locked ? "" : ", modified"}`],
+    table(["", ""], [["profile", `${trial.profile}${trial.quick ? ", quick" : ""}${trial.locked ? "" : ", modified"}${longer(trial)}`],
       ...trial.arms.map((arm, number) => [`arm ${arm}`, made.find((one) => one.turn.arm === number)?.targets.join(", ") ?? "–"]),
       ...trial.arms.flatMap((arm, number) => trial.systems[number] ? system(trial.systems[number]).map(([name, what]) => [name.replace("the target", arm), what]) : []),
       ...(trial.shared ?? []).map((one) => ["shares of a capacity are, for every arm, of what the least does", `${one.arms.map((most, arm) => `${trial.arms[arm]} ${rate(most)}`).join(", ")} I/Os a second of ${one.streams.join(", ")}`]),

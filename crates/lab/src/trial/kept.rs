@@ -31,6 +31,9 @@ pub struct Trial {
     pub locked: bool,
     /// At its quick size and times.
     pub quick: bool,
+    /// How many seconds each load was measured at least, where that is longer than the profile says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub least_seconds: Option<f64>,
     /// Each arm's name.
     pub arms: Vec<String>,
     /// What was done before and after each run of an arm, by its name.
