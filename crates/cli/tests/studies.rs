@@ -52,6 +52,15 @@ fn a_run_fills_the_tables_of_its_report() {
     let out = out.to_str().unwrap();
     let target = format!("file:{}/t.img", dir.path().display());
     let run = json(&["run", &profile, "--target", &target, "--size", "32M", "--out", out, "--json"]);
+    // Every block was written once before anything was measured; what a file takes for that its file system says, which may compress.
+    let (space, file) = (&run["space"], &run["space"]["physical"][0]);
+    assert!(
+        space["written"].as_u64() >= space["logical"].as_u64() && space["logical"].as_u64() > Some(0),
+        "{space}"
+    );
+    assert!(file["target"] == target && file["bytes"].as_u64() > Some(0), "{space}");
+    let cost = &run["cpu"][0];
+    assert!(cost["generator"].as_f64() > Some(0.0) && cost["machine"].as_f64() > Some(0.0), "{cost}");
     let study = json(&["study", "sqlio", "--from", out, "--cores", "4", "--json"]);
     let iops = |point: &str| {
         let figures = run["figures"].as_array().unwrap();
@@ -146,6 +155,7 @@ fn what_a_study_needs_is_said() {
         (vec!["study", "tiles", "--a", "null:", "--b", "null:"], "--target"),
         (vec!["study", "filesystems"], "name two with --a and --b"),
         (vec!["study", "filesystems", "--target", "null:"], "name two with --a and --b"),
+        (vec!["run", "sqlio", "--target", "null:", "--quick", "--point", "1s"], "leave --point out"),
         (vec!["compare", "ab"], "name two targets with --a and --b"),
     ] {
         let said = misused(&words);
