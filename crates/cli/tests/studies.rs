@@ -52,6 +52,15 @@ fn a_run_fills_the_tables_of_its_report() {
     let out = out.to_str().unwrap();
     let target = format!("file:{}/t.img", dir.path().display());
     let run = json(&["run", &profile, "--target", &target, "--size", "32M", "--out", out, "--json"]);
+    // Every block was written once before anything was measured; what a file takes for that its file system says, which may compress.
+    let (space, file) = (&run["space"], &run["space"]["physical"][0]);
+    assert!(
+        space["written"].as_u64() >= space["logical"].as_u64() && space["logical"].as_u64() > Some(0),
+        "{space}"
+    );
+    assert!(file["target"] == target && file["bytes"].as_u64() > Some(0), "{space}");
+    let cost = &run["cpu"][0];
+    assert!(cost["generator"].as_f64() > Some(0.0) && cost["machine"].as_f64() > Some(0.0), "{cost}");
     let study = json(&["study", "sqlio", "--from", out, "--cores", "4", "--json"]);
     let iops = |point: &str| {
         let figures = run["figures"].as_array().unwrap();
@@ -97,6 +106,15 @@ fn a_trial_fills_the_tables_of_its_report() {
     json(&[
         "compare", &profile, "--a", &a, "--b", &b, "--pairs", "2", "--size", "32M", "--out", out, "--json",
     ]);
+    // The command that does the same again names what is kept, and not what was there when it was run.
+    let kept = std::fs::read_to_string(format!("{out}/arms.toml")).unwrap();
+    assert!(kept.contains(&a) && kept.contains(&b), "{kept}");
+    let trial: Value =
+        serde_json::from_str(&std::fs::read_to_string(format!("{out}/trial.json")).unwrap()).unwrap();
+    assert!(trial["reproduce"].as_str().unwrap().contains(" --arms arms.toml --pairs 2 "), "{trial}");
+    assert!(trial["version"].as_str().unwrap().contains(" (commit "), "{trial}");
+    let told = String::from_utf8(lab(&["verify", out]).stdout).unwrap();
+    assert!(told.contains(&format!(" --arms {out}/arms.toml ")), "{told}");
     let study = json(&["study", "filesystems", "--from", out, "--json"]);
     let name = "Jetstress there, 8K 70/30 here";
     let here = row(&study, 0, name, "here");
@@ -128,8 +146,16 @@ fn what_a_study_needs_is_said() {
         (vec!["study", "corners", "--target", "null:", "--to", "file:/x"], "moves and recovers nothing"),
         (vec!["study", "corners", "--from", "/x", "--from", "/y"], "say --from once"),
         (vec!["study", "corners", "--a", "null:", "--b", "null:"], "--target"),
+        (
+            vec!["study", "recovery", "--a", "null:", "--b", "null:", "--to", "file:/x"],
+            "say --to once for each",
+        ),
+        (vec!["study", "storage-nodes", "--arms", "/x"], "and no --arms"),
+        (vec!["study", "sqlio", "--target", "null:", "--ops", "/x"], "does nothing beside"),
+        (vec!["study", "tiles", "--a", "null:", "--b", "null:"], "--target"),
         (vec!["study", "filesystems"], "name two with --a and --b"),
         (vec!["study", "filesystems", "--target", "null:"], "name two with --a and --b"),
+        (vec!["run", "sqlio", "--target", "null:", "--quick", "--point", "1s"], "leave --point out"),
         (vec!["compare", "ab"], "name two targets with --a and --b"),
     ] {
         let said = misused(&words);

@@ -39,7 +39,7 @@ const UNPACKED_MAX: u64 = 4 << 30;
 pub struct Run {
     /// Layout of the bundle.
     pub format: u32,
-    /// Version of the lab.
+    /// Version of the lab, with the commit that it was built from where that is known.
     pub version: String,
     /// The profile's name.
     pub profile: String,
@@ -76,9 +76,15 @@ pub struct Run {
     /// How many times the profile's sizes the volumes had, where they took the target's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scale: Option<f64>,
+    /// How many seconds each load was measured at least, where that is longer than the profile says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub least_seconds: Option<f64>,
     /// What is behind the targets, as it was declared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system: Option<crate::system::System>,
+    /// What each target took when the run was over, as it said; empty where none was asked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub occupied: Vec<crate::space::Occupied>,
     /// Of tiles: what was replayed at each number of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tiles: Option<crate::tiles::Tiled>,

@@ -290,6 +290,8 @@ fn configuration(bundle: &Bundle) -> BTreeMap<String, String> {
     all.insert("logical bytes, each written before".into(), run.bytes.to_string());
     all.insert("threads of the load".into(), run.threads.to_string());
     all.insert("seed".into(), run.seed.to_string());
+    let longer = run.least_seconds.map(|least| format!("{least} s, longer than the profile says"));
+    all.extend(longer.map(|least| ("each load measured for at least".into(), least)));
     let verified = if run.verified { "every sector that was read" } else { "nothing" };
     all.insert("verified".into(), verified.into());
     all.insert("version of the lab".into(), run.version.clone());

@@ -32,6 +32,7 @@ pub mod replay;
 pub mod report;
 pub mod rig;
 mod shell;
+pub mod space;
 pub mod stats;
 pub mod study;
 pub mod system;

@@ -5,6 +5,7 @@
 //! *Owns*: the threads while a phase runs.
 
 mod control;
+mod effort;
 mod part;
 mod script;
 mod source;
@@ -19,6 +20,7 @@ use stonefold_env::Env;
 use stonefold_types::{Error, Kind, Result};
 
 pub use control::{Control, Live};
+pub use effort::Effort;
 pub use script::Play;
 pub(crate) use script::Script;
 
@@ -106,6 +108,9 @@ pub struct Outcome {
     pub elapsed: Duration,
     /// CPU time of that of the load's own threads that used most.
     pub busiest: Duration,
+    /// What all of them used, and what of it was work.
+    #[serde(default)]
+    pub effort: Effort,
     /// How many those were.
     pub threads: usize,
     /// With several generators what each did: its name, and its records as in `streams`.
@@ -130,6 +135,7 @@ impl Outcome {
         self.verification.add(&other.verification);
         self.elapsed = self.elapsed.max(other.elapsed);
         self.busiest = self.busiest.max(other.busiest);
+        self.effort.add(&other.effort);
         self.gaps.extend(&other.gaps);
         self.breaks += other.breaks;
         other.reduced.iter().for_each(|one| self.add_reduced(one));
@@ -169,6 +175,11 @@ impl Outcome {
         })
     }
 
+    /// Bytes of writes that were acknowledged.
+    pub(crate) fn written(&self) -> u64 {
+        self.streams.iter().map(|record| record.write.bytes).sum()
+    }
+
     /// I/Os that were never answered.
     pub(crate) fn unanswered(&self) -> u64 {
         self.streams.iter().map(|record| record.unanswered).sum()
@@ -190,6 +201,8 @@ pub(crate) struct Shown {
     pub verification: Verification,
     pub elapsed: Duration,
     pub cpu: Duration,
+    /// How long it waited awake.
+    pub awake: Duration,
     pub gaps: Vec<Gap>,
     pub breaks: u64,
     pub reduced: Vec<Reduced>,
@@ -245,6 +258,7 @@ fn merge(shown: Vec<Result<Shown>>) -> Result<Outcome> {
         outcome.verification.add(&part.verification);
         outcome.elapsed = outcome.elapsed.max(part.elapsed);
         outcome.busiest = outcome.busiest.max(part.cpu);
+        outcome.effort.add(&Effort::of_thread(part.cpu, part.awake));
         outcome.gaps.extend(part.gaps);
         outcome.breaks += part.breaks;
         part.reduced.iter().for_each(|one| outcome.add_reduced(one));

@@ -105,12 +105,26 @@ pub struct Busy {
     pub mean: f64,
     /// In the second in which the most were.
     pub max: f64,
+    /// Of how many; nothing of a bundle that does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of: Option<u32>,
+    /// How many were wanted and had been given to others by the host of a virtual machine, on the average; not among those that were busy.
+    #[serde(default)]
+    pub stolen: f64,
+}
+
+impl Busy {
+    /// Share of the processors that were in use, or could not be had.
+    pub fn share(&self) -> Option<f64> {
+        self.of.filter(|of| *of > 0).map(|of| (self.mean + self.stolen) / f64::from(of))
+    }
 }
 
 /// Looks each second, on a thread of its own, until it is told to end.
 pub(crate) struct CpuWatch {
     ending: Sender<()>,
-    thread: JoinHandle<Vec<f64>>,
+    /// Of each second, how many were busy and how many stolen.
+    thread: JoinHandle<Vec<(f64, f64)>>,
 }
 
 impl CpuWatch {
@@ -122,9 +136,10 @@ impl CpuWatch {
             let mut seconds = Vec::new();
             while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(Duration::from_secs(1)) {
                 let Some(now) = processor_ticks() else { break };
-                let (busy, all) = (now.0.saturating_sub(before.0), now.1.saturating_sub(before.1));
-                if all > 0 {
-                    seconds.push(busy as f64 / all as f64 * cores() as f64);
+                let all = now.all.saturating_sub(before.all).max(1) as f64;
+                let of = |now: u64, before: u64| now.saturating_sub(before) as f64 / all * cores() as f64;
+                if now.all > before.all {
+                    seconds.push((of(now.busy, before.busy), of(now.stolen, before.stolen)));
                 }
                 before = now;
             }
@@ -137,8 +152,10 @@ impl CpuWatch {
     /// What was seen; nothing of less than a second.
     pub(crate) fn end(self) -> Option<Busy> {
         drop(self.ending);
-        let seconds = self.thread.join().ok()?;
+        let (seconds, stolen): (Vec<f64>, Vec<f64>) = self.thread.join().ok()?.into_iter().unzip();
         Some(Busy {
+            of: Some(cores() as u32),
+            stolen: mean(&stolen),
             min: seconds.iter().copied().min_by(f64::total_cmp)?,
             mean: mean(&seconds),
             max: seconds.iter().copied().max_by(f64::total_cmp)?,
@@ -146,15 +163,23 @@ impl CpuWatch {
     }
 }
 
-/// Ticks since the machine started, of all processors: busy ones, and all. By proc_stat(5): of the first eight columns,
-/// idle and iowait are not busy; guests' time is counted in user's already, and stolen time is somebody else's.
-fn processor_ticks() -> Option<(u64, u64)> {
+/// Ticks since the machine started, of all processors.
+struct Ticks {
+    busy: u64,
+    stolen: u64,
+    all: u64,
+}
+
+/// By proc_stat(5): of the first eight columns, idle and iowait are not busy; guests' time is counted in user's already, and stolen time is
+/// somebody else's.
+fn processor_ticks() -> Option<Ticks> {
     let text = fs::read_to_string("/proc/stat").ok()?;
     let ticks: Vec<u64> =
         text.lines().next()?.split_whitespace().skip(1).take(8).map_while(|word| word.parse().ok()).collect();
     let [user, nice, system, idle, iowait, irq, softirq, ..] = ticks[..] else { return None };
     let busy = user + nice + system + irq + softirq;
-    Some((busy, busy + idle + iowait + ticks.get(7).copied().unwrap_or(0)))
+    let stolen = ticks.get(7).copied().unwrap_or(0);
+    Some(Ticks { busy, stolen, all: busy + idle + iowait + stolen })
 }
 
 #[cfg(test)]
@@ -177,11 +202,14 @@ mod tests {
         let before = processor_ticks().unwrap();
         let mut turns = 0u64;
         // Two seconds and a bit: ticks are hundredths of a second, of each processor.
-        while processor_ticks().unwrap().1 < before.1 + 220 * cores() as u64 {
+        while processor_ticks().unwrap().all < before.all + 220 * cores() as u64 {
             turns = std::hint::black_box(turns + 1);
         }
         let busy = watch.end().unwrap();
         assert!(busy.max > 0.1 && busy.min <= busy.mean && busy.mean <= busy.max, "{busy:?}");
+        let share = busy.share().unwrap();
+        assert!(share > 0.0 && share < 1.01, "{busy:?}");
+        assert_eq!(Busy { of: None, ..busy }.share(), None, "of a bundle that does not tell");
     }
 
     #[test]

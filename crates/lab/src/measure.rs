@@ -4,6 +4,8 @@
 //! what was issued before the load had gone on for its precondition.
 
 mod alike;
+mod capacity;
+mod cost;
 mod fit;
 mod generator;
 mod outages;
@@ -12,6 +14,8 @@ mod reins;
 mod tasks;
 mod tune;
 
+pub use capacity::Capacity;
+pub use cost::CpuCost;
 pub use fit::fit;
 pub(crate) use generator::ceiling;
 pub use reins::{Doing, Reins};
@@ -20,7 +24,7 @@ pub use tune::Probe;
 
 use crate::chaos::{OutageRecord, Outages};
 use crate::counters::{Counters, Reconciled};
-use crate::load::{Goal, Outcome, Phase};
+use crate::load::{Effort, Goal, Outcome, Phase};
 use crate::machine::Busy;
 use crate::oltp::record::DatabaseRecord;
 use crate::profile::{Profile, Step, StepKind, Times};
@@ -59,6 +63,8 @@ pub struct Plan {
     pub outages: Option<Outages>,
     /// Who says what the targets have done; nobody where one of them cannot say it.
     pub counters: Vec<Arc<dyn Counters>>,
+    /// Of which open loops are given shares, of streams of which the run's own is not to count.
+    pub capacities: Vec<Capacity>,
 }
 
 /// Other machines that load.
@@ -95,6 +101,9 @@ pub struct Point {
     pub verification: Verification,
     /// CPU seconds of the generator's busiest thread, of each second.
     pub busy: f64,
+    /// What all of its threads used of the processors, and what of it was work; nothing of a database, and of a bundle that does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effort: Option<Effort>,
     /// I/Os a second that the same load does against a target that answers at once.
     pub ceiling: f64,
     /// How far wall clock and steady clock had come apart by its end, in seconds.
@@ -105,6 +114,10 @@ pub struct Point {
     /// What the target has counted beside what it answered, where it can say that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reconciled: Option<Reconciled>,
+    /// Bytes that were written since the point before it, or since the run began: before it, while it settled, and while it was measured; nothing of a
+    /// database, and of a bundle that does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub written: Option<u64>,
     /// It was ended before its time.
     pub cut_short: bool,
     /// Of a step of a database's users; streams are its transactions then.
@@ -171,6 +184,11 @@ impl Point {
         self.task.is_none() && self.probe.is_none()
     }
 
+    /// How busy the machine was on which the load was made; nothing where workers on others made it.
+    pub fn machine_of_load(&self) -> Option<Busy> {
+        self.machine_cpu.filter(|_| self.workers.is_empty())
+    }
+
     /// I/Os a second.
     pub fn iops(&self) -> f64 {
         self.streams.iter().map(|record| record.ios() as f64).sum::<f64>() / self.seconds.max(1e-9)
@@ -208,8 +226,17 @@ pub fn run(env: &Env, plan: &Plan, reins: &Reins) -> Result<Measured> {
     let depths = depths(workload, &plan.profile.steps);
     let generator = Generator::open(env, plan, &depths)?;
     let tuned = vec![None; workload.streams.len()];
-    let mut run =
-        Run { env, plan, workload, generator, reins, points: Vec::new(), tuned, target_is_gone: false };
+    let mut run = Run {
+        env,
+        plan,
+        workload,
+        generator,
+        reins,
+        points: Vec::new(),
+        written: 0,
+        tuned,
+        target_is_gone: false,
+    };
     if !plan.profile.fills_itself() {
         run.fill()?;
     }
@@ -264,6 +291,8 @@ struct Run<'a> {
     generator: Generator,
     reins: &'a Reins,
     points: Vec<Point>,
+    /// Bytes, since the last of them.
+    written: u64,
     /// The load of each stream that a step has found to be the best.
     tuned: Vec<Option<Load>>,
     /// It did not come back: nothing more can be measured.
@@ -318,36 +347,25 @@ impl Run<'_> {
         }
     }
 
-    /// Open loads for streams of which the closed ones before have shown what they can do. Each generator makes its part.
+    /// Open loads for streams of which it is given, or the closed ones before have shown, what they can do. Each generator makes its part.
     fn share_of_capacity(&self, streams: &[(usize, Load)], share: f64) -> Vec<(usize, Load)> {
+        let numbers: Vec<usize> = streams.iter().map(|(number, _)| *number).collect();
+        let given = self.plan.capacities.iter().find(|one| one.streams == numbers).cloned();
+        let capacity = given.or_else(|| Capacity::of(&self.points, &numbers));
+        let rate = |number| capacity.as_ref().map_or(0.0, |capacity| capacity.of_stream(number));
         let share = share / self.generator.copies() as f64;
         let leads = |(number, load): &(usize, Load)| match load {
             Load::Follow { .. } => (*number, *load),
-            _ => (*number, open((self.capacity(streams, *number) * share).max(1.0))),
+            _ => (*number, open((rate(*number) * share).max(1.0))),
         };
         streams.iter().map(leads).collect()
     }
 
-    /// What a stream did in the point in which all of these together did most.
-    fn capacity(&self, streams: &[(usize, Load)], number: usize) -> f64 {
-        let same = |point: &&Point| {
-            point.footprint == 1.0
-                && point.is_load()
-                && point.loads.iter().map(|load| load.stream).eq(streams.iter().map(|(number, _)| *number))
-        };
-        let closed = |point: &&Point| point.loads.iter().any(|load| load.outstanding.is_some());
-        let best =
-            self.points.iter().filter(same).filter(closed).max_by(|a, b| a.iops().total_cmp(&b.iops()));
-        best.map_or(0.0, |point| {
-            let place =
-                point.loads.iter().position(|load| load.stream == number).expect("the streams are the same");
-            point.streams[place].ios() as f64 / point.seconds
-        })
-    }
-
     fn phase(&mut self, doing: Doing, phase: Phase) -> Result<Outcome> {
         let control = self.reins.begin(Doing { since: self.env.monotonic(), ..doing });
-        self.generator.run(&phase, &control)
+        let outcome = self.generator.run(&phase, &control)?;
+        self.written += outcome.written();
+        Ok(outcome)
     }
 }
 
@@ -393,10 +411,12 @@ pub(crate) mod tests {
             before: Vec::new(),
             verification: Verification { right: 1, ..Verification::default() },
             busy: 0.1,
+            effort: None,
             ceiling: 1e6,
             clocks_apart: 0.0,
             reduced: Vec::new(),
             reconciled: None,
+            written: None,
             cut_short: false,
             machine_cpu: None,
             database: None,

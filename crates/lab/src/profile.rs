@@ -48,6 +48,8 @@ pub struct Profile {
     pub text: String,
     /// What was changed since: the size of each volume, and how far its content reduces.
     pub changes: (Option<u64>, Option<Reduction>),
+    /// How long each load is measured at least, where that is longer than its file says.
+    pub least: Option<Duration>,
     /// Where it was scaled: how many times its file's sizes the volumes have.
     pub scale: Option<f64>,
 }
@@ -180,6 +182,33 @@ impl Profile {
             workload.check()?;
         }
         self.changes = (size, reduction);
+        Ok(self)
+    }
+
+    /// With each load measured for so long at least, after a quarter of that uncounted at least; what lasts longer stays as it is.
+    ///
+    /// It is the profile all the same, and not a modified one: no load is measured for less than it says, so that nothing is asked that would be easier
+    /// to keep. What a cache takes in for a while is in a longer sample a smaller part of it. So it is told, beside the profile.
+    ///
+    /// # Errors
+    /// [`Kind::Invalid`] where all loads last as long already.
+    pub fn with_points(mut self, least: Duration, quick: bool) -> Result<Self> {
+        let times = &mut self.times[usize::from(quick)];
+        let longer = Times {
+            precondition: times.precondition.max(least / 4),
+            sample: times.sample.max(least),
+            point: times.point.max(least),
+        };
+        if (longer.sample, longer.point) == (times.sample, times.point) {
+            let (least, times) = (least.as_secs_f64(), times.sample.min(times.point).as_secs_f64());
+            let what =
+                format!("loads of the profile '{}' are measured for {times} s and more already", self.name);
+            return Err(Error::new(Kind::Invalid, what).remedy(format!(
+                "name a time that is longer than that, or leave --point out: {least} s changes nothing"
+            )));
+        }
+        *times = longer;
+        self.least = Some(least);
         Ok(self)
     }
 

@@ -101,7 +101,7 @@ pub fn run(env: &Env, plan: &Plan, layout: &Layout, reins: &Reins) -> Result<Vec
     let depths: Vec<Vec<Load>> = layout.workload.streams.iter().map(|stream| vec![stream.load]).collect();
     let mut rig = Rig::open(env, &layout.workload, &plan.targets, &depths, &plan.options)?;
     rig.give(&layout.plays);
-    fill(env, &mut rig, &layout.workload, reins)?;
+    let filled = fill(env, &mut rig, &layout.workload, reins)?;
     if reins.is_stopped() {
         return Ok(Vec::new());
     }
@@ -116,12 +116,13 @@ pub fn run(env: &Env, plan: &Plan, layout: &Layout, reins: &Reins) -> Result<Vec
     let counted = counters::sum(&plan.counters)?;
     let watch = CpuWatch::start();
     let outcome = rig.run(&phase, &reins.begin(doing))?;
+    let written = Some(filled + outcome.written());
     let machine_cpu = watch.and_then(CpuWatch::end);
     let said = counters::sum(&plan.counters)?.zip(counted).map(|(now, before)| now.since(before));
     let reconciled = Reconciled::of(said, &outcome.streams);
     let reduced = survey(&mut rig, &layout.workload)?;
     let point = point(&layout.workload, outcome, ceiling, clocks(env) - before, reins.is_stopped());
-    Ok(vec![Point { machine_cpu, reduced, reconciled, ..point }])
+    Ok(vec![Point { machine_cpu, reduced, reconciled, written, ..point }])
 }
 
 /// What was replayed, in words.
@@ -133,14 +134,18 @@ pub fn title(replayed: &Replayed) -> String {
     format!("{}{tiles}{speed}", names.join(", "))
 }
 
-fn fill(env: &Env, rig: &mut Rig, workload: &Workload, reins: &Reins) -> Result<()> {
+/// Returns the bytes that were written.
+fn fill(env: &Env, rig: &mut Rig, workload: &Workload, reins: &Reins) -> Result<u64> {
     let bytes = workload.volumes.iter().map(|volume| volume.bytes).sum();
     let what = "writing every block once".to_owned();
     let doing = Doing { what, bytes: Some(bytes), since: env.monotonic(), ..Doing::default() };
     let loads = vec![None; workload.streams.len()];
     let phase = Phase { goal: Goal::Fill, loads, footprint: 1.0, grace: GRACE };
     let outcome = rig.run(&phase, &reins.begin(doing))?;
-    if reins.is_stopped() { Ok(()) } else { outcome.check_filled() }
+    if !reins.is_stopped() {
+        outcome.check_filled()?;
+    }
+    Ok(outcome.written())
 }
 
 /// How far what the volumes hold in the end reduces, beside what is declared.
@@ -172,10 +177,12 @@ fn point(workload: &Workload, outcome: Outcome, ceiling: f64, clocks_apart: f64,
         before: Vec::new(),
         verification: outcome.verification,
         busy: outcome.busiest.as_secs_f64() / seconds.max(1e-9),
+        effort: Some(outcome.effort),
         ceiling,
         clocks_apart,
         reduced: Vec::new(),
         reconciled: None,
+        written: None,
         cut_short,
         machine_cpu: None,
         database: None,

@@ -30,6 +30,8 @@ pub struct Study {
     pub about: String,
     /// What is run.
     pub load: Load,
+    /// The profile that takes the place of the only one where something is to be done beside it (`--ops`).
+    pub with_operations: Option<String>,
     /// What the arms were there, the one first against which others are held; none where a single target is measured.
     pub arms: Vec<String>,
     /// Processor cores of the published system's storage; nothing where the report does not say.
@@ -241,6 +243,14 @@ pub fn find(name: &str) -> Result<Study> {
 }
 
 impl Study {
+    /// The profiles that are run, where something is done beside them or not.
+    pub fn runs(&self, with_operations: bool) -> &[String] {
+        match &self.with_operations {
+            Some(profile) if with_operations => std::slice::from_ref(profile),
+            _ => self.load.profiles(),
+        }
+    }
+
     /// Reads a study's file.
     ///
     /// # Errors

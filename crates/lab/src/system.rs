@@ -89,6 +89,31 @@ impl System {
         words.check(name)
     }
 
+    /// A file that says the same, for [`System::parse`].
+    pub(crate) fn file(&self) -> String {
+        let mut text = String::new();
+        let texts = [
+            ("hardware", &self.hardware),
+            ("software", &self.software),
+            ("redundancy", &self.redundancy),
+            ("reduction", &self.reduction),
+        ];
+        for (name, what) in texts.into_iter().filter(|(_, what)| !what.is_empty()) {
+            text.push_str(&format!("{name} = {}\n", quoted(what)));
+        }
+        for (name, count) in [("nodes", self.nodes), ("cores", self.cores)] {
+            text.extend(count.map(|count| format!("{name} = {count}\n")));
+        }
+        for (name, bytes) in [("memory", self.memory), ("cache", self.cache), ("usable", self.usable)] {
+            text.extend(bytes.map(|bytes| format!("{name} = \"{bytes}\"\n")));
+        }
+        text.extend(self.price.as_ref().map(|SystemPrice { total, currency, date }| {
+            let (currency, date) = (quoted(currency), quoted(date));
+            format!("price = {{ total = {total:?}, currency = {currency}, date = {date} }}\n")
+        }));
+        text
+    }
+
     /// What it says, line by line, with names.
     pub fn facts(&self) -> Vec<(&'static str, String)> {
         let count = |count: Option<u32>| count.map(|count| count.to_string()).unwrap_or_default();
@@ -244,6 +269,11 @@ impl SystemPrice {
     fn words(&self) -> String {
         format!("{:.2} {} at the prices of {}", self.total, self.currency, self.date)
     }
+}
+
+/// As TOML has a string: by what JSON escapes, which TOML reads alike.
+pub(crate) fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
 }
 
 /// Three digits of what is small, all of what is large.

@@ -7,15 +7,17 @@
 mod arms;
 mod contrast;
 mod kept;
+mod shared;
 mod subject;
 
-pub use arms::{Arm, arms_of_file};
+pub use arms::{Arm, arms_of_file, file_of_arms};
 pub use contrast::{Contrast, Figure, Findings, Level, findings};
-pub use kept::{Trial, load, run_folder, save};
+pub use kept::{ARMS_FILE, Trial, hash_of_arms, load, run_folder, save, save_arms};
+pub use shared::{Shared, finding_takes, share};
 pub use subject::{Ran, Subject};
 
 use crate::counters::Counters;
-use crate::measure::Reins;
+use crate::measure::{Capacity, Reins};
 use crate::payload::mix;
 use crate::rig::RigOptions;
 use crate::stats::compare::order;
@@ -44,6 +46,8 @@ pub struct TrialPlan {
     pub options: RigOptions,
     /// Of each arm, who says what its targets have done; nobody where one of them cannot say it.
     pub counters: Vec<Vec<Arc<dyn Counters>>>,
+    /// Of which open loops of every arm are given shares, as [`share`] finds it; of streams that are not in it each run takes its own.
+    pub capacities: Vec<Capacity>,
 }
 
 /// One run of one arm.
@@ -99,6 +103,9 @@ pub fn run(
     for (round, arms) in order(plan.arms.len(), plan.rounds, plan.options.seed).into_iter().enumerate() {
         for number in arms {
             let arm = &plan.arms[number];
+            if reins.is_stopped() {
+                return Ok(());
+            }
             reins.within(&format!("round {} of {}, '{}': ", round + 1, plan.rounds, arm.name));
             let seed = mix(plan.options.seed ^ mix((round * ARMS_MAX + number) as u64)) >> 16;
             let mut turn =

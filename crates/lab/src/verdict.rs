@@ -126,7 +126,7 @@ pub fn summarise_with(bundle: &Bundle, profile: &Profile) -> Result<Summary> {
 
 /// The rules that hold of something that is timed as a whole: it has no rate to be steady, and nothing was asked of it but
 /// that it be right.
-const OF_TASKS: [&str; 5] = ["verification", "written before read", "errors", "clock", "whole"];
+const OF_TASKS: [&str; 6] = ["verification", "written before read", "errors", "clock", "processors", "whole"];
 
 /// The rules without which a target is no storage, at whatever load that shows.
 const OF_DATA: [&str; 3] = ["verification", "written before read", "errors"];
@@ -161,6 +161,8 @@ fn judge(point: &Point, workload: &Workload, verified: bool) -> Judged {
         verified,
         ceiling: Some(point.ceiling),
         busy: point.busy,
+        effort: point.effort,
+        machine: point.machine_of_load(),
         reduced: &point.reduced,
         reconciled: point.reconciled,
         clocks_apart: point.clocks_apart,

@@ -134,6 +134,7 @@ fn plan(target: &str, outages: &str, profile: &str) -> Plan {
         fleet: FleetPlan::default(),
         outages: Some(Outages::parse("o", outages).unwrap()),
         counters: Vec::new(),
+        capacities: Vec::new(),
     }
 }
 

@@ -209,6 +209,7 @@ fn plan_of(nbdkit: &Nbdkit, profile: Profile) -> Plan {
         fleet: FleetPlan::default(),
         outages: None,
         counters: Vec::new(),
+        capacities: Vec::new(),
     }
 }
 
@@ -410,6 +411,7 @@ fn a_target_that_is_five_percent_slower_is_found() {
         rounds: 16,
         options: RigOptions { threads: 1, verify: true, seed: 5, destroy_data: true, lasting: false },
         counters: Vec::new(),
+        capacities: Vec::new(),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let env = Env::new(SystemWorld::new(runtime.handle().clone(), 1).unwrap());

@@ -92,6 +92,7 @@ fn plan(profile: Profile, target: &str) -> Plan {
         fleet: FleetPlan::default(),
         outages: None,
         counters: Vec::new(),
+        capacities: Vec::new(),
     }
 }
 
@@ -204,10 +205,10 @@ fn what_the_check_finds_voids_the_run() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = dir.path().join("disk");
     let (_, clean) = run(&plan(profile("copies = \"equal\"", ""), &format!("file:{}", path.display())));
-    assert_eq!(
-        clean.points.iter().flat_map(|judged| &judged.gates).filter(|gate| gate.state > State::Pass).count(),
-        0
-    );
+    // A busy machine is told, and is no fault of the target's.
+    let mut against =
+        clean.points.iter().flat_map(|judged| &judged.gates).filter(|gate| gate.state > State::Pass);
+    assert!(against.all(|gate| gate.name == "processors"), "{clean:#?}");
     // The same file, by a server that reads zeros where the second database begins.
     let socket = dir.path().join("sock");
     let disk = path.display();

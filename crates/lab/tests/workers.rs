@@ -73,6 +73,7 @@ fn plan(dir: &Path, workers: &[String], token: &str) -> Plan {
         },
         outages: None,
         counters: Vec::new(),
+        capacities: Vec::new(),
     }
 }
 

@@ -16,7 +16,10 @@ use std::sync::Arc;
 use stonefold_lab::bundle::{self, Bundle};
 use stonefold_lab::measure::Reins;
 use stonefold_lab::stats::compare::{PAIRS_MIN, detectable};
-use stonefold_lab::trial::{Arm, Ran, Subject, Trial, TrialPlan, Turn, arms_of_file, run, run_folder, save};
+use stonefold_lab::trial::{
+    ARMS_FILE, Arm, Ran, Subject, Trial, TrialPlan, Turn, arms_of_file, file_of_arms, finding_takes,
+    hash_of_arms, run, run_folder, save, save_arms, share,
+};
 use stonefold_lab::{TargetSpec, machine};
 use stonefold_types::{Error, Kind};
 
@@ -70,14 +73,14 @@ pub(super) struct Arms {
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pairs: u16,
     /// Go on with rounds, after those of --pairs, until the interval of each rate and each mean reaches so far either way at most, as in 3%
-    #[arg(long, value_name = "SHARE", value_parser = share)]
+    #[arg(long, value_name = "SHARE", value_parser = reach)]
     within: Option<f64>,
     /// With --within: rounds at most
     #[arg(long, value_name = "N", default_value_t = 20, requires = "within", value_parser = clap::value_parser!(u16).range(1..=1000))]
     most: u16,
 }
 
-fn share(text: &str) -> Result<f64, String> {
+fn reach(text: &str) -> Result<f64, String> {
     let wrong = || format!("'{text}' is no share; write it as in 3%");
     let percent: f64 = text.strip_suffix('%').ok_or_else(wrong)?.trim().parse().map_err(|_| wrong())?;
     if percent > 0.0 && percent < 100.0 { Ok(percent / 100.0) } else { Err(wrong()) }
@@ -117,7 +120,7 @@ impl Compare {
         let (subject, locked) = self.subject()?;
         let (_runtime, env) = environment()?;
         let options = self.load.options(&env);
-        let arms = self.arms.resolve(context)?;
+        let (arms, list) = self.arms.resolve(context)?;
         let least = usize::from(self.arms.pairs);
         let rounds = self.arms.within.map_or(least, |_| least.max(usize::from(self.arms.most)));
         // A database's are not looked at, and a device that a command makes first says nothing yet.
@@ -126,7 +129,15 @@ impl Compare {
             Subject::Load(_) => arms.iter().map(of).collect(),
             Subject::Database(..) => Vec::new(),
         };
-        let plan = TrialPlan { subject, quick: self.load.quick, arms, rounds, options, counters: told };
+        let mut plan = TrialPlan {
+            subject,
+            quick: self.load.quick,
+            arms,
+            rounds,
+            options,
+            counters: told,
+            capacities: Vec::new(),
+        };
         plan.check().map_err(Failure::Misuse)?;
         tell_plan(&plan, self.arms.within.map(|within| (least, within)));
         let runs = (plan.arms.len() * plan.rounds) as u32;
@@ -136,8 +147,11 @@ impl Compare {
         on_stop(move || of_signal.stop())?;
         let mut trial = self.trial(&plan, locked, env.wall() / 1_000_000_000);
         trial.machine.extend(others);
-        let mut made =
-            Made { trial, bundles: Vec::new(), plan: &plan, locked, out: self.load.out.as_deref(), least };
+        let out = self.load.out.as_deref();
+        trial.arms_hash = out.map(|_| hash_of_arms(&list));
+        let shared = picture::show(&env, &reins, || share(&env, &plan, &reins))?;
+        (plan.capacities, trial.shared) = shared.into_iter().unzip();
+        let mut made = Made { trial, list, bundles: Vec::new(), plan: &plan, locked, out, least };
         picture::show(&env, &reins, || run(&env, &plan, &reins, |turn, ran| made.keep(turn, ran)))?;
         Ok((made.trial, made.bundles))
     }
@@ -148,7 +162,14 @@ impl Arms {
         !self.a.is_empty() || self.arms.is_some()
     }
 
-    fn resolve(&self, context: &Context) -> Result<Vec<Arm>, Failure> {
+    /// The targets of two that were named without a file, and the files of what is behind them.
+    pub(super) fn two(&self) -> Option<[(&[String], Option<&Path>); 2]> {
+        let both = [(&self.a[..], self.system_a.as_deref()), (&self.b[..], self.system_b.as_deref())];
+        (!self.a.is_empty()).then_some(both)
+    }
+
+    /// The arms, and the file that lists them: the one that was given, or one that says what was given.
+    fn resolve(&self, context: &Context) -> Result<(Vec<Arm>, String), Failure> {
         if !self.are_given() {
             let error = Error::new(Kind::Invalid, "there is nothing to compare");
             return Err(Failure::Misuse(
@@ -159,7 +180,8 @@ impl Arms {
             let failed = |e| Error::io(format!("reading the arms '{}'", path.display()), e);
             let text = std::fs::read_to_string(path).map_err(failed)?;
             let resolve = |text: &str| target(context, text).map_err(Failure::into_error);
-            return arms_of_file(&text, resolve).map_err(Failure::Misuse);
+            let arms = arms_of_file(&text, resolve).map_err(Failure::Misuse)?;
+            return Ok((arms, text));
         }
         let arm = |name: &str, texts: &[String], told: Option<&Path>| -> Result<Arm, Failure> {
             let targets: Vec<TargetSpec> =
@@ -167,16 +189,24 @@ impl Arms {
             let system = told.map(system::read).transpose()?;
             Ok(Arm { name: name.into(), targets, words: texts.to_vec(), before: None, after: None, system })
         };
-        Ok(vec![arm("A", &self.a, self.system_a.as_deref())?, arm("B", &self.b, self.system_b.as_deref())?])
+        let arms =
+            vec![arm("A", &self.a, self.system_a.as_deref())?, arm("B", &self.b, self.system_b.as_deref())?];
+        let list = file_of_arms(&arms);
+        Ok((arms, list))
     }
 
-    fn words(&self, words: &mut Vec<String>) {
-        self.a.iter().for_each(|target| words.push(format!("--a {}", quoted(target))));
-        self.b.iter().for_each(|target| words.push(format!("--b {}", quoted(target))));
-        words
-            .extend(self.arms.as_ref().map(|path| format!("--arms {}", quoted(&path.display().to_string()))));
-        for (flag, path) in [("--system-a", &self.system_a), ("--system-b", &self.system_b)] {
-            words.extend(system::words(flag, path.as_deref()));
+    /// Where the list of the arms is kept with the rest, it says all that the other flags do, and what is kept can be carried elsewhere.
+    fn words(&self, kept: bool, words: &mut Vec<String>) {
+        if kept {
+            words.push(format!("--arms {ARMS_FILE}"));
+        } else {
+            self.a.iter().for_each(|target| words.push(format!("--a {}", quoted(target))));
+            self.b.iter().for_each(|target| words.push(format!("--b {}", quoted(target))));
+            let path = self.arms.as_ref().map(|path| quoted(&path.display().to_string()));
+            words.extend(path.map(|path| format!("--arms {path}")));
+            for (flag, path) in [("--system-a", &self.system_a), ("--system-b", &self.system_b)] {
+                words.extend(system::words(flag, path.as_deref()));
+            }
         }
         words.push(format!("--pairs {}", self.pairs));
         words.extend(self.within.map(|within| format!("--within {}% --most {}", percent(within), self.most)));
@@ -193,16 +223,22 @@ impl Compare {
         }
         Trial {
             format: Trial::FORMAT,
-            version: stonefold_server::VERSION.into(),
+            version: super::VERSION.into(),
             profile: plan.subject.name().to_owned(),
             locked,
             quick: plan.quick,
+            least_seconds: match &plan.subject {
+                Subject::Load(profile) => profile.least.map(|least| least.as_secs_f64()),
+                Subject::Database(..) => None,
+            },
             arms: plan.arms.iter().map(|arm| arm.name.clone()).collect(),
             commands,
+            arms_hash: None,
             systems: plan.arms.iter().map(|arm| arm.system.clone()).collect(),
             rounds: plan.rounds,
             within: self.arms.within,
             narrow: false,
+            shared: Vec::new(),
             seed: plan.options.seed,
             began,
             reproduce: self.reproduce(plan),
@@ -213,7 +249,7 @@ impl Compare {
 
     fn reproduce(&self, plan: &TrialPlan) -> String {
         let mut words = vec!["stonefold lab compare".to_owned(), self.load.named()];
-        self.arms.words(&mut words);
+        self.arms.words(self.load.out.is_some(), &mut words);
         words.extend(self.warehouses.map(|warehouses| format!("--warehouses {warehouses}")));
         words.extend(
             self.postgres.as_ref().map(|dir| format!("--postgres {}", quoted(&dir.to_string_lossy()))),
@@ -229,6 +265,8 @@ impl Compare {
 /// The runs so far.
 struct Made<'a> {
     trial: Trial,
+    /// The file that lists the arms.
+    list: String,
     bundles: Vec<Bundle>,
     plan: &'a TrialPlan,
     locked: bool,
@@ -251,7 +289,8 @@ impl Made<'_> {
         run.machine.extend(facts);
         (run.locked, run.quick, run.bytes) = (self.locked, plan.quick, bytes);
         (run.began, run.cut_short) = (turn.began, turn.cut_short);
-        run.reproduce.clone_from(&self.trial.reproduce);
+        // A run's folder lies in the trial's.
+        run.reproduce = trial::again(&self.trial, Some(Path::new("..")));
         let hash = match self.out {
             Some(dir) => bundle::save(&dir.join(run_folder(&turn)), &run, &text, &points)?,
             None => String::new(),
@@ -260,6 +299,7 @@ impl Made<'_> {
         self.bundles.push(Bundle { run, profile: text, points, hash });
         self.trial.narrow = self.is_narrow()?;
         if let Some(dir) = self.out {
+            save_arms(dir, &self.list)?;
             save(dir, &self.trial)?;
         }
         trial::tell_progress(&self.trial, &self.bundles);
@@ -306,6 +346,12 @@ fn tell_plan(plan: &TrialPlan, until: Option<(usize, f64)>) {
         length(plan.subject.duration(plan.quick) * runs as u32),
         plan.options.seed
     );
+    if let Some(takes) = finding_takes(plan) {
+        eprintln!(
+            "before that each arm is run once for what it can do, {} each: open loops of all are given shares of the least",
+            length(takes)
+        );
+    }
     eprintln!("{}", beforehand(plan.rounds));
 }
 

@@ -41,6 +41,9 @@ pub(super) struct Load {
     /// How far what is written reduces, in place of what the profile says: DEDUPE:COMPRESSION, as in 1.2:2
     #[arg(long, value_name = "D:C", value_parser = reduction)]
     pub(super) payload: Option<Reduction>,
+    /// Measure each load for so long at least, where the profile says less, as in 60s: on a machine that is shared or small what is short never becomes steady
+    #[arg(long, value_name = "TIME", value_parser = stonefold_lab::profile::read_time)]
+    pub(super) point: Option<Duration>,
     /// Threads of the load [default: half of the processors]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(super) threads: Option<u16>,
@@ -79,6 +82,7 @@ impl Load {
             size,
             cache: None,
             payload: None,
+            point: None,
             threads: None,
             seed: None,
             no_verify: false,
@@ -117,7 +121,10 @@ impl Load {
         }
         let of_cache = self.cache.map(|cache| profile.volume_for_cache(cache.0));
         let size = size.or(of_cache.transpose().map_err(Failure::Misuse)?);
-        let profile = profile.changed(size, self.payload)?;
+        let mut profile = profile.changed(size, self.payload)?;
+        if let Some(least) = self.point {
+            profile = profile.with_points(least, self.quick).map_err(Failure::Misuse)?;
+        }
         if let Some(dir) = &self.out {
             bundle::check_free(dir)?;
         }
@@ -157,6 +164,7 @@ impl Load {
         words.extend(
             self.payload.map(|payload| format!("--payload {}:{}", payload.dedupe, payload.compression)),
         );
+        words.extend(self.point.map(|least| format!("--point {}s", least.as_secs_f64())));
         words.extend(flag("--no-verify", self.no_verify));
         words.push(format!("--threads {} --seed {}", options.threads, options.seed));
         words.join(" ")
@@ -188,7 +196,7 @@ pub(super) fn record(profile: &Profile, targets: &[TargetSpec], options: &RigOpt
     );
     Record {
         format: Record::FORMAT,
-        version: stonefold_server::VERSION.into(),
+        version: super::VERSION.into(),
         profile: profile.name.clone(),
         targets: targets.iter().map(ToString::to_string).collect(),
         seed: options.seed,
@@ -196,6 +204,7 @@ pub(super) fn record(profile: &Profile, targets: &[TargetSpec], options: &RigOpt
         verified: options.verify && !targets.contains(&TargetSpec::Null),
         machine,
         scale: profile.scale,
+        least_seconds: profile.least.map(|least| least.as_secs_f64()),
         ..Record::default()
     }
 }

@@ -4,6 +4,7 @@ mod asked;
 mod catalogue;
 mod certify;
 mod compare;
+mod cost;
 mod import;
 mod lint;
 mod load;
@@ -27,6 +28,9 @@ use clap::Subcommand;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use stonefold_lab::trial::Trial;
+
+/// What a bundle says it was made by: a version and the commit that it was built from, which tells more than a version of one that is being worked on.
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (commit ", env!("STONEFOLD_COMMIT"), ")");
 
 /// Measure any storage, so that the number can be trusted
 #[derive(Subcommand)]

@@ -87,7 +87,7 @@ pub(super) fn record(profile: String, target: &TargetSpec, seed: u64, points: &[
     let users = points.iter().filter_map(|point| Some(point.database.as_ref()?.users as usize));
     Record {
         format: Record::FORMAT,
-        version: stonefold_server::VERSION.into(),
+        version: super::VERSION.into(),
         profile,
         targets: vec![target.to_string()],
         seed,
@@ -104,6 +104,7 @@ pub(super) fn refuse_words_of_loads(load: &Load) -> Result<()> {
         ("--size", load.size.is_some()),
         ("--cache", load.cache.is_some()),
         ("--payload", load.payload.is_some()),
+        ("--point", load.point.is_some()),
         ("--threads", load.threads.is_some()),
         ("--no-verify", load.no_verify),
     ];

@@ -111,7 +111,7 @@ impl Replay {
         let points = picture::show(&env, &reins, || replay::run(&env, &plan, &layout, &reins))?;
         let record = Record {
             format: Record::FORMAT,
-            version: stonefold_server::VERSION.into(),
+            version: super::VERSION.into(),
             profile: format!("replay of {}", replay::title(&layout.replayed)),
             locked: true,
             quick: false,
@@ -126,6 +126,7 @@ impl Replay {
             machine: machine::describe().into_iter().chain(others).collect(),
             cut_short: reins.is_stopped(),
             replay: Some(layout.replayed),
+            occupied: super::cost::occupied(context, &self.target),
             system,
             ..Record::default()
         };

@@ -1,5 +1,6 @@
 //! What a run showed, on a terminal.
 
+use super::cost::{self, PointCost};
 use super::run::Machine;
 use super::timed;
 use crate::context::Context;
@@ -15,6 +16,7 @@ use stonefold_lab::oltp::figures::{Step, ramp};
 use stonefold_lab::oltp::{chain, migration};
 use stonefold_lab::record::{Direction, Latencies, StreamRecord};
 use stonefold_lab::report::{OutageFigures, Report, TaskFigures, outages, tasks};
+use stonefold_lab::space::Space;
 use stonefold_lab::stats::gates::{Grade, STEADY, State};
 use stonefold_lab::stats::require::time;
 use stonefold_lab::tiles::figures::{Tiles, figures as tiles};
@@ -35,6 +37,11 @@ struct Document<'a> {
     ramp: Vec<Step>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tasks: Vec<TaskFigures>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    cpu: Vec<PointCost>,
+    /// Of a load on volumes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    space: Option<Space>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     outages: Vec<OutageFigures>,
     /// Of tiles of virtual machines.
@@ -60,6 +67,8 @@ impl<'a> Document<'a> {
             together: figures(bundle, summary, PointLoad::together),
             ramp: ramp(&bundle.points),
             tasks: tasks(&bundle.points),
+            cpu: cost::costs(&bundle.points),
+            space: Space::of(bundle),
             outages: outages(&bundle.points),
             tiles: tiles(bundle),
             migration: migration::figures(bundle),
@@ -265,6 +274,7 @@ fn text(document: &Document<'_>, kept: Option<&Path>) -> String {
             text.push_str("streams that do the same on a volume each are together; --json has each\n");
         }
     }
+    text.push_str(&cost::of_cpu(&document.cpu));
     text.push_str(&timed::of_tasks(&document.tasks));
     text.push_str(&timed::of_outages(&document.outages));
     text.push_str(&timed::of_migration(document.migration.as_ref()));
@@ -297,9 +307,10 @@ fn text(document: &Document<'_>, kept: Option<&Path>) -> String {
     };
     text.push_str(&facts([
         ("verdict", verdict_words(document.summary)),
-        ("profile", profile),
+        ("profile", profile + &longer_words(run.least_seconds)),
         ("target", run.targets.join(", ")),
         ("size", size_words(run)),
+        ("bytes", cost::space_words(document.space.as_ref())),
         ("system", system_words(run)),
         ("of its system", shares_words(document)),
         ("machine", machine_words(&run.machine)),
@@ -313,6 +324,11 @@ fn text(document: &Document<'_>, kept: Option<&Path>) -> String {
         ("again", run.reproduce.clone()),
     ]));
     text
+}
+
+/// Where loads were measured for longer than the profile says; else nothing.
+pub(super) fn longer_words(least: Option<f64>) -> String {
+    least.map(|seconds| format!(", each load for {seconds} s at least")).unwrap_or_default()
 }
 
 fn size_words(run: &Run) -> String {

@@ -3,7 +3,7 @@
 use super::catalogue::length;
 use super::load::{Load, counters, quoted, record, target, tell_others, tell_unkept};
 use super::system::Declared;
-use super::{asked, oltp, picture, report, tiles, worker};
+use super::{asked, cost, oltp, picture, report, tiles, worker};
 use crate::context::Context;
 use crate::environment::environment;
 use crate::failure::Failure;
@@ -198,7 +198,8 @@ impl Run {
             true => Vec::new(),
             false => counters(context, &self.target)?,
         };
-        let plan = Plan { profile, quick: self.load.quick, targets, options, fleet, outages, counters };
+        let (quick, capacities) = (self.load.quick, Vec::new());
+        let plan = Plan { profile, quick, targets, options, fleet, outages, counters, capacities };
         tell_plan(&plan);
         tell_unkept(self.load.out.as_deref(), plan.profile.duration(plan.quick));
         // Who else is busy where workers are is not seen from here.
@@ -209,6 +210,10 @@ impl Run {
         let mut record = record_of(&plan, locked, env.wall() / 1_000_000_000);
         let Measured { points, machines, failure } =
             picture::show(&env, &reins, || measure::run(&env, &plan, &reins))?;
+        // What workers wrote to is not seen from here.
+        if plan.fleet.token.is_none() {
+            record.occupied = cost::occupied(context, &self.target);
+        }
         record.require = require;
         record.system = system;
         record.reproduce = self.reproduce(&plan.options);

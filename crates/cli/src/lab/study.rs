@@ -1,5 +1,7 @@
 //! `stonefold lab study`.
 
+mod runs;
+
 use super::compare::{Arms, Compare};
 use super::load::Load;
 use super::run::Run;
@@ -12,8 +14,7 @@ use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use stonefold_lab::bundle::{self, Bundle};
-use stonefold_lab::oltp;
-use stonefold_lab::study::{self, ArmRuns, Found, FoundTable, Study as Report};
+use stonefold_lab::study::{self, Found, FoundTable, Study as Report};
 use stonefold_lab::trial::Trial;
 use stonefold_lab::{machine, verdict};
 use stonefold_types::{Error, Kind, Size};
@@ -21,7 +22,8 @@ use stonefold_types::{Error, Kind, Size};
 /// Repeat a published report: its own tables, and beside each figure what was measured here
 ///
 /// A study runs a profile on one target, or on several arms in turn, as 'lab run' and 'lab compare' do, and keeps the same; some run several
-/// profiles, one after the other. With --from it measures nothing, and reads what was kept; where arms are runs of their own, of each once. Figures for a core and shares of the first are what can be held against the report; the
+/// profiles, one after the other, on one target or on each of two (--a, --b) once. With --from it measures nothing, and reads what was kept; where arms are runs of
+/// their own, of each once, or of both together. Figures for a core and shares of the first are what can be held against the report; the
 /// figures themselves are of other machines. Exit status as of 'lab run' and 'lab compare'.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
@@ -30,6 +32,8 @@ use stonefold_types::{Error, Kind, Size};
     stonefold lab study filesystems --a file:/srv/ext4/t.img --b file:/srv/xfs/t.img --quick --out runs/fs\n  \
     stonefold lab study ladder --arms tuning.toml --out runs/ladder\n  \
     stonefold lab study recovery --target stonefold:db --to file:/srv/home.img --quick --out runs/ours\n  \
+    stonefold lab study storage-nodes --a nbd://four/test --b nbd://eight/test --quick --out runs/nodes\n  \
+    stonefold lab study tiles --target nbd://host/test --ops ops.toml --quick --out runs/tiles\n  \
     stonefold lab study recovery --from runs/ours --from runs/theirs\n  \
     stonefold lab study corners --from runs/corners")]
 pub(crate) struct Study {
@@ -40,15 +44,18 @@ pub(crate) struct Study {
     target: Vec<String>,
     #[command(flatten)]
     arms: Arms,
-    /// Where a disk is moved to, of a study that has migrate-live; without it that is left out
-    #[arg(long, value_name = "TARGET", requires = "target")]
-    to: Option<String>,
-    /// Who keeps points of a target that is no disk of a server, as 'lab run' takes it
-    #[arg(long, value_name = "FILE", requires = "target")]
-    recovery: Option<PathBuf>,
-    /// Where the loads go on that a profile has beside its database, as 'lab run' takes them: once for each, in their order
-    #[arg(long, value_name = "TARGET", requires = "target")]
+    /// Where a disk is moved to, of a study that has migrate-live; without it that is left out. Of two arms once for each, in their order
+    #[arg(long, value_name = "TARGET", conflicts_with = "from")]
+    to: Vec<String>,
+    /// Who keeps points of a target that is no disk of a server, as 'lab run' takes it. Of two arms once for both, or once for each
+    #[arg(long, value_name = "FILE", conflicts_with = "from")]
+    recovery: Vec<PathBuf>,
+    /// Where the loads go on that a profile has beside its database, as 'lab run' takes them: once for each, in their order; of both arms the same
+    #[arg(long, value_name = "TARGET", conflicts_with = "from")]
     beside: Vec<String>,
+    /// Of tiles: what is done beside them, as 'lab run vm-ops' takes it: then that is run
+    #[arg(long, value_name = "FILE", conflicts_with = "from")]
+    ops: Option<PathBuf>,
     /// Measure nothing: read the folder that an earlier run of the study, or of its profile, has kept; once for each arm where arms are runs
     /// of their own
     #[arg(long, value_name = "DIR", conflicts_with_all = ["a", "b", "arms", "out", "quick", "size", "cache", "destroy_data"])]
@@ -83,7 +90,7 @@ impl Study {
         }
         self.check(&study)?;
         let profile = match &study.load {
-            study::Load::Runs(profiles) => return self.run_each(context, &study, profiles, cores),
+            study::Load::Runs(_) => return self.run_each(context, &study, cores),
             study::Load::Profile(profile) => profile,
         };
         let mut load = Load::plain(profile, self.quick, self.out.clone(), self.size, self.destroy_data);
@@ -101,67 +108,39 @@ impl Study {
         }
         let (trial, bundles) =
             Compare { load, arms: self.arms, warehouses: None, postgres: None }.measure(context)?;
-        tell_trial(context, &study, &trial, &bundles, cores)
-    }
-
-    /// Each profile once, on one target.
-    fn run_each(
-        &self,
-        context: &Context,
-        study: &Report,
-        profiles: &[String],
-        cores: f64,
-    ) -> Result<ExitCode, Failure> {
-        let mut arm = ArmRuns { name: self.target.join(" and "), runs: Vec::new() };
-        for name in profiles {
-            let database = oltp::Profile::shipped().find(|profile| profile.name == *name);
-            let moves = database.as_ref().is_some_and(|database| database.migration.is_some());
-            if moves && self.to.is_none() {
-                eprintln!("{name} is left out: nobody has said where to with --to");
-                continue;
-            }
-            let recovers = database.is_some_and(|database| database.chain.is_some());
-            let out = self.out.as_ref().map(|dir| dir.join(name));
-            let run = Run {
-                to: self.to.clone().filter(|_| moves),
-                recovery: self.recovery.clone().filter(|_| recovers),
-                beside: self.beside.iter().filter(|_| recovers).cloned().collect(),
-                ..Run::plain(
-                    Load::plain(name, self.quick, out, self.size, self.destroy_data),
-                    self.target.clone(),
-                )
-            };
-            arm.runs.push(run.measure(context)?);
-            if arm.runs.last().is_some_and(|(bundle, _)| bundle.run.cut_short) {
-                break;
-            }
-        }
-        tell_runs(context, study, &[arm], cores)
+        tell_trial(context, &study, (&trial, &bundles), self.out.as_deref(), cores)
     }
 
     fn check(&self, study: &Report) -> Result<(), Failure> {
-        let given = self.arms.are_given();
-        let single = study.arms.is_empty() || study.load.is_of_runs();
-        let of_runs = self.to.is_some() || self.recovery.is_some() || !self.beside.is_empty();
-        if of_runs && !study.load.is_of_runs() {
-            let what = format!("the study '{}' moves and recovers nothing", study.name);
-            return Err(Failure::Misuse(
-                Error::new(Kind::Invalid, what)
-                    .remedy("leave --to, --recovery and --beside out, or take 'recovery'"),
-            ));
-        }
-        let (what, remedy) = match (single, given, self.target.is_empty()) {
-            (true, _, true) => (
+        let of_databases = !self.to.is_empty() || !self.recovery.is_empty() || !self.beside.is_empty();
+        let words = [
+            (
+                of_databases && !study.load.is_of_runs(),
+                "moves and recovers nothing",
+                "leave --to, --recovery and --beside out, or take 'recovery'",
+            ),
+            (
+                self.ops.is_some() && study.with_operations.is_none(),
+                "does nothing beside what it runs",
+                "leave --ops out, or take 'tiles'",
+            ),
+        ];
+        let (given, targets) = (self.arms.are_given(), !self.target.is_empty());
+        let wrong = words.iter().find(|(is_wrong, ..)| *is_wrong);
+        let wrong = wrong.map(|(_, what, remedy)| ((*what).to_owned(), *remedy));
+        let wrong = wrong.or_else(|| match (study.load.is_of_runs(), study.arms.is_empty()) {
+            (true, false) => self.check_sides(),
+            (_, true) if !targets => Some((
                 "measures one target".to_owned(),
                 "name it with --target, or a folder that was kept with --from",
-            ),
-            (true, true, false) => ("measures one target".to_owned(), "leave --a, --b and --arms out"),
-            (false, false, _) => (
-                format!("holds arms against one another (there: {})", study.arms.join(", ")),
-                "name two with --a and --b, or a file of arms with --arms",
-            ),
-            _ => return Ok(()),
-        };
+            )),
+            (_, true) => given.then(|| ("measures one target".to_owned(), "leave --a, --b and --arms out")),
+            (false, false) => (!given).then(|| {
+                let what = format!("holds arms against one another (there: {})", study.arms.join(", "));
+                (what, "name two with --a and --b, or a file of arms with --arms")
+            }),
+        });
+        let Some((what, remedy)) = wrong else { return Ok(()) };
         let what = format!("the study '{}' {what}", study.name);
         Err(Failure::Misuse(Error::new(Kind::Invalid, what).remedy(remedy)))
     }
@@ -171,7 +150,7 @@ fn ls(context: &Context) -> Result<(), Failure> {
     let studies: Vec<Report> = study::all().collect();
     let document: Vec<_> = studies
         .iter()
-        .map(|one| json!({ "name": one.name, "title": one.title, "report": one.report, "profiles": one.load.profiles(), "arms": one.arms }))
+        .map(|one| json!({ "name": one.name, "title": one.title, "report": one.report, "profiles": one.load.profiles(), "with_operations": one.with_operations, "arms": one.arms }))
         .collect();
     context.answer(&document, || {
         let mut text = String::new();
@@ -185,10 +164,7 @@ fn ls(context: &Context) -> Result<(), Failure> {
 /// What earlier runs have kept.
 fn read(context: &Context, study: &Report, dirs: &[PathBuf], cores: f64) -> Result<ExitCode, Failure> {
     let profile = match (&study.load, dirs) {
-        (study::Load::Runs(_), dirs) => {
-            let arms = dirs.iter().map(|dir| read_arm(study, dir)).collect::<Result<Vec<_>, _>>()?;
-            return tell_runs(context, study, &arms, cores);
-        }
+        (study::Load::Runs(_), dirs) => return runs::read(context, study, dirs, cores),
         (study::Load::Profile(profile), [_]) => profile,
         _ => {
             let what = format!("the study '{}' reads one folder, whatever its arms are", study.name);
@@ -201,7 +177,7 @@ fn read(context: &Context, study: &Report, dirs: &[PathBuf], cores: f64) -> Resu
         if trial.profile != *profile || study.arms.is_empty() {
             return Err(other(study, dir, &format!("{} on several arms", trial.profile)));
         }
-        return tell_trial(context, study, &trial, &bundles, cores);
+        return tell_trial(context, study, (&trial, &bundles), Some(dir), cores);
     }
     let bundle = bundle::load(dir)?;
     if bundle.run.profile != *profile || !study.arms.is_empty() {
@@ -224,48 +200,17 @@ fn other(study: &Report, dir: &Path, is_of: &str) -> Failure {
     )
 }
 
-/// The runs of an arm: a folder that the study has kept, with one in it for each profile, or a run of one of these.
-fn read_arm(study: &Report, dir: &Path) -> Result<ArmRuns, Failure> {
-    let profiles = study.load.profiles();
-    let inside: Vec<PathBuf> =
-        profiles.iter().map(|profile| dir.join(profile)).filter(|dir| dir.is_dir()).collect();
-    let dirs = if inside.is_empty() { vec![dir.to_owned()] } else { inside };
-    let mut arm = ArmRuns { name: dir.display().to_string(), runs: Vec::new() };
-    for dir in dirs {
-        let bundle = bundle::load(&dir)?;
-        if !profiles.contains(&bundle.run.profile) {
-            return Err(other(study, &dir, &bundle.run.profile));
-        }
-        let summary = verdict::summarise(&bundle)?;
-        arm.runs.push((bundle, summary));
-    }
-    Ok(arm)
-}
-
-fn tell_runs(context: &Context, study: &Report, arms: &[ArmRuns], cores: f64) -> Result<ExitCode, Failure> {
-    let found = study::of_runs(study, arms, cores);
-    let runs = || arms.iter().flat_map(|arm| &arm.runs);
-    let again: Vec<&str> = runs().map(|(bundle, _)| bundle.run.reproduce.as_str()).collect();
-    let again = again.join("; ");
-    let about = About {
-        quick: runs().any(|(bundle, _)| bundle.run.quick),
-        locked: runs().all(|(bundle, _)| bundle.run.locked),
-        again: &again,
-    };
-    let worst = runs().map(|(_, summary)| summary.verdict).max_by_key(|verdict| verdict.status());
-    answer(context, study, &found, &about, worst.unwrap_or(verdict::Verdict::Inconclusive))
-}
-
 fn tell_trial(
     context: &Context,
     study: &Report,
-    trial: &Trial,
-    bundles: &[Bundle],
+    (trial, bundles): (&Trial, &[Bundle]),
+    kept: Option<&Path>,
     cores: f64,
 ) -> Result<ExitCode, Failure> {
     let (summaries, findings) = trial::compute(trial, bundles)?;
     let found = study::of_trial(study, trial, bundles, &summaries, &findings, cores);
-    let about = About { quick: trial.quick, locked: trial.locked, again: &trial.reproduce };
+    let again = trial::again(trial, kept);
+    let about = About { quick: trial.quick, locked: trial.locked, again: &again };
     answer(context, study, &found, &about, findings.verdict)
 }
 

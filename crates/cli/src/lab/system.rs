@@ -17,6 +17,11 @@ pub(super) struct Declared {
 }
 
 impl Declared {
+    /// As if this file had been given.
+    pub(super) fn of(path: Option<&Path>) -> Self {
+        Declared { system: path.map(Path::to_owned) }
+    }
+
     /// What the file says.
     pub(super) fn read(&self) -> Result<Option<System>, Failure> {
         self.system.as_deref().map(read).transpose()

@@ -63,7 +63,7 @@ pub(super) fn measure(
     let broken = matches!(tiled.ended, tiles::Ended::Broken(_));
     let record = Record {
         format: Record::FORMAT,
-        version: stonefold_server::VERSION.into(),
+        version: super::VERSION.into(),
         profile: plan.profile.name.clone(),
         locked: shipped && run.scale.is_none(),
         quick: run.load.quick,
@@ -78,6 +78,7 @@ pub(super) fn measure(
         machine: machine::describe().into_iter().chain(others).collect(),
         cut_short: reins.is_stopped() || broken,
         tiles: Some(tiled),
+        occupied: super::cost::occupied(context, &run.target),
         system,
         ..Record::default()
     };
@@ -108,6 +109,7 @@ fn refuse_words_of_others(run: &Run) -> Result<()> {
         ("--size", run.load.size.is_some(), "; --scale makes volumes smaller"),
         ("--cache", run.load.cache.is_some(), ""),
         ("--payload", run.load.payload.is_some(), ""),
+        ("--point", run.load.point.is_some(), ""),
         ("--worker", !run.worker.is_empty(), ""),
         ("--warehouses", run.warehouses.is_some(), ""),
         ("--postgres", run.postgres.is_some(), ""),

@@ -1,6 +1,7 @@
 //! What a trial showed, on a terminal.
 
-use super::report::Out;
+use super::load::quoted;
+use super::report::{Out, longer_words};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::table::{Table, count, facts};
@@ -11,7 +12,7 @@ use stonefold_lab::bundle::Bundle;
 use stonefold_lab::report::{Report, TrialReport};
 use stonefold_lab::stats::compare::{CONFIDENCE, Finding, PAIRS_MIN, detectable};
 use stonefold_lab::stats::require::time;
-use stonefold_lab::trial::{Contrast, Figure, Findings, Trial, Turn, findings, load};
+use stonefold_lab::trial::{ARMS_FILE, Contrast, Figure, Findings, Shared, Trial, Turn, findings, load};
 use stonefold_lab::verdict::{Summary, Verdict, summarise};
 
 #[derive(Serialize)]
@@ -45,6 +46,18 @@ pub(super) fn answer(
     let found = compute(trial, bundles)?.1;
     context.answer(&Document { trial, findings: &found }, || text(trial, &found, kept))?;
     Ok(ExitCode::from(found.verdict.status()))
+}
+
+/// The command that does the same, given from a folder from which the trial's is `dir`. Where the list of the arms is kept the trial names it as it
+/// lies in its own folder, so that this can be carried elsewhere.
+pub(super) fn again(trial: &Trial, dir: Option<&Path>) -> String {
+    match (dir, &trial.arms_hash) {
+        (Some(dir), Some(_)) => {
+            let path = quoted(&dir.join(ARMS_FILE).display().to_string());
+            trial.reproduce.replacen(&format!("--arms {ARMS_FILE}"), &format!("--arms {path}"), 1)
+        }
+        _ => trial.reproduce.clone(),
+    }
 }
 
 /// Each run judged, and all of them compared.
@@ -119,6 +132,9 @@ fn text(trial: &Trial, found: &Findings, kept: Option<&Path>) -> String {
             if rounds == 1 { "is" } else { "are" }
         ));
     }
+    for one in &trial.shared {
+        text.push_str(&format!("{}\n", shared_words(trial, one)));
+    }
     for one in &found.unlike {
         text.push_str(&format!("not alike: {one}\n"));
     }
@@ -147,11 +163,22 @@ fn text(trial: &Trial, found: &Findings, kept: Option<&Path>) -> String {
     text.push_str(&facts([
         ("verdict", verdict_words(found, trial).into()),
         ("rounds", rounds_words(trial)),
-        ("profile", profile),
+        ("profile", profile + &longer_words(trial.least_seconds)),
         ("raw data", kept.map(|dir| dir.display().to_string()).unwrap_or_default()),
-        ("again", trial.reproduce.clone()),
+        ("again", again(trial, kept)),
     ]));
     text
+}
+
+/// What open loops were given shares of.
+fn shared_words(trial: &Trial, one: &Shared) -> String {
+    let arms = trial.arms.iter().zip(&one.arms).map(|(arm, rate)| format!("{arm} {rate:.0}"));
+    format!(
+        "shares of a capacity: of what '{}' does at most, for every arm, as it does least: {} I/Os a second of {}",
+        trial.arms.get(one.least).map_or("", String::as_str),
+        arms.collect::<Vec<_>>().join(", "),
+        one.streams.join(", ")
+    )
 }
 
 /// Ratio, interval, what it says, and how large a difference would have shown.

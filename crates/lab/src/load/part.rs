@@ -5,6 +5,7 @@
 
 mod answers;
 
+use super::effort::Awake;
 use super::script::{Play, Script};
 use super::source::Source;
 use super::{Control, Gap, Goal, Phase, Shown, Task};
@@ -103,6 +104,7 @@ struct Running<'a> {
     watched: bool,
     gaps: Vec<Gap>,
     breaks: u64,
+    awake: Awake,
 }
 
 /// Bytes of each I/O by which volumes are filled and scanned.
@@ -202,6 +204,7 @@ impl Part {
             watched: control.is_watched(),
             gaps: Vec::new(),
             breaks: 0,
+            awake: Awake::default(),
         };
         // A survey asks the target nothing: not even for what it never answered.
         if phase.goal != Goal::Survey {
@@ -302,14 +305,16 @@ impl Part {
         let grace = grace.as_nanos() as u64;
         loop {
             let now = self.clock() - running.start;
+            running.awake.turn(now);
             let stopped = running.control.is_stopped();
             if stopped {
                 running.end = running.end.min(now);
             }
-            let issuing = now < running.end;
+            let (issuing, before) = (now < running.end, self.free.len());
             if issuing {
                 self.issue_due(now, now);
             }
+            let issued = self.free.len() < before;
             self.backend.push()?;
             self.backend.reap(&mut done)?;
             if !done.is_empty() {
@@ -338,25 +343,27 @@ impl Part {
             if !issuing && now - running.end > grace {
                 return Ok(());
             }
-            self.rest(now, running, in_flight > 0)?;
+            if !self.rest(now, running, in_flight > 0)? && !issued {
+                running.awake.idle(now);
+            }
         }
     }
 
-    /// Waits for the next thing to happen.
-    fn rest(&mut self, now: u64, running: &mut Running<'_>, in_flight: bool) -> io::Result<()> {
+    /// Waits for the next thing to happen; false where that is too near for a sleep.
+    fn rest(&mut self, now: u64, running: &mut Running<'_>, in_flight: bool) -> io::Result<bool> {
         running.turn_to(now);
         let next = self.sources.iter().filter_map(Source::next).min().unwrap_or(u64::MAX).min(running.end);
         let gap = next.saturating_sub(now);
         if gap < SPIN_NANOS {
             std::hint::spin_loop();
-            return Ok(());
+            return Ok(false);
         }
         let sleep = Duration::from_nanos(gap - SPIN_NANOS / 2).min(SLEEP_MAX);
-        if in_flight {
-            return self.backend.wait(sleep);
+        match in_flight {
+            true => self.backend.wait(sleep)?,
+            false => std::thread::sleep(sleep),
         }
-        std::thread::sleep(sleep);
-        Ok(())
+        Ok(true)
     }
 
     fn issue_due(&mut self, now: u64, answered: u64) {
@@ -433,6 +440,7 @@ impl Part {
             verification: running.verification,
             elapsed: Duration::from_nanos(elapsed),
             cpu: thread_cpu().saturating_sub(cpu),
+            awake: running.awake.total(),
             gaps: running.gaps,
             breaks: running.breaks,
             reduced: Vec::new(),

@@ -172,6 +172,7 @@ impl Run<'_> {
             let outcome = self.generator.run(phase, &control);
             // Also where it failed: nobody waits for an answer any more.
             control.end();
+            self.written += outcome.as_ref().map_or(0, Outcome::written);
             let struck = strikes.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
             Ok((outcome?, struck))
         })

@@ -85,7 +85,8 @@ impl Run<'_> {
         let reconciled = Reconciled::of(said, &outcome.streams);
         let reduced = self.survey()?;
         let point = self.point_of(wanted, settling, outcome, ceiling, clocks_apart);
-        Ok(Some(Point { machine_cpu, reduced, reconciled, ..point }))
+        let written = Some(std::mem::take(&mut self.written));
+        Ok(Some(Point { machine_cpu, reduced, reconciled, written, ..point }))
     }
 
     /// How far what the volumes hold reduces, beside what the profile declares.
@@ -123,10 +124,12 @@ impl Run<'_> {
             before: settling.series,
             verification,
             busy: outcome.busiest.as_secs_f64() / seconds.max(1e-9),
+            effort: Some(outcome.effort),
             ceiling,
             clocks_apart,
             reduced: Vec::new(),
             reconciled: None,
+            written: None,
             cut_short: self.reins.is_stopped(),
             database: None,
             machine_cpu: None,

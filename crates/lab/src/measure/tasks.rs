@@ -64,7 +64,8 @@ impl Run<'_> {
         let machine_cpu = watch.and_then(CpuWatch::end);
         let clocks_apart = self.clocks() - clocks;
         let point = self.task_point(step, label, task, outcome);
-        self.points.push(Point { machine_cpu, clocks_apart, ..point });
+        let written = Some(std::mem::take(&mut self.written));
+        self.points.push(Point { machine_cpu, clocks_apart, written, ..point });
         Ok(())
     }
 
@@ -120,10 +121,12 @@ impl Run<'_> {
             before: Vec::new(),
             verification: outcome.verification,
             busy: outcome.busiest.as_secs_f64() / seconds,
+            effort: Some(outcome.effort),
             ceiling: 0.0,
             clocks_apart: 0.0,
             reduced: Vec::new(),
             reconciled: None,
+            written: None,
             cut_short: self.reins.is_stopped(),
             database: None,
             workers,

@@ -273,10 +273,7 @@ fn processors(point: &Point, database: &DatabaseRecord) -> Gate {
         database.processors_waiting * 100.0,
         point.busy * 100.0
     );
-    let busy = database.processors_busy > PROCESSORS_MAX;
-    let why =
-        if busy { format!("{why}: this is a figure of the processors, not of the storage") } else { why };
-    gate("processors", if busy { State::Warn } else { State::Pass }, why)
+    gates::processors(database.processors_busy, PROCESSORS_MAX, why)
 }
 
 /// Whether reads may have reached the storage.
@@ -322,10 +319,12 @@ pub(crate) mod tests {
             before: Vec::new(),
             verification: crate::verify::Verification::default(),
             busy: 0.1,
+            effort: None,
             ceiling: 0.0,
             clocks_apart: 0.0,
             reduced: Vec::new(),
             reconciled: None,
+            written: None,
             cut_short: false,
             workers: Vec::new(),
             outage: None,

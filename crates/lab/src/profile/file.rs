@@ -181,6 +181,7 @@ impl ProfileFile {
             of_cache: self.of_cache,
             text: text.into(),
             changes: (None, None),
+            least: None,
             scale: None,
         })
     }

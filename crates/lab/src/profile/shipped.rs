@@ -42,6 +42,7 @@ pub fn find(name: &str) -> Result<Profile> {
 mod tests {
     use super::*;
     use crate::profile::StepKind;
+    use std::time::Duration;
 
     #[test]
     fn every_shipped_profile_is_right() {
@@ -63,6 +64,27 @@ mod tests {
         );
         let corners = find("corners").unwrap();
         assert!(corners.steps.iter().any(|step| matches!(step.kind, StepKind::Footprints(_))));
+    }
+
+    /// Goal: loads can be measured for longer, and never for less than the profile says.
+    #[test]
+    fn points_become_longer_and_never_shorter() {
+        let poltp = find("poltp").unwrap();
+        let (quick, full) = (poltp.times(true), poltp.times(false));
+        let longer = poltp.clone().with_points(Duration::from_secs(60), true).unwrap();
+        let times = longer.times(true);
+        assert_eq!(
+            (times.point, times.sample),
+            (Duration::from_secs(60), quick.sample.max(Duration::from_secs(60)))
+        );
+        assert!(times.precondition >= quick.precondition.max(Duration::from_secs(15)));
+        assert_eq!((longer.times(false), longer.least), (full, Some(Duration::from_secs(60))));
+        assert!(longer.duration(true) > poltp.duration(true));
+        let error = poltp.with_points(Duration::from_secs(5), true).unwrap_err().to_string();
+        assert!(error.contains("already") && error.contains("leave --point out"), "{error}");
+        // A load that is held is a point like others.
+        let ab = find("ab").unwrap().with_points(Duration::from_secs(60), true).unwrap();
+        assert_eq!(ab.times(true).sample, Duration::from_secs(60));
     }
 
     #[test]

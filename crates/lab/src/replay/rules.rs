@@ -87,6 +87,8 @@ pub fn judge(point: &Point, replayed: &Replayed, verified: bool) -> Judged {
         verified,
         ceiling: Some(point.ceiling),
         busy: point.busy,
+        effort: point.effort,
+        machine: point.machine_of_load(),
         reduced: &point.reduced,
         reconciled: point.reconciled,
         clocks_apart: point.clocks_apart,

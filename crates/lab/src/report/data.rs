@@ -3,11 +3,12 @@
 use super::phases::{OutageFigures, TaskFigures, outages, tasks};
 use crate::bundle::Bundle;
 use crate::machine::Busy;
-use crate::measure::{Point, PointLoad, Probe};
+use crate::measure::{CpuCost, Point, PointLoad, Probe};
 use crate::oltp::figures::{Step, ramp};
 use crate::oltp::{chain, migration};
 use crate::record::{Direction, Latencies, Second, StreamRecord};
 use crate::reduced::Reduced;
+use crate::space::Space;
 use crate::stats::require::ABOVE_MIN;
 use crate::system::System;
 use crate::tiles::{self, figures::Tiles};
@@ -38,6 +39,8 @@ pub struct Charts {
     pub probes: Vec<Probe>,
     /// Each outage, in order.
     pub outages: Vec<OutageFigures>,
+    /// Bytes by their kinds: logical, written, physical; nothing of a database.
+    pub space: Option<Space>,
     /// Tiles of virtual machines.
     pub tiles: Option<Tiles>,
     /// A disk that was moved below its database.
@@ -59,6 +62,8 @@ pub struct PointChart {
     pub busy: f64,
     /// How busy the whole machine was, where that could be told.
     pub machine: Option<Busy>,
+    /// What each of its I/Os took of processors.
+    pub cpu: CpuCost,
     /// How far what its volumes held at its end reduces.
     pub reduced: Vec<ReducedFigures>,
     /// Its I/Os for each of what the target is declared to be made of.
@@ -207,6 +212,7 @@ pub fn charts(bundle: &Bundle) -> Charts {
         tasks: tasks(&bundle.points),
         probes: bundle.points.iter().filter_map(|point| point.probe.clone()).collect(),
         outages: outages(&bundle.points),
+        space: Space::of(bundle),
         tiles: tiles::figures::figures(bundle),
         migration: migration::figures(bundle),
         chain: chain::figures(bundle),
@@ -228,6 +234,7 @@ fn point_chart(point: &Point, system: Option<&System>) -> PointChart {
         bytes: bytes as f64 / point.seconds,
         busy: point.busy,
         machine: point.machine_cpu,
+        cpu: point.cpu_cost(),
         reduced: point.reduced.iter().map(reduced).collect(),
         shares: system
             .filter(|_| point.is_load())

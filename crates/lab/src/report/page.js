@@ -201,6 +201,10 @@ function spectra(point, unit) {
     figure(`How long the slowest took: where response lies above service, ${unit} waited before they were begun.`, spectrum),
     figure(`Share of ${unit} that took no longer. Dashed: 5 and 20 ms.`, cumulative));
 }
+function costs({ generator, machine }) {
+  const told = [generator === null ? null : `${time(generator / 1000)} of the load's threads`, machine === null ? null : `${time(machine / 1000)} of all processors of its machine`].filter((one) => one !== null);
+  return told.length ? ` An I/O took ${told.join(", and ")}.` : "";
+}
 function points(run) {
   return [element("h2", {}, text("Point by point")), run.charts.points.map((point, at) => {
     const judged = run.summary.points[at];
@@ -209,7 +213,7 @@ function points(run) {
       element("span", { class: one.kept ? "pass" : "fail" }, text(one.kept ? "kept" : "not kept"))]);
     return element("section", {},
       element("h3", {}, text(`${point.name} `), element("span", { class: `grade ${judged.grade}` }, text(judged.grade))),
-      element("p", { class: "soft" }, text(isDatabase(run) ? `${rate(point.iops)} transactions a second.` : `${rate(point.iops)} I/Os and ${size(point.bytes)} a second; the generator's busiest thread used ${(point.busy * 100).toFixed(0)}% of its time${point.machine ? `, the machine ${point.machine.min.toFixed(1)} to ${point.machine.max.toFixed(1)} processors, ${point.machine.mean.toFixed(1)} on average` : ""}.`)),
+      element("p", { class: "soft" }, text(isDatabase(run) ? `${rate(point.iops)} transactions a second.` : `${rate(point.iops)} I/Os and ${size(point.bytes)} a second; the generator's busiest thread used ${(point.busy * 100).toFixed(0)}% of its time${point.machine ? `, the machine ${point.machine.min.toFixed(1)} to ${point.machine.max.toFixed(1)} processors, ${point.machine.mean.toFixed(1)} on average` : ""}.${costs(point.cpu)}`)),
       point.shares.length ? element("p", { class: "soft" }, text(`${point.shares.join("; ")}.`)) : null,
       point.timeline.length > 1 ? timeline(point, what(run), events(run, point)) : null,
       point.spectrum.length ? spectra(point, what(run)) : null,
@@ -319,11 +323,17 @@ function system(told) {
   const words = (name, value) => name === "price" ? `${value.total.toFixed(2)} ${value.currency} at the prices of ${value.date}` : sizes.includes(name) ? size(value) : `${value}`;
   return Object.entries(told).filter(([, value]) => value !== null && value !== "").map(([name, value]) => [`behind the target: ${name}`, words(name, value)]);
 }
+function bytes(space) {
+  if (!space || (space.written === null && !space.physical.length)) return [];
+  return [["bytes", [`logical ${size(space.logical)}`, ...(space.written === null ? [] : [`written ${size(space.written)}`]),
+    ...space.physical.map((one) => one.bytes === null ? `physical not told by ${one.target}` : `physical ${size(one.bytes)} as ${one.target} tells`)].join(", ")]];
+}
+const longer = (one) => (one.least_seconds ? `, each load for ${one.least_seconds} s at least` : "");
 function configuration(run) {
   const machine = Object.entries(run.run.machine).map(([name, value]) => [name, value]);
   return [element("h2", {}, text("What was run, and on what")),
-    table(["", ""], [["profile", `${run.run.profile}${run.run.quick ? ", quick" : ""}${run.run.locked ? "" : ", modified"}`],
-      ["target", run.run.targets.join(", ")], [isDatabase(run) ? "database" : "volumes", size(run.run.bytes) + (run.run.scale ? `, ${run.run.scale.toFixed(4)} times the profile's` : "")],
+    table(["", ""], [["profile", `${run.run.profile}${run.run.quick ? ", quick" : ""}${run.run.locked ? "" : ", modified"}${longer(run.run)}`],
+      ["target", run.run.targets.join(", ")], [isDatabase(run) ? "database" : "volumes", size(run.run.bytes) + (run.run.scale ? `, ${run.run.scale.toFixed(4)} times the profile's` : "")], ...bytes(run.charts.space),
       ...(run.run.outages ? run.run.outages.outages.flatMap((one) => [[`${one.name}: strike`, element("code", {}, text(one.strike))], [`${one.name}: restore`, element("code", {}, text(one.restore))]]) : []), [isDatabase(run) ? "users at most" : "threads of the load", `${run.run.threads}`],
       ["read back and compared", run.run.verified ? "yes" : "no"], ["began", new Date(run.run.began * 1000).toISOString().replace(".000Z", " UTC").replace("T", " ")],
       ...system(run.run.system), ["version", run.run.version], ...machine, ["again", element("code", {}, text(run.run.reproduce))],
@@ -448,10 +458,11 @@ function armByArm(trial, findings, of, median) {
 }
 function trialConfiguration({ trial, runs: made }) {
   return [element("h2", {}, text("What was run, and on what")),
-    table(["", ""], [["profile", `${trial.profile}${trial.quick ? ", quick" : ""}${trial.locked ? "" : ", modified"}`],
+    table(["", ""], [["profile", `${trial.profile}${trial.quick ? ", quick" : ""}${trial.locked ? "" : ", modified"}${longer(trial)}`],
       ...trial.arms.map((arm, number) => [`arm ${arm}`, made.find((one) => one.turn.arm === number)?.targets.join(", ") ?? "–"]),
       ...trial.arms.flatMap((arm, number) => trial.systems[number] ? system(trial.systems[number]).map(([name, what]) => [name.replace("the target", arm), what]) : []),
-      ...Object.entries(trial.commands), ...Object.entries(trial.machine), ["version", trial.version], ["again", element("code", {}, text(trial.reproduce))]]),
+      ...(trial.shared ?? []).map((one) => ["shares of a capacity are, for every arm, of what the least does", `${one.arms.map((most, arm) => `${trial.arms[arm]} ${rate(most)}`).join(", ")} I/Os a second of ${one.streams.join(", ")}`]),
+      ...Object.entries(trial.commands), ...Object.entries(trial.machine), ["version", trial.version], [trial.arms_hash ? "again, in the folder of the raw data" : "again", element("code", {}, text(trial.reproduce))]]),
     element("details", {}, element("summary", {}, text("Every run")), table(["round>", "arm", "verdict", "raw data"],
       made.map((one) => [`${one.turn.round + 1}`, trial.arms[one.turn.arm], one.verdict, element("code", {}, text(one.bundle.slice(0, 16) || "not kept"))])))];
 }

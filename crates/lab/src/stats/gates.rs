@@ -4,9 +4,16 @@
 //! shown all the same. The grade is A with nothing against it, B with one warning, C with more, D with one failure, E
 //! with more, F where it is void.
 
+mod generator;
+
+pub(crate) use generator::processors;
+pub use generator::{CEILING_SHARE_MAX, WORK_SHARE_MAX};
+
 use super::fidelity::Fidelity;
 use super::steady::Steadiness;
 use crate::counters::Reconciled;
+use crate::load::Effort;
+use crate::machine::Busy;
 use crate::record::StreamRecord;
 use crate::reduced::{APART_MAX, Reduced};
 use crate::verify::Verification;
@@ -19,14 +26,8 @@ use utoipa::ToSchema;
 pub const STEADY: &str = "steady state";
 /// How far mean I/Os in flight may be from throughput times response time (Little 1961), as a share.
 pub const LITTLE_MAX: f64 = 0.05;
-/// Share of what the generator can do, measured against a target that answers at once, above which it may be what was
-/// measured.
-pub const CEILING_SHARE_MAX: f64 = 0.70;
 /// Share of I/Os of an open loop that may begin late.
 pub const LATE_SHARE_MAX: f64 = 0.01;
-/// Share of its time that a thread of the generator may use a processor before it is said: one that is always busy may be what was measured,
-/// however idle the others are.
-const BUSY_SHARE_MAX: f64 = 0.95;
 /// How far wall clock and steady clock may come apart, in seconds.
 const CLOCKS_APART_MAX: f64 = 1.0;
 
@@ -90,6 +91,10 @@ pub struct Evidence<'a> {
     pub ceiling: Option<f64>,
     /// CPU seconds that the busiest thread of the generator used, of each second.
     pub busy: f64,
+    /// What its threads used, and what of it was work; nothing of a bundle that does not tell.
+    pub effort: Option<Effort>,
+    /// How busy the machine was that the load ran on, where that is known.
+    pub machine: Option<Busy>,
     /// How far what the volumes hold reduces.
     pub reduced: &'a [Reduced],
     /// What the target has counted, where it can say that.
@@ -109,10 +114,11 @@ pub fn judge(evidence: &Evidence<'_>) -> Vec<Gate> {
         errors(evidence),
         fidelity(evidence),
         little(evidence),
-        ceiling(evidence),
+        generator::ceiling(evidence),
         punctual(evidence),
         clock(evidence.clocks_apart),
     ]);
+    gates.extend(evidence.machine.as_ref().and_then(generator::machine));
     gates.extend(payload(evidence));
     gates.extend(evidence.reconciled.map(counted));
     if evidence.cut_short {
@@ -233,26 +239,6 @@ fn little(evidence: &Evidence<'_>) -> Gate {
     }
 }
 
-fn ceiling(evidence: &Evidence<'_>) -> Gate {
-    let ios: u64 = evidence.streams.iter().map(|(_, _, record)| record.ios()).sum();
-    let rate = ios as f64 / evidence.seconds;
-    let Some(ceiling) = evidence.ceiling else {
-        return gate("generator", State::Warn, "what the generator can do was not measured".into());
-    };
-    let share = rate / ceiling;
-    let why = format!(
-        "{rate:.0}/s is {:.1}% of the {ceiling:.0}/s that the generator does here; its busiest thread used {:.0}% of its time",
-        share * 100.0,
-        evidence.busy * 100.0
-    );
-    let state = match () {
-        () if share > CEILING_SHARE_MAX => State::Fail,
-        () if evidence.busy > BUSY_SHARE_MAX => State::Warn,
-        () => State::Pass,
-    };
-    gate("generator", state, why)
-}
-
 fn punctual(evidence: &Evidence<'_>) -> Gate {
     let open = evidence.streams.iter().filter(|(_, load, _)| matches!(load, Load::Open { .. }));
     let (mut late, mut unissued, mut meant) = (0, 0, 0);
@@ -339,6 +325,8 @@ mod tests {
             verified: true,
             ceiling: Some(1e6),
             busy: 0.1,
+            effort: None,
+            machine: None,
             reduced: &[],
             reconciled: None,
             clocks_apart: 0.0,
@@ -367,6 +355,16 @@ mod tests {
         assert_eq!(judged(|e, _| e.clocks_apart = 3.0), (Grade::D, vec!["clock".into()]));
         assert_eq!(judged(|e, _| e.ceiling = Some(1200.0)), (Grade::D, vec!["generator".into()]));
         assert_eq!(judged(|e, _| e.ceiling = None), (Grade::B, vec!["generator".into()]));
+        let of_generator = |grade| (grade, vec!["generator".to_owned()]);
+        assert_eq!(judged(|e, _| e.busy = 0.96), of_generator(Grade::B), "of a bundle that tells no more");
+        let effort = |most: f64| Some(Effort { work: most, most, awake: 9.0 });
+        // Of ten seconds. However long it waited awake.
+        assert_eq!(judged(|e, _| (e.busy, e.effort) = (1.0, effort(6.9))), (Grade::A, vec![]));
+        assert_eq!(judged(|e, _| e.effort = effort(7.1)), of_generator(Grade::B));
+        let machine = |mean: f64, stolen: f64| Some(Busy { min: 1.0, mean, max: 4.0, of: Some(4), stolen });
+        assert_eq!(judged(|e, _| e.machine = machine(3.7, 0.0)), (Grade::A, vec![]));
+        assert_eq!(judged(|e, _| e.machine = machine(3.9, 0.0)), (Grade::B, vec!["processors".into()]));
+        assert_eq!(judged(|e, _| e.machine = machine(2.0, 1.9)), (Grade::B, vec!["processors".into()]));
         let worn = Reduced { dedupe_declared: 1.2, counted: 110, different: 100, ..Reduced::default() };
         let worn = vec![worn].leak();
         assert_eq!(judged(|e, _| e.reduced = worn), (Grade::B, vec!["payload".into()]));
@@ -406,6 +404,8 @@ mod tests {
             verified: true,
             ceiling: None,
             busy: 0.0,
+            effort: None,
+            machine: None,
             reduced: &[],
             reconciled: None,
             clocks_apart: 0.0,

@@ -3,6 +3,7 @@
 //! ```text
 //! title, report, about    texts
 //! profile, or runs        what is run: one profile, or a list of them, one after the other
+//! with_operations         the profile in place of the only one of `runs`, where something is done beside it
 //! arms                    names; none for a single target
 //! cores                   of the published system's storage
 //! [[table]]               title, columns, unit (iops, ms, MB/s, a minute, ratio, s, min, %, count), per_core, shape, relative
@@ -27,6 +28,7 @@ pub(super) struct StudyFile {
     about: String,
     profile: Option<String>,
     runs: Option<Vec<String>>,
+    with_operations: Option<String>,
     #[serde(default)]
     arms: Vec<String>,
     cores: Option<f64>,
@@ -107,6 +109,9 @@ impl StudyFile {
             (None, Some(runs)) if !runs.is_empty() => Load::Runs(runs),
             _ => return Err(wrong("it takes a profile, or a list of runs".into())),
         };
+        if self.with_operations.is_some() && (!load.is_of_runs() || load.profiles().len() != 1) {
+            return Err(wrong("with_operations takes the place of a single one of runs".into()));
+        }
         let tables: std::result::Result<Vec<Table>, String> =
             self.table.into_iter().map(|table| table.table(arms, self.cores.is_some())).collect();
         Ok(Study {
@@ -115,6 +120,7 @@ impl StudyFile {
             report: self.report,
             about: self.about.trim().into(),
             load,
+            with_operations: self.with_operations,
             arms: self.arms,
             cores: self.cores,
             tables: tables.map_err(wrong)?,

@@ -3,17 +3,21 @@
 //! ```text
 //! chain.native.FIGURE     users, tpm, nopm of the database as it was
 //! chain.POINT.FIGURE      of a point that was recovered (full, 1st, 24th …): users, tpm, nopm, share, recovered, first, native-again
+//! chain.keep.FIGURE       how long a point took to be kept: full, the first; later, the median of the others
 //! move.FIGURE             of a disk that was moved: seconds, rate, baseline, during, least, after, kept, least-kept, low-seconds
-//! tiles.FIGURE            machines, tiles, strict-machines, and of the most tiles that passed within, mean
+//! tiles.FIGURE            machines, tiles, strict-machines, and of the most tiles that passed within, mean, deployed, moved
 //! phase.STEP.FIGURE       of what was timed as a whole: seconds, rate
+//! cpu.POINT.FIGURE        of the processors of the machine that made the load how many were busy: min, mean, max of its seconds
 //! ```
 //!
 //! Shares are of 1, times seconds but for `tiles.mean`, which like every response time is told in nanoseconds.
 
 use crate::bundle::Bundle;
-use crate::oltp::chain::{self, Native, OfPoint};
+use crate::machine::Busy;
+use crate::oltp::chain::{self, ChainRecord, Native, OfPoint};
 use crate::oltp::migration;
 use crate::report::{TaskFigures, tasks};
+use crate::stats::median;
 use crate::tiles::figures::{self as tiles, Step, Tiles};
 
 type Of<T> = fn(&T) -> Option<f64>;
@@ -40,12 +44,23 @@ const MOVE: [(&str, Of<migration::Figures>); 9] = [
     ("least-kept", |moved| moved.least.map(|rate| moved.share(rate))),
     ("low-seconds", |moved| Some(moved.low_seconds as f64)),
 ];
-const TILES: [(&str, Of<Tiles>); 5] = [
+const KEEP: [(&str, Of<ChainRecord>); 2] = [
+    ("full", |record| record.points.first().map(|point| point.seconds)),
+    ("later", |record| median(record.points.iter().skip(1).map(|point| point.seconds).collect())),
+];
+const CPU: [(&str, Of<Busy>); 3] = [
+    ("min", |busy| Some(busy.min / f64::from(busy.of?))),
+    ("mean", |busy| Some(busy.mean / f64::from(busy.of?))),
+    ("max", |busy| Some(busy.max / f64::from(busy.of?))),
+];
+const TILES: [(&str, Of<Tiles>); 7] = [
     ("machines", |tiles| Some(tiles.vms as f64)),
     ("tiles", |tiles| Some(tiles.tiles as f64)),
     ("strict-machines", |tiles| Some(tiles.strict_vms as f64)),
     ("within", |tiles| passed(tiles)?.all.within),
     ("mean", |tiles| passed(tiles)?.all.mean.map(|millis| millis * 1e6)),
+    ("deployed", |tiles| done(tiles, "deploy")),
+    ("moved", |tiles| done(tiles, "migrate")),
 ];
 const PHASE: [(&str, Of<TaskFigures>); 2] =
     [("seconds", |task| Some(task.seconds)), ("rate", |task| Some(task.rate))];
@@ -53,6 +68,11 @@ const PHASE: [(&str, Of<TaskFigures>); 2] =
 /// The most tiles that passed.
 fn passed(found: &Tiles) -> Option<&Step> {
     found.steps.iter().find(|step| step.tiles == found.tiles)
+}
+
+/// How often something was done beside them.
+fn done(found: &Tiles, operation: &str) -> Option<f64> {
+    passed(found)?.operations.iter().find(|one| one.name == operation).map(|one| one.done as f64)
 }
 
 /// A name that is known.
@@ -64,6 +84,8 @@ enum Named<'a> {
     Move(Of<migration::Figures>),
     Tiles(Of<Tiles>),
     Phase(&'a str, Of<TaskFigures>),
+    Keep(Of<ChainRecord>),
+    Cpu(&'a str, Of<Busy>),
 }
 
 fn parse(name: &str) -> Option<Named<'_>> {
@@ -73,6 +95,8 @@ fn parse(name: &str) -> Option<Named<'_>> {
     let (family, rest) = name.split_once('.')?;
     match (family, rest.rsplit_once('.')) {
         ("chain", Some(("native", figure))) => find(&NATIVE, figure).map(Named::Native),
+        ("chain", Some(("keep", figure))) => find(&KEEP, figure).map(Named::Keep),
+        ("cpu", Some((point, figure))) => find(&CPU, figure).map(|of| Named::Cpu(point, of)),
         ("chain", Some((point, figure))) => find(&POINT, figure)
             .map(|of| Named::Point(point, of))
             .or_else(|| find(&NATIVE, figure).map(|of| Named::Plateau(point, of))),
@@ -96,6 +120,11 @@ pub(super) fn of(bundle: &Bundle, name: &str) -> Option<f64> {
         Named::Point(point, of) => of(&point_of(bundle, point)?),
         Named::Move(of) => of(&migration::figures(bundle)?),
         Named::Tiles(of) => of(&tiles::figures(bundle)?),
+        Named::Keep(of) => of(bundle.run.chain.as_ref()?),
+        Named::Cpu(point, of) => {
+            let point = bundle.points.iter().find(|one| one.name() == point)?;
+            of(&point.machine_of_load()?)
+        }
         Named::Phase(step, of) => of(tasks(&bundle.points).iter().find(|task| task.name == step)?),
     }
 }
@@ -117,11 +146,15 @@ mod tests {
             "move.least-kept",
             "tiles.mean",
             "phase.create logs.seconds",
+            "chain.keep.full",
+            "cpu.mixed.max",
         ] {
             assert!(is_known(name), "{name}");
         }
         for name in [
             "chain.native.share",
+            "chain.keep.tpm",
+            "cpu.mean",
             "chain.tpm",
             "move.tpm",
             "tiles.12.mean",

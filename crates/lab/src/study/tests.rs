@@ -46,9 +46,15 @@ fn shipped_studies_look_for_what_their_profiles_make() {
                 Here::Named { name, .. } => {
                     match name.split('.').collect::<Vec<_>>()[..] {
                         ["chain", point, _] => {
-                            assert!(point == "native" || recovered.iter().any(|one| one == point), "{name}");
+                            assert!(
+                                ["native", "keep"].contains(&point)
+                                    || recovered.iter().any(|one| one == point),
+                                "{name}"
+                            );
                         }
-                        ["phase", step, _] => assert!(points.iter().any(|point| point == step), "{name}"),
+                        ["phase" | "cpu", step, _] => {
+                            assert!(points.iter().any(|point| point == step), "{name}")
+                        }
                         _ => {}
                     }
                     continue;
@@ -97,6 +103,12 @@ fn runs_of_arms_fill_their_columns() {
     let first = &table("from the command to the first order").rows;
     assert_eq!(first[1].figures, [Some(0.6), Some(10.6)], "of the full point");
     assert_eq!(first[3].told, ["1.6", "11.6 (void)"], "of the 2nd");
+    assert_eq!(
+        table("how long the backup took").rows[1].figures,
+        [Some(0.3), Some(0.3)],
+        "of the full point"
+    );
+    assert_eq!(table("how long the backup took").rows[0].told, ["5100", "5280"]);
     assert_eq!(table("the way home").rows[1].told, ["-", "-"], "nothing was moved");
     assert_eq!(table("the way home").rows[0].told, ["77.0", "499"]);
     let users = &table("users at the plateau").rows;
@@ -125,6 +137,42 @@ fn what_is_relative_is_told_so() {
     };
     let found = of_runs(&study, &[arm("four", 1000), arm("eight", 3000)], 2.0);
     assert_eq!(found.tables[0].rows[1].figures, [Some(1.0), Some(3.0)]);
+}
+
+/// Goal: the processors of both arms stand beside those that were published, as shares, and are left out where a bundle does not tell of how many.
+#[test]
+fn processors_are_told_as_shares() {
+    let study = find("filesystems").unwrap();
+    let run = |of: Option<u32>| {
+        let mut point = crate::measure::tests::point(1000);
+        point.step = "mixed".into();
+        point.machine_cpu = Some(crate::machine::Busy { min: 1.0, mean: 2.0, max: 3.0, of, stolen: 0.0 });
+        Bundle { run: Default::default(), profile: String::new(), points: vec![point], hash: String::new() }
+    };
+    let share = |of: Option<u32>| {
+        ["min", "mean", "max"].map(|name| named::of(&run(of), &format!("cpu.mixed.{name}")))
+    };
+    assert_eq!(share(Some(4)), [Some(0.25), Some(0.5), Some(0.75)]);
+    assert_eq!(share(None), [None; 3]);
+    let table = study.tables.iter().find(|table| table.title.starts_with("processors")).unwrap();
+    assert_eq!(
+        table.rows[0].cells.iter().map(|cell| cell.published).collect::<Vec<_>>(),
+        [Some(39.9), Some(39.7)]
+    );
+}
+
+/// Goal: a study with operations runs them where they are given, and without them what it always ran.
+#[test]
+fn operations_take_the_place_of_what_is_run_without_them() {
+    let study = find("tiles").unwrap();
+    assert_eq!(
+        (study.runs(false), study.runs(true)),
+        (&["vm-tile".to_owned()][..], &["vm-ops".to_owned()][..])
+    );
+    assert_eq!(find("sqlio").unwrap().runs(true), ["sqlio"]);
+    let text = SHIPPED.iter().find(|(name, _)| *name == "storage-nodes").unwrap().1;
+    let two = text.replace("runs = [\"mail\"]", "runs = [\"mail\", \"oltp\"]\nwith_operations = \"vm-ops\"");
+    assert!(Study::parse("x", &two).unwrap_err().to_string().contains("single one"));
 }
 
 /// What follows from the published figures, as the reports' readers have reckoned it.

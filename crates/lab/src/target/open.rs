@@ -6,15 +6,14 @@ use super::nbd::{self, Connection, Lasting, Link, Nbd};
 use super::own::Source;
 use super::{Abilities, Backend, Buffers, Files, Null, TargetSpec};
 use crate::lock::Lock;
+use crate::space;
 use std::fs::{File, OpenOptions};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use stonefold_types::{BLOCK_BYTES, Error, Kind, Result, Size};
 
 /// Connections to an export at most, where its server says that several agree.
 const CONNECTIONS_MAX: usize = 4;
-/// Bytes of the blocks in which a file's allocation is told (POSIX, `st_blocks` as Linux has it).
-const ALLOCATED_UNIT: u64 = 512;
 /// File systems that are memory (Linux, `include/uapi/linux/magic.h`): tmpfs, ramfs, hugetlbfs.
 const IN_MEMORY: [u32; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6];
 
@@ -227,7 +226,7 @@ pub(crate) fn room_of_file(path: &Path) -> Result<u64> {
     let folder = folder_of(path);
     let free = rustix::fs::statvfs(folder)
         .map_err(|e| failed(e.into()).remedy("name a file in a folder that is there"))?;
-    let allocated = std::fs::metadata(path).map_or(0, |meta| meta.blocks() * ALLOCATED_UNIT);
+    let allocated = space::of_file(path).unwrap_or(0);
     Ok(allocated + free.f_bavail * free.f_frsize)
 }
 

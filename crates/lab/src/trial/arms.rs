@@ -1,7 +1,7 @@
 //! What is held against one another: targets, and what makes each ready.
 
 use crate::shell;
-use crate::system::{System, SystemWords};
+use crate::system::{System, SystemWords, quoted};
 use crate::target::TargetSpec;
 use serde::Deserialize;
 use stonefold_types::{Error, Kind, Result};
@@ -84,6 +84,34 @@ pub fn arms_of_file(text: &str, resolve: impl Fn(&str) -> Result<TargetSpec>) ->
     file.arm.into_iter().map(arm).collect()
 }
 
+/// A file that lists these arms, for [`arms_of_file`]: what was named by a path says which from any folder.
+pub fn file_of_arms(arms: &[Arm]) -> String {
+    let mut text = String::new();
+    for arm in arms {
+        let targets: Vec<String> = arm.words.iter().map(|target| quoted(&from_anywhere(target))).collect();
+        text.push_str(&format!("[[arm]]\nname = {}\ntarget = [{}]\n", quoted(&arm.name), targets.join(", ")));
+        for (when, command) in [("before", &arm.before), ("after", &arm.after)] {
+            text.extend(command.iter().map(|command| format!("{when} = {}\n", quoted(command))));
+        }
+        text.extend(arm.system.iter().map(|system| format!("[arm.system]\n{}", system.file())));
+        text.push('\n');
+    }
+    text
+}
+
+/// A target whose path does not hang on the folder that it was written in.
+fn from_anywhere(target: &str) -> String {
+    let (kind, path) = match target.parse::<TargetSpec>() {
+        Ok(TargetSpec::File(path)) => ("file", path),
+        Ok(TargetSpec::Directory(path)) => ("dir", path),
+        Ok(TargetSpec::Device(path)) => ("dev", path),
+        _ => return target.to_owned(),
+    };
+    // Only an empty path has none.
+    let path = std::path::absolute(&path).unwrap_or(path);
+    format!("{kind}:{}", path.display())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,6 +141,21 @@ mod tests {
                 .to_string()
                 .contains("befor")
         );
+    }
+
+    /// Goal: what was given on the command line can be given again as a file, from another folder.
+    #[test]
+    fn a_list_of_arms_that_is_kept_is_read_as_the_same() {
+        let text = "[[arm]]\nname = 'as \"it\" comes'\ntarget = 'file:/a b'\nbefore = '''one\ntwo \\ three'''\n\
+            [arm.system]\nhardware = 'a \"disk\"'\nnodes = 2\ncache = '1G'\nmemory = '3000'\n\
+            price = { total = 12.5, currency = 'EUR', date = '2026-05-01' }\n\
+            [[arm]]\nname = 'b'\ntarget = ['null:', 'dev:/dev/x']\nafter = 'true'\n";
+        let arms = read(text).unwrap();
+        assert_eq!(read(&file_of_arms(&arms)).unwrap(), arms);
+        let near = read("[[arm]]\nname = 'a'\ntarget = 'file:t.img'").unwrap();
+        let kept = read(&file_of_arms(&near)).unwrap();
+        let TargetSpec::File(path) = &kept[0].targets[0] else { panic!("{kept:?}") };
+        assert!(path.is_absolute() && path.ends_with("t.img"), "{}", path.display());
     }
 
     #[test]

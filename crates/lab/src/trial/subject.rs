@@ -60,9 +60,8 @@ impl Subject {
         let Subject::Database(profile, _) = self else { return Ok(()) };
         if profile.migration.is_some() || profile.chain.is_some() {
             let what = format!("the profile '{}' moves or recovers the disk of its database", profile.name);
-            return Err(Error::new(Kind::Unsupported, what).remedy(
-                "run it on each by itself, and read both with 'lab study recovery --from A --from B'",
-            ));
+            return Err(Error::new(Kind::Unsupported, what)
+                .remedy("take 'lab study recovery --a A --b B', which runs it on each by itself"));
         }
         match arms.iter().find(|arm| arm.targets.len() != 1) {
             Some(arm) => {
@@ -91,6 +90,7 @@ impl Subject {
                     fleet: FleetPlan::default(),
                     outages: None,
                     counters: plan.counters.get(turn.arm).cloned().unwrap_or_default(),
+                    capacities: plan.capacities.clone(),
                 };
                 let points = measure::run(env, &plan, reins).and_then(Measured::unbroken)?.points;
                 Ok(Ran { points, facts: BTreeMap::new(), bytes })

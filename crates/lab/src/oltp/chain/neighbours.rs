@@ -154,6 +154,7 @@ impl Beside<'_> {
             fleet: FleetPlan::default(),
             outages: None,
             counters: Vec::new(),
+            capacities: Vec::new(),
         };
         measure::run(self.env, &plan, reins)
     }
