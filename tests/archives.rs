@@ -5,12 +5,12 @@
 //! points, `kill -9` once something is there, the first pool taken away.
 
 use std::fs;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use stonefold_dice::noise;
 use stonefold_e2e::gateway::{Place, in_a_place};
-use stonefold_guest::time::Deadline;
+use stonefold_guest::time::{Deadline, Stopwatch};
 use stonefold_object_store::Server;
 
 const MIB: usize = 1 << 20;
@@ -95,7 +95,7 @@ fn points_come_back_from_an_object_store_when_the_pool_is_gone() {
         let newest = &kept[kept.len() - 1];
         let mut wanted = first.clone();
         wanted[5 * MIB..][..MIB].copy_from_slice(&second);
-        let began = Instant::now();
+        let began = Stopwatch::start();
         there.ok(&format!("recover {newest} --as back"))?;
         ensure!(began.elapsed() < RECOVERED_MAX, "recovered after {:?}", began.elapsed());
         ensure!(contents(&there, "back.vda")? == wanted, "{newest} came back as something else");

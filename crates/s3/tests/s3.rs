@@ -1,6 +1,8 @@
 //! The engine on an S3 server: the suite that every engine passes, on one that behaves and on one that loses answers; who is refused; who takes over; what
 //! disks do in an outage.
 
+#![expect(clippy::disallowed_methods, reason = "a real server, and real time")]
+
 mod place;
 
 use bytes::Bytes;
