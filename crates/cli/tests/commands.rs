@@ -160,7 +160,7 @@ fn serve_refuses_what_cannot_be_before_it_says_ready() {
         ("", 2, "--pool"),
         ("--pool /srv/pool", 2, "file:///srv/pool"),
         ("--pool gopher://x", 2, "not the URL of a pool"),
-        ("--pool s3://bucket", 2, "not the URL of a pool"),
+        ("--pool rados://pool", 2, "not the URL of a pool"),
         ("--pool file:///p?copys=2", 2, "copys"),
         ("--pool file:///p?copies=0", 2, "copies=0"),
         ("--pool memory: --cache 1", 2, "at least 8M"),

@@ -71,6 +71,8 @@ pub(crate) struct Bucket {
     short: AmazonS3,
     long: AmazonS3,
     pub(crate) standing: Standing,
+    /// Whether no keys were named, so that the machine's own role is asked for some.
+    keyless: bool,
     /// Changes under the lease that are on their way.
     changing: AtomicUsize,
     pub(crate) env: Env,
@@ -120,6 +122,7 @@ impl Bucket {
             short: client(SHORT, SHORT, 0)?,
             long: client(LONG, LONG, 0)?,
             standing: Standing::default(),
+            keyless: keys.is_none() && FROM_ENVIRONMENT.iter().all(|name| std::env::var_os(name).is_none()),
             changing: AtomicUsize::new(0),
             env,
             runtime: Some(runtime),
@@ -404,6 +407,9 @@ impl Bucket {
         let error = error(format!("{} could not be listed", self.place), refusal);
         match error.kind() == Kind::NotFound || error.what().contains("NoSuchBucket") {
             true => error.with_kind(Kind::NotFound).remedy("make the bucket first, or correct its name"),
+            false if self.keyless => error.remedy(
+                "no keys were named, so the role of this machine was asked for some; name a file with keys in the URL: credentials=FILE, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY for the server",
+            ),
             false => error,
         }
     }
