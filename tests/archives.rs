@@ -17,7 +17,7 @@ const MIB: usize = 1 << 20;
 /// A minute until the policy's next run, the lease of a server that was killed, and what other tests need.
 const SENT_MAX: Duration = Duration::from_secs(240);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-const RECOVERED_MAX: Duration = Duration::from_secs(10);
+const RECOVERED_MAX: Duration = Duration::from_secs(30);
 
 /// Until the archive has the newest of at least so many points.
 fn wait_until_archived(place: &Place, points: usize) -> Result<()> {

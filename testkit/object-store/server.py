@@ -43,7 +43,7 @@ class Gate:
             wanted = environ.pop("HTTP_IF_MATCH")
             if self.version_of(environ) != wanted:
                 return fail(start_response, "412 Precondition Failed", b"<Error><Code>PreconditionFailed</Code></Error>")
-            time.sleep(0.05)
+            time.sleep(0.5)
         with self.alone:
             answer = list(self.app(environ, start_response if not lost_by(environ, lost) else drop))
         if lost_by(environ, lost):

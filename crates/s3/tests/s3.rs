@@ -113,7 +113,8 @@ async fn one_server_at_a_time() {
     first.rest().await;
     let began = Instant::now();
     let second = open(&server.url("one")).await.unwrap();
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    // Far less than it is waited for a server that may live.
+    assert!(began.elapsed() < Duration::from_secs(25), "{:?}", began.elapsed());
     second.put_new(&key("b"), Bytes::from_static(b"x")).await.unwrap();
     // Whoever let it go and comes again finds it taken.
     let error = first.put_new(&key("c"), Bytes::from_static(b"x")).await.unwrap_err();
