@@ -7,43 +7,19 @@
 use std::fs;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::ensure;
 use stonefold_dice::noise;
 use stonefold_e2e::gateway::{Place, in_a_place};
-use stonefold_guest::time::{Deadline, Stopwatch};
+use stonefold_e2e::replicas::{contents, names, until, wait_until_sent};
+use stonefold_e2e::tools::run;
+use stonefold_guest::time::Stopwatch;
 use stonefold_object_store::Server;
 
 const MIB: usize = 1 << 20;
-/// A minute until the policy's next run, the lease of a server that was killed, and what other tests need.
-const SENT_MAX: Duration = Duration::from_secs(240);
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// A lease that nobody renews is watched for so long at least, and at most with all that an opening does.
+const TAKEN_MIN: Duration = Duration::from_secs(30);
+const TAKEN_MAX: Duration = Duration::from_secs(120);
 const RECOVERED_MAX: Duration = Duration::from_secs(30);
-
-/// Until the archive has the newest of at least so many points.
-fn wait_until_archived(place: &Place, points: usize) -> Result<()> {
-    let deadline = Deadline::after(SENT_MAX);
-    loop {
-        let policy = place.json("policy show often")?;
-        let replica = &policy["replicas"][0];
-        let made = place.json("point ls web")?.as_array().map_or(0, Vec::len);
-        if made >= points && replica["behind"] == 0 && replica["newest"].is_string() {
-            ensure!(replica["archive"] == true, "{replica}");
-            return Ok(());
-        }
-        ensure!(!deadline.passed(), "not archived: {policy}\n{}", place.last_words());
-        std::thread::sleep(LOOK_EVERY);
-    }
-}
-
-fn contents(place: &Place, disk: &str) -> Result<Vec<u8>> {
-    place.ok(&format!("disk export {disk} {} --force", place.text("out.raw")))?;
-    Ok(fs::read(place.path("out.raw"))?)
-}
-
-fn names(list: &serde_json::Value) -> Vec<String> {
-    let all = list.as_array().into_iter().flatten();
-    all.filter_map(|point| point["name"].as_str().map(str::to_owned)).collect()
-}
 
 #[test]
 fn points_come_back_from_an_object_store_when_the_pool_is_gone() {
@@ -58,27 +34,22 @@ fn points_come_back_from_an_object_store_when_the_pool_is_gone() {
         let url = store.url("archive");
         place.ok(&format!("policy create often --every 1m --archive {url} --archive-keep last=2"))?;
         place.ok("policy apply often web")?;
-        let deadline = Deadline::after(SENT_MAX);
-        while !store.has("archive/objects/segment/") {
-            ensure!(!deadline.passed(), "nothing is sent: {}", place.last_words());
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        until(place, "nothing is sent", || {
+            Ok(if store.has("archive/objects/segment/") { Ok(()) } else { Err("no segment") })
+        })?;
         server.kill();
 
         let server = place.start(&[])?;
-        wait_until_archived(place, 1)?;
+        let policy = wait_until_sent(place, 1)?;
+        ensure!(policy["replicas"][0]["archive"] == true, "{policy}");
         let metric = "stonefold_archive_behind_points{policy=\"often\",source=\"web\"}";
-        let deadline = Deadline::after(SENT_MAX);
         // A point of the next minute may have come meanwhile.
-        while place.metric(metric)? != 0 {
-            ensure!(!deadline.passed(), "{metric}");
-            std::thread::sleep(LOOK_EVERY);
-        }
+        until(place, metric, || Ok(if place.metric(metric)? == 0 { Ok(()) } else { Err("not 0") }))?;
         let mut connection = place.connect("web")?;
         connection.write(5 << 20, &second)?;
         connection.flush()?;
         drop(connection);
-        wait_until_archived(place, names(&place.json("point ls web")?).len() + 1)?;
+        wait_until_sent(place, names(&place.json("point ls web")?).len() + 1)?;
         place.ok("policy pause often")?;
         place.ok("policy replicate often")?;
         let shown = place.ok("policy show often")?;
@@ -137,16 +108,51 @@ fn a_store_that_will_not_do_is_told() {
         ensure!(place.json("policy ls")?.as_array().is_some_and(Vec::is_empty), "a policy is left");
         place.ok(&format!("policy create often --every 1m --archive {url} --archive-keep last=2"))?;
         place.ok("policy apply often web")?;
-        let deadline = Deadline::after(SENT_MAX);
-        loop {
+        let failed = until(place, "nobody has tried", || {
             let policy = place.json("policy show often")?;
-            if let Some(failed) = policy["replicas"][0]["failed"].as_str() {
-                ensure!(failed.contains("If-Match") && failed.contains("cannot hold a pool"), "{failed}");
-                break;
-            }
-            ensure!(!deadline.passed(), "nobody has tried: {policy}");
-            std::thread::sleep(LOOK_EVERY);
-        }
+            let failed = policy["replicas"][0]["failed"].as_str().map(str::to_owned);
+            Ok(failed.ok_or(policy))
+        })?;
+        ensure!(failed.contains("If-Match") && failed.contains("cannot hold a pool"), "{failed}");
         server.stop()
+    });
+}
+
+/// A server that stands still for longer than its lease, and does not know: another takes the pool once it has watched for long enough, and what the
+/// first one's clients still write is refused and not in the pool.
+#[test]
+fn a_server_that_stands_still_loses_the_pool() {
+    let store = Server::start(&[]);
+    in_a_place(|place| {
+        let (url, block) = (store.url("taken"), |byte: u8| vec![byte; 4096]);
+        let here = Place::new()?.with_url(&url);
+        let first = here.start(&[])?;
+        here.ok("disk create web --size 16M")?;
+        let mut client = here.connect("web")?;
+        client.write(0, &block(1))?;
+        client.flush()?;
+        let signal = |what: &str| run("kill", &[what, &first.pid().to_string()]);
+        signal("-STOP")?;
+        let there = Place::new()?.with_url(&url);
+        let second = there.begin(&[])?.ready_within(TAKEN_MAX)?;
+        ensure!(second.ready_after > TAKEN_MIN, "taken after {:?}", second.ready_after);
+        let mut other = there.connect("web")?;
+        ensure!(other.read(0, 4096)? == block(1), "what was flushed is not there");
+        other.write(0, &block(2))?;
+        other.flush()?;
+        signal("-CONT")?;
+        let late = client.write(0, &block(3)).and_then(|()| client.flush());
+        ensure!(late.is_err(), "a server that has lost the pool has made a write durable");
+        until(place, "it is not told", || {
+            Ok(if here.log().contains("was taken over by") { Ok(()) } else { Err(here.last_words()) })
+        })?;
+        ensure!(here.fails("disk create more --size 1M", 1)?.contains("taken over"), "it goes on");
+        first.kill();
+        there.ok("pool check")?;
+        drop(other);
+        second.stop()?;
+        let again = there.start(&[])?;
+        ensure!(there.connect("web")?.read(0, 4096)? == block(2), "another's write is in the pool");
+        again.stop()
     });
 }

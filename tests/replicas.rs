@@ -8,37 +8,14 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::ensure;
 use stonefold_dice::noise;
 use stonefold_e2e::gateway::{Place, in_a_place};
+use stonefold_e2e::replicas::{SENT_MAX, contents, wait_until_sent};
 use stonefold_guest::time::Deadline;
 
 const MIB: usize = 1 << 20;
-/// A minute until the policy's next run, and what other tests need.
-const SENT_MAX: Duration = Duration::from_secs(240);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-
-/// Until so many points are in the other pool, and no other is to come.
-fn wait_until_sent(place: &Place, points: usize) -> Result<serde_json::Value> {
-    let deadline = Deadline::after(SENT_MAX);
-    loop {
-        let policy = place.json("policy show often")?;
-        let replica = &policy["replicas"][0];
-        let made = place.json("point ls web")?.as_array().map_or(0, Vec::len);
-        if made >= points && replica["behind"] == 0 && replica["newest"].is_string() {
-            return Ok(policy);
-        }
-        ensure!(!deadline.passed(), "not sent: {policy}\n{}", place.last_words());
-        std::thread::sleep(LOOK_EVERY);
-    }
-}
-
-/// What a disk of a server's holds.
-fn contents(place: &Place, disk: &str) -> Result<Vec<u8>> {
-    let file = place.path("out.raw");
-    place.ok(&format!("disk export {disk} {} --force", place.text("out.raw")))?;
-    Ok(fs::read(file)?)
-}
 
 fn is_begun(pool: &Path) -> bool {
     pool.join("objects").exists() || fs::read_dir(pool).is_ok_and(|mut inside| inside.next().is_some())

@@ -287,14 +287,22 @@ impl Starting {
     ///
     /// # Errors
     /// When it ends or takes too long; it is then killed.
-    pub fn ready(mut self) -> Result<Gateway> {
-        let line = self.said.recv_timeout(READY_MAX);
+    pub fn ready(self) -> Result<Gateway> {
+        self.ready_within(READY_MAX)
+    }
+
+    /// The same of one that has a reason to take longer.
+    ///
+    /// # Errors
+    /// Likewise.
+    pub fn ready_within(mut self, allowed: Duration) -> Result<Gateway> {
+        let line = self.said.recv_timeout(allowed);
         let ready_after = self.since.elapsed();
         match line {
             Ok(line) if line.starts_with("ready ") => {}
             Ok(line) => bail!("the server said {line:?}, not that it is ready\n{}", last_words(&self.log)),
             Err(RecvTimeoutError::Timeout) => {
-                bail!("the server was not ready in {} s\n{}", READY_MAX.as_secs(), last_words(&self.log))
+                bail!("the server was not ready in {} s\n{}", allowed.as_secs(), last_words(&self.log))
             }
             Err(RecvTimeoutError::Disconnected) => {
                 bail!("the server ended before it was ready\n{}", last_words(&self.log))

@@ -18,6 +18,7 @@
 //! | [`recorder`] | a disk that remembers each write and flush, for losses of power |
 //! | [`tools`] | foreign programs; [`mounts`]: file systems and loop devices, for root |
 //! | [`root`] | a root file system to install things into; [`package`]: the Debian package |
+//! | [`replicas`] | points on their way to another pool |
 //! | [`postgres`] | a database server, as a user of its own |
 
 pub mod away;
@@ -34,6 +35,7 @@ pub mod package;
 pub mod postgres;
 pub mod qemu;
 pub mod recorder;
+pub mod replicas;
 pub mod root;
 pub mod rot;
 pub mod story;

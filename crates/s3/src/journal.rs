@@ -218,21 +218,23 @@ impl S3Journal {
     async fn put(&self, name: &str, chunk: &Bytes) -> Result<()> {
         let until = self.place.env().monotonic() + OUTAGE_MAX;
         loop {
-            match self.place.put(name, chunk.clone(), Condition::Absent).await {
-                Ok(_) => return Ok(()),
-                Err(error) if error.kind() == Kind::AlreadyExists => return self.is_own(name, chunk).await,
+            let put = match self.place.put(name, chunk.clone(), Condition::Absent).await {
+                Err(error) if error.kind() == Kind::AlreadyExists => self.check_own(name, chunk).await,
+                put => put.map(drop),
+            };
+            match put {
                 Err(error) if error.kind() == Kind::Io && self.place.env().monotonic() < until => {
                     tracing::warn!("a write waits for the store: {error}");
                     self.place.env().sleep(OUTAGE_LOOK).await;
                 }
-                Err(error) => return Err(error),
+                put => return put,
             }
         }
     }
 
     /// Fails unless what lies under a number is this chunk: of a put that was given up before it landed. A chunk's header has
     /// the journal, the number and a checksum, so that no other is like it.
-    async fn is_own(&self, name: &str, chunk: &Bytes) -> Result<()> {
+    async fn check_own(&self, name: &str, chunk: &Bytes) -> Result<()> {
         let (found, _) = self.place.get(name).await?;
         if found == *chunk {
             return Ok(());
@@ -247,7 +249,7 @@ impl S3Journal {
         if record.closed {
             return Err(opened(self.id));
         }
-        // What that swap allowed to go stays until the journal does.
+        // What that swap allowed to go, if it has happened, goes with the next.
         trimmed.low = trimmed.low.max(record.low);
         trimmed.version = Some(version.clone());
         Ok(version)

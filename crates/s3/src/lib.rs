@@ -19,6 +19,7 @@
 
 mod bucket;
 mod changes;
+mod clients;
 mod credentials;
 mod engine;
 mod errors;

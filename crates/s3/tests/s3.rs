@@ -7,8 +7,6 @@ mod place;
 
 use bytes::Bytes;
 use place::{Bucket, env, open};
-use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use stonefold_engine::{Engine, JournalId, Key, conformance};
 use stonefold_format::chunk;
@@ -136,63 +134,6 @@ async fn a_lease_that_ran_out_holds_again_when_nobody_came() {
         assert!(Instant::now() < deadline, "it does not go on");
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
-}
-
-/// The owner of [`a_pool_is_taken_over_from_a_server_that_is_silent`], a process of its own: says `open`, then what becomes of each put.
-#[tokio::test]
-#[ignore = "run by the test that needs it"]
-async fn an_owner() {
-    let engine = open(&std::env::var("STONEFOLD_TEST_POOL").unwrap()).await.unwrap();
-    println!("\nopen");
-    for number in 0.. {
-        match engine.put_new(&key(&format!("by-owner-{number}")), Bytes::from_static(b"x")).await {
-            Ok(_) => println!("put {number}"),
-            Err(error) if error.kind() == Kind::Fenced => return println!("fenced"),
-            Err(error) => println!("{error}"),
-        }
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
-}
-
-/// Until a process says something.
-fn hears(from: &mut impl BufRead, what: &str) -> bool {
-    let mut line = String::new();
-    while from.read_line(&mut line).unwrap() > 0 {
-        if line.contains(what) {
-            return true;
-        }
-        line.clear();
-    }
-    false
-}
-
-/// A server that stands still for longer than its lease, and does not know: another takes the pool, once it has watched for long enough, and the first one
-/// changes nothing any more when it goes on.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_pool_is_taken_over_from_a_server_that_is_silent() {
-    let server = Server::start(&[]);
-    let url = server.url("taken");
-    let mut owner = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "an_owner", "--ignored", "--nocapture"])
-        .env("STONEFOLD_TEST_POOL", &url)
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut says = BufReader::new(owner.stdout.take().unwrap());
-    assert!(hears(&mut says, "open") && hears(&mut says, "put 3"));
-    let signal = |what: &str| {
-        assert!(Command::new("kill").args([what, &owner.id().to_string()]).status().unwrap().success());
-    };
-    signal("-STOP");
-    let began = Instant::now();
-    let engine = open(&url).await.unwrap();
-    assert!(began.elapsed() > Duration::from_secs(30), "taken after {:?}", began.elapsed());
-    let before = engine.list("by-owner-", None, 10_000).await.unwrap();
-    signal("-CONT");
-    assert!(hears(&mut says, "fenced"), "it is told so");
-    assert!(owner.wait().unwrap().success());
-    assert_eq!(engine.list("by-owner-", None, 10_000).await.unwrap(), before, "it has changed nothing");
-    engine.put_new(&key("by-the-other"), Bytes::from_static(b"x")).await.unwrap();
 }
 
 /// A store that does not answer for longer than the lease holds: writes and flushes wait, and go on with it; nothing is lost by it.
