@@ -16,7 +16,7 @@ use anyhow::{Context, Result, bail, ensure};
 use stonefold_e2e::binary::stonefold;
 use stonefold_e2e::gateway::{Gateway, Place, in_a_place};
 use stonefold_e2e::machines::Machines;
-use stonefold_e2e::tools::attempt;
+use stonefold_e2e::tools::{Beside, attempt, run};
 use stonefold_guest::time::Deadline;
 
 /// Longer than a machine takes here to be up or gone, however busy the host.
@@ -349,6 +349,52 @@ fn a_machine_is_moved_home_while_it_runs_and_the_server_dies() {
         let disks = place.json("disk ls")?;
         ensure!(disks.as_array().is_some_and(|disks| disks.len() == 1), "{disks}");
         ensure!(machines(place) == 1, "the machine went with its old disks");
+        server.stop()
+    });
+}
+
+/// Another's server, and the file that it exports as `web`.
+fn export_of_another(place: &Place, name: &str, clients: u32) -> Result<(Beside, String)> {
+    let (socket, file) = (place.path(&format!("{name}.sock")), place.text(&format!("{name}.raw")));
+    run("qemu-img", &["create", "-q", "-f", "raw", &file, "64M"])?;
+    let shared = format!("--shared={clients}");
+    let words = ["-t", "-f", "raw", "-x", "web", "-k", &socket.to_string_lossy(), &shared, &file];
+    let serving = Beside::start("qemu-nbd", &words, || socket.exists())?;
+    Ok((serving, file))
+}
+
+/// Goal: another's export is a home, compared where its server lets somebody look beside the machine; where not, the guest is not kept standing still.
+#[test]
+fn a_machine_is_moved_to_another_s_export() {
+    in_a_place(|place| {
+        let _ended = Machines(place);
+        let (server, points) = server(place, &["the first"])?;
+        let point = &points[0];
+        place.ok(&format!("recover {point} --as again --to qemu --wait console:the.first --timeout 60s"))?;
+        let (alone, _) = export_of_another(place, "alone", 1)?;
+        let to = |name: &str| format!("nbd+unix:///web?socket={}", place.text(&format!("{name}.sock")));
+        let moved = |name: &str| -> Result<serde_json::Value> {
+            place.ok(&format!("migrate again --to {} --verify --no-wait", to(name)))?;
+            until("it has ended", || Ok(migration(place)?["state"] != "copying"))?;
+            migration(place)
+        };
+        let failed = moved("alone")?;
+        let note = failed["note"].as_str().unwrap_or_default();
+        ensure!(failed["state"] == "failed" && note.contains("two clients"), "{failed}");
+        ensure!(place.json("disk show again.vda")?["clients"] == 1, "the machine has lost its disk");
+        alone.kill();
+
+        let (_shared, file) = export_of_another(place, "shared", 2)?;
+        let done = moved("shared")?;
+        ensure!(done["state"] == "done", "{done}");
+        let old = place.uri("again.vda");
+        run("qemu-img", &["compare", "-q", "-U", "-f", "raw", "-F", "raw", &old, &file])?;
+        ensure!(place.ok("recover show again")?.contains("shared.sock"), "it is not told where it is");
+        reset(place, "again")?;
+        until("it boots from there", || {
+            Ok(console(place, "again")?.matches("here is the first").count() == 2)
+        })?;
+        place.ok("recover stop again --power-off")?;
         server.stop()
     });
 }

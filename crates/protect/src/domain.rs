@@ -11,6 +11,7 @@ mod machine;
 mod reach;
 
 pub(crate) use machine::Machine;
+pub(crate) use reach::RECONNECT_DELAY_S;
 pub use reach::Reach;
 
 use edits::Edits;

@@ -23,7 +23,7 @@ pub(crate) use qemu::{ANSWER_MAX, Folder, nbd_server};
 pub use sign::Sign;
 pub(crate) use sign::Watched;
 pub(crate) use sockets::socket_folder;
-pub(crate) use virsh::Virsh;
+pub(crate) use virsh::{Virsh, is_of_this_host};
 
 use crate::Hardware;
 use crate::domain::{Domain, Machine, Reach};

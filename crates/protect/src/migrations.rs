@@ -1,25 +1,27 @@
-//! The way home: a machine that runs on recovered disks is moved to other storage while it runs, by QEMU's own mirror.
+//! The way home: a machine that runs on recovered disks is moved to other storage while it runs, by QEMU's own mirror, or libvirt's block copy.
 //!
 //! *Order*: the document says what goes where; files are made; QEMU copies, and writes both from then on; when all disks are alike it goes on with
 //! the new ones alone; the document says so. QEMU does the copying, so it outlives the server: the next one finds the jobs and looks after them
 //! again. *Never*: a file that was there is written to; a machine is left without a disk: until the last moment it has the old ones, and a copy
 //! that fails or is cancelled leaves it there. *Promise*: it is paced ([`pace`]) so that the guest keeps its share of its speed.
 
+mod copies;
+mod ends;
 mod home;
 mod jobs;
+mod mirrors;
 mod pace;
 
 pub use home::{Home, HomeFormat};
 
 use crate::catalog::{self, Entry, Unknown};
-use crate::hypervisor::{Folder, Host};
+use crate::hypervisor::Host;
 use crate::machines::NewMachine;
 use crate::recoveries::Recovery;
 use crate::{Machine, Protection};
 use jobs::{Jobs, Progress};
 use pace::Pace;
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use stonefold_env::WallNanos;
@@ -151,7 +153,7 @@ impl Protection {
     /// Begins to move a machine: on return it is known that there is room, and that nothing is in the way.
     pub async fn migrate(self: &Arc<Self>, asked: MigrateRequest) -> Result<Migration> {
         let recovery = self.recovery(&asked.name).await?;
-        let folder = running_by_qemu(&recovery)?;
+        let host = host_of(&recovery)?;
         if self.is_recovery_running(&recovery).await != Some(true) {
             let what = format!("the machine of recovery '{}' has ended", recovery.name);
             return Err(
@@ -161,7 +163,9 @@ impl Protection {
         if let Some([home, ..]) = recovery.started.as_ref().map(|started| started.home.as_slice()) {
             let what =
                 format!("the machine of recovery '{}' has been moved already, to {home}", recovery.name);
-            return Err(Error::new(Kind::Conflict, what).remedy("move it on by QEMU's own means"));
+            return Err(
+                Error::new(Kind::Conflict, what).remedy("move it on by QEMU's or libvirt's own means")
+            );
         }
         let mut disks = Vec::new();
         for disk in &recovery.disks {
@@ -175,6 +179,7 @@ impl Protection {
                 done_bytes: 0,
             });
         }
+        home::check_reach(&host, &disks)?;
         let held = |disk: &MovedDisk| {
             self.store.disk(&disk.disk).map_or(0, |info| info.mapped_bytes + info.unfolded_bytes)
         };
@@ -203,7 +208,7 @@ impl Protection {
             catalog::put_new(&self.store, &migration).await
         })
         .await?;
-        self.carry(asked.name, folder, false);
+        self.carry(asked.name, host, false);
         Ok(migration)
     }
 
@@ -246,8 +251,8 @@ impl Protection {
         self.settle().await;
         let left = catalog::all::<Migration>(&self.store, None).await.unwrap_or_default();
         for migration in left.into_iter().filter(Migration::is_under_way) {
-            match self.recovery(&migration.name).await.and_then(|recovery| running_by_qemu(&recovery)) {
-                Ok(folder) => self.carry(migration.name, folder, true),
+            match self.recovery(&migration.name).await.and_then(|recovery| host_of(&recovery)) {
+                Ok(host) => self.carry(migration.name, host, true),
                 Err(error) => {
                     let _ = self
                         .end_migration(&migration.name, MigrationState::Failed, Some(error.to_string()))
@@ -258,10 +263,10 @@ impl Protection {
     }
 
     /// Has a migration looked after, beside everything else.
-    fn carry(self: &Arc<Self>, name: Name, folder: PathBuf, again: bool) {
+    fn carry(self: &Arc<Self>, name: Name, host: Host, again: bool) {
         let own = self.clone();
         let carried = async move {
-            let ended = own.look_after(&name, &Folder(folder), again).await;
+            let ended = own.look_after(&name, &host, again).await;
             own.moving.lock().remove(&name);
             if own.is_closed(&name).await {
                 // QEMU goes on; the next server looks after it again.
@@ -285,18 +290,18 @@ impl Protection {
     async fn look_after(
         &self,
         name: &Name,
-        folder: &Folder,
+        host: &Host,
         again: bool,
     ) -> Result<(MigrationState, Option<String>)> {
         let migration: Migration = catalog::get(&self.store, name.as_str()).await?;
-        let jobs = Jobs::find(&self.env, folder, &migration, again).await?;
+        let jobs = Jobs::find(&self.env, host, &migration, again).await?;
         let moved = async {
             let mut pace = Pace::begin(&self.env, &jobs, migration.floor_percent).await?;
             jobs.begin(&migration).await?;
             self.follow(&jobs, &migration, &mut pace).await
         };
         let moved = moved.await;
-        if !matches!(moved, Ok(MigrationState::Done)) && !self.is_closed(name).await {
+        if !matches!(moved, Ok((MigrationState::Done, _))) && !self.is_closed(name).await {
             // The machine goes on with what it has.
             jobs.abandon(&migration).await.map_err(|left| {
                 let why =
@@ -304,10 +309,11 @@ impl Protection {
                 left.context(format!("{why}; what was copied may still be there"))
             })?;
         }
-        let state = moved?;
-        let note = (state == MigrationState::Done && migration.verify)
+        let (state, to_know) = moved?;
+        let alike = (state == MigrationState::Done && migration.verify)
             .then(|| "both ends were alike while the guest stood still".to_owned());
-        Ok((state, note))
+        let notes: Vec<String> = alike.into_iter().chain(to_know).collect();
+        Ok((state, (!notes.is_empty()).then(|| notes.join("; "))))
     }
 
     /// Whether the server is leaving: then nothing that fails says anything of a migration.
@@ -316,7 +322,13 @@ impl Protection {
         found.is_err_and(|error| error.kind() == Kind::Closed)
     }
 
-    async fn follow(&self, jobs: &Jobs, migration: &Migration, pace: &mut Pace) -> Result<MigrationState> {
+    /// Looks after the jobs until they have ended, or are to: how, and what somebody is to know of it.
+    async fn follow(
+        &self,
+        jobs: &Jobs,
+        migration: &Migration,
+        pace: &mut Pace,
+    ) -> Result<(MigrationState, Option<String>)> {
         let mut saved = self.env.monotonic();
         let (mut paused, mut wish) = (false, migration.state);
         loop {
@@ -327,7 +339,7 @@ impl Protection {
                 Err(error) => tracing::warn!("the migration of '{}' goes on: {error}", migration.name),
             }
             match wish {
-                MigrationState::Cancelling => return Ok(MigrationState::Cancelled),
+                MigrationState::Cancelling => return Ok((MigrationState::Cancelled, None)),
                 MigrationState::Paused if !paused => jobs.pause().await?,
                 MigrationState::Copying if paused => jobs.resume().await?,
                 _ => {}
@@ -340,8 +352,8 @@ impl Protection {
             }
             if progress.is_ready && !paused {
                 self.save_progress(&migration.name, &progress).await;
-                jobs.pivot(&self.env, migration).await?;
-                return Ok(MigrationState::Done);
+                let to_know = jobs.pivot(&self.env, migration).await?;
+                return Ok((MigrationState::Done, to_know));
             }
             if !paused {
                 let rate = pace.set(&self.env, jobs).await?;
@@ -388,21 +400,12 @@ impl Protection {
     }
 }
 
-/// The folder of a machine that QEMU itself runs.
-fn running_by_qemu(recovery: &Recovery) -> Result<PathBuf> {
-    match recovery.started.as_ref().map(|started| &started.host) {
-        Some(Host::Qemu { folder }) => Ok(folder.clone()),
-        Some(Host::Libvirt { domain, .. }) => {
-            let what = format!("the machine of '{}' is libvirt's", recovery.name);
-            Err(Error::new(Kind::Unsupported, what).remedy(format!(
-                "move it by libvirt: virsh blockcopy {domain} TARGET --dest FILE --wait --pivot"
-            )))
-        }
-        None => {
-            let what = format!("no machine was started with recovery '{}'", recovery.name);
-            Err(Error::new(Kind::Invalid, what).remedy("export its disks instead: stonefold disk export"))
-        }
-    }
+/// Where the machine of a recovery runs.
+fn host_of(recovery: &Recovery) -> Result<Host> {
+    recovery.started.as_ref().map(|started| started.host.clone()).ok_or_else(|| {
+        let what = format!("no machine was started with recovery '{}'", recovery.name);
+        Error::new(Kind::Invalid, what).remedy("export its disks instead: stonefold disk export")
+    })
 }
 
 #[cfg(test)]

@@ -3,6 +3,9 @@
 use super::escaped;
 use stonefold_types::ExportName;
 
+/// How long QEMU keeps a guest's requests while the server is away: longer than an upgrade or a restart of its machine's services takes.
+pub(crate) const RECONNECT_DELAY_S: u32 = 300;
+
 /// Where a hypervisor reaches the exports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reach {
@@ -20,7 +23,7 @@ pub enum Reach {
 }
 
 impl Reach {
-    /// A disk's source, as libvirt writes it.
+    /// A disk's source, as libvirt writes it. One older than 9.1 does not know how to wait for a server, and leaves that out.
     pub(super) fn source_of(&self, export: &ExportName) -> String {
         let name = escaped(&export.to_string());
         let (tls, host) = match self {
@@ -30,6 +33,7 @@ impl Reach {
                 (tls, format!("name='{}' port='{port}'", escaped(host)))
             }
         };
-        format!("<source protocol='nbd' name='{name}'{tls}><host {host}/></source>")
+        let wait = format!("<reconnect delay='{RECONNECT_DELAY_S}'/>");
+        format!("<source protocol='nbd' name='{name}'{tls}><host {host}/>{wait}</source>")
     }
 }

@@ -150,7 +150,7 @@ fn disks_are_found_by_tcp() {
     by_tcp.reach = Reach::Tcp { host: "127.0.0.1".into(), port: 10809, secret: false };
     let xml = recovered(XML, &by_tcp).unwrap().xml;
     assert!(xml.contains(
-        "<source protocol='nbd' name='web-again.vda'><host name='127.0.0.1' port='10809'/></source>"
+        "<source protocol='nbd' name='web-again.vda'><host name='127.0.0.1' port='10809'/><reconnect delay='300'/></source>"
     ));
     by_tcp.reach = Reach::Tcp { host: "store".into(), port: 1, secret: true };
     assert!(

@@ -6,7 +6,7 @@
 use super::described::AGENT;
 use super::last_words;
 use super::words::Words;
-use crate::domain::Reach;
+use crate::domain::{RECONNECT_DELAY_S, Reach};
 use crate::qmp::{Qmp, within};
 use serde_json::{Value, json};
 use std::fs;
@@ -18,8 +18,6 @@ use stonefold_env::Env;
 use stonefold_types::{Error, ExportName, Kind, Result};
 use tokio::process::Command;
 
-/// How long QEMU keeps a guest's requests while the server is away: longer than an upgrade or a restart of its machine's services takes.
-const RECONNECT_DELAY_S: u32 = 300;
 /// How long a QEMU may take until it has its devices: memory of hundreds of gigabytes is not touched by that.
 const START_MAX: Duration = Duration::from_secs(60);
 /// How long it may take to answer.

@@ -4,6 +4,7 @@
 //! somebody else's is ever touched.
 
 mod backup;
+mod blocks;
 
 use super::last_words;
 use crate::qmp::within;
@@ -133,6 +134,11 @@ impl Virsh<'_> {
             }
         }
     }
+}
+
+/// Whether a libvirt is on this host: between the driver and the path stands another's name.
+pub(crate) fn is_of_this_host(uri: &str) -> bool {
+    uri.split_once("://").is_some_and(|(_, rest)| rest.starts_with('/'))
 }
 
 fn is_no_domain(error: &Error) -> bool {

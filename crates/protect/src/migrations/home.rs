@@ -1,18 +1,22 @@
 //! Where a machine's disks go.
 
 use super::MovedDisk;
-use crate::hypervisor::ANSWER_MAX;
+use crate::hypervisor::{ANSWER_MAX, Host, is_of_this_host};
 use crate::machines::MachineDisk;
-use crate::nbd::Address;
+use crate::nbd::{Address, Place};
 use crate::qmp::within;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::fs::OpenOptions;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use stonefold_env::Env;
 use stonefold_types::{Error, Kind, Result, Size};
 use tokio::process::Command;
+
+/// A new image holds no more than its own tables, in bytes.
+const NEW_IMAGE_BYTES_MAX: u64 = 16 << 20;
 
 /// A place outside of the pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -112,6 +116,23 @@ pub(super) fn of_disk(
     }
 }
 
+/// Fails where a libvirt of another host is to write what only this one has: a file, or a server's socket.
+pub(super) fn check_reach(host: &Host, disks: &[MovedDisk]) -> Result<()> {
+    let Host::Libvirt { uri, .. } = host else { return Ok(()) };
+    let is_reached = |home: &Home| match home {
+        Home::File(_) => false,
+        Home::Nbd(uri) => uri.parse::<Address>().is_ok_and(|address| matches!(address.place, Place::Tcp(..))),
+    };
+    match disks.iter().find(|disk| !is_of_this_host(uri) && !is_reached(&disk.home)) {
+        None => Ok(()),
+        Some(disk) => {
+            let what = format!("the libvirt at '{uri}' is on another host than '{}'", disk.home);
+            Err(Error::new(Kind::Unsupported, what)
+                .remedy("name an export that it reaches: nbd://HOST/EXPORT"))
+        }
+    }
+}
+
 /// Fails where a file is there already, or the folders of them have too little room for what the disks hold.
 pub(super) fn check_room(disks: &[MovedDisk], held_bytes: u64) -> Result<()> {
     let files = disks.iter().filter_map(|disk| match &disk.home {
@@ -153,8 +174,19 @@ fn free_bytes(folder: &Path) -> Result<u64> {
     Ok(found.f_bavail * found.f_frsize)
 }
 
-/// Makes a new image, which must not be there; one that a server made that was killed then is taken.
-pub(super) async fn make(env: &Env, path: &Path, format: HomeFormat, size_bytes: u64) -> Result<()> {
+/// Makes a disk's file, where it goes to one. `again` where a server that was killed may have made it already: it is made anew then, but one that
+/// holds anything is not that.
+pub(super) async fn make_for(env: &Env, disk: &MovedDisk, format: HomeFormat, again: bool) -> Result<()> {
+    let Home::File(path) = &disk.home else { return Ok(()) };
+    let is_new = |path: &Path| path.metadata().is_ok_and(|found| found.blocks() * 512 < NEW_IMAGE_BYTES_MAX);
+    if again && is_new(path) {
+        std::fs::remove_file(path).map_err(|e| Error::io(format!("making '{}' anew", path.display()), e))?;
+    }
+    make(env, path, format, disk.total_bytes).await
+}
+
+/// Makes a new image, which must not be there.
+async fn make(env: &Env, path: &Path, format: HomeFormat, size_bytes: u64) -> Result<()> {
     let at = path.display();
     let failed = |e| Error::io(format!("making '{at}'"), e);
     match OpenOptions::new().write(true).create_new(true).open(path) {
@@ -222,5 +254,23 @@ mod tests {
         check_room(&[moved(file.clone())], 1).unwrap();
         assert_eq!(check_room(&[moved(file)], u64::MAX).unwrap_err().kind(), Kind::NoSpace);
         assert_eq!(check_room(&[moved(to)], 1).unwrap_err().kind(), Kind::AlreadyExists);
+    }
+
+    #[test]
+    fn a_libvirt_of_another_host_writes_no_file_of_this_one() {
+        let of = |uri: &str| Host::Libvirt { uri: uri.into(), domain: "again".into() };
+        let to = |home: &str| {
+            let MachineDisk { target, disk } = disk("vda");
+            [MovedDisk { target, disk, home: home.parse().unwrap(), total_bytes: 1, done_bytes: 0 }]
+        };
+        for here in ["qemu:///system", "qemu+unix:///system?socket=/run/x", "qemu:///session"] {
+            check_reach(&of(here), &to("file:/srv/a")).unwrap();
+            check_reach(&of(here), &to("nbd+unix:///a?socket=/s")).unwrap();
+        }
+        let there = of("qemu+ssh://root@host/system");
+        check_reach(&there, &to("nbd://nas/a")).unwrap();
+        for home in ["file:/srv/a", "nbd+unix:///a?socket=/s"] {
+            assert_eq!(check_reach(&there, &to(home)).unwrap_err().kind(), Kind::Unsupported);
+        }
     }
 }

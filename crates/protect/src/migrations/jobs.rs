@@ -1,29 +1,14 @@
-//! QEMU's part of a migration: a mirror for each disk (`blockdev-mirror`), and how they are begun, looked at and ended.
+//! The jobs that move a machine's disks, whoever does them: [`Mirrors`] of a QEMU that is ours, [`Copies`] of libvirt's.
 //!
-//! *Promises*: whatever was begun before is found again, at every step. *Never*: a file is taken away that the machine has.
-//!
-//! The guest's writes go to both ends from the beginning (`write-blocking`), so that copying comes to an end however much the guest writes.
+//! *Promises*, of both: whatever was begun before is found again, at every step; the guest's writes go to both ends from the beginning, so that copying
+//! comes to an end however much it writes. *Never*: a file is taken away that the machine has.
 
-use super::home::{self, Home, HomeFormat};
-use super::{Migration, MovedDisk};
-use crate::hypervisor::{ANSWER_MAX, Folder};
-use crate::nbd::{Address, Place};
-use crate::qmp::Qmp;
-use serde_json::{Value, json};
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
-use std::time::Duration;
+use super::Migration;
+use super::copies::Copies;
+use super::mirrors::Mirrors;
+use crate::hypervisor::{Folder, Host};
 use stonefold_env::Env;
-use stonefold_types::{Error, Kind, Result};
-use tokio::process::Command;
-
-/// How long the last bytes may take, and a job its end.
-const PIVOT_MAX: Duration = Duration::from_secs(60);
-/// How long a QEMU that a server finds again may be busy with the server's own return.
-const FIND_MAX: Duration = Duration::from_secs(30);
-const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// A new image holds no more than its own tables, in bytes.
-const NEW_IMAGE_BYTES_MAX: u64 = 16 << 20;
+use stonefold_types::Result;
 
 /// How far the jobs are.
 #[derive(Clone, Debug, Default)]
@@ -42,354 +27,84 @@ pub(super) struct Counted {
 }
 
 /// See the module.
-pub(super) struct Jobs {
-    env: Env,
-    qmp: Qmp,
-    disks: usize,
-    /// Whether an earlier server had begun.
-    again: bool,
-}
-
-/// One job, as QEMU tells of it.
-struct Job {
-    done: u64,
-    total: u64,
-    ready: bool,
-    paused: bool,
-    concluded: bool,
-    error: Option<String>,
-}
-
-fn job_id(number: usize) -> String {
-    format!("stonefold-home{number}")
-}
-
-/// The new disk's node has the job's name.
-fn home_node(number: usize) -> String {
-    job_id(number)
-}
-
-fn old_node(number: usize) -> String {
-    format!("stonefold-disk{number}")
+pub(super) enum Jobs {
+    Qemu(Mirrors),
+    Libvirt(Copies),
 }
 
 impl Jobs {
     /// Those of a machine; `again` where an earlier server may have begun.
-    pub(super) async fn find(env: &Env, folder: &Folder, migration: &Migration, again: bool) -> Result<Jobs> {
-        let qmp = Qmp::connect(env, &folder.qmp(), FIND_MAX).await?;
-        Ok(Jobs { env: env.clone(), qmp, disks: migration.disks.len(), again })
+    pub(super) async fn find(env: &Env, host: &Host, migration: &Migration, again: bool) -> Result<Jobs> {
+        match host {
+            Host::Qemu { folder } => {
+                let folder = Folder(folder.clone());
+                Mirrors::find(env, &folder, migration, again).await.map(Jobs::Qemu)
+            }
+            Host::Libvirt { uri, domain } => {
+                Ok(Jobs::Libvirt(Copies::of(env, (uri, domain), migration, again)))
+            }
+        }
     }
 
     /// Begins what has not been begun.
     pub(super) async fn begin(&self, migration: &Migration) -> Result<()> {
-        if self.again && migration.verify && self.ask("query-status", json!({})).await?["status"] == "paused"
-        {
-            // A server that was killed had it stand still.
-            self.ask("cont", json!({})).await?;
+        match self {
+            Jobs::Qemu(mirrors) => mirrors.begin(migration).await,
+            Jobs::Libvirt(copies) => copies.begin().await,
         }
-        for (number, disk) in migration.disks.iter().enumerate() {
-            if self.job(number).await?.is_some() || self.is_pivoted(number).await? {
-                continue;
-            }
-            if !self.has_node(&home_node(number)).await? {
-                self.make(disk, migration.format).await?;
-                let node = node_of(&disk.home, migration.format, &home_node(number))?;
-                self.ask("blockdev-add", node).await?;
-            }
-            self.mirror(number, "full")
-                .await
-                .map_err(|e| e.context(format!("moving disk '{}'", disk.target)))?;
-        }
-        Ok(())
-    }
-
-    async fn make(&self, disk: &MovedDisk, format: HomeFormat) -> Result<()> {
-        let Home::File(path) = &disk.home else { return Ok(()) };
-        // A server that was killed may have made it; one that holds anything is not that.
-        let is_new =
-            |path: &Path| path.metadata().is_ok_and(|found| found.blocks() * 512 < NEW_IMAGE_BYTES_MAX);
-        if self.again && is_new(path) {
-            std::fs::remove_file(path)
-                .map_err(|e| Error::io(format!("making '{}' anew", path.display()), e))?;
-        }
-        home::make(&self.env, path, format, disk.total_bytes).await
     }
 
     pub(super) async fn progress(&self) -> Result<Progress> {
-        let mut progress = Progress { bytes: Vec::new(), is_ready: true };
-        for number in 0..self.disks {
-            match self.job(number).await? {
-                Some(Job { error: Some(why), .. }) => {
-                    return Err(Error::new(Kind::Io, format!("QEMU cannot copy: {why}"))
-                        .remedy("look at the new place: is it full, or gone?"));
-                }
-                Some(job) => {
-                    progress.bytes.push((job.done, job.total));
-                    progress.is_ready &= job.ready || job.concluded;
-                }
-                None if self.is_pivoted(number).await? => progress.bytes.push((1, 1)),
-                None => {
-                    return Err(Error::new(Kind::Io, "QEMU's copying was ended by somebody else")
-                        .remedy("begin it again"));
-                }
-            }
+        match self {
+            Jobs::Qemu(mirrors) => mirrors.progress().await,
+            Jobs::Libvirt(copies) => copies.progress().await,
         }
-        Ok(progress)
     }
 
     pub(super) async fn pause(&self) -> Result<()> {
-        self.each_unless("block-job-pause", |job| job.paused || job.concluded).await
+        match self {
+            Jobs::Qemu(mirrors) => mirrors.pause().await,
+            Jobs::Libvirt(copies) => copies.pause().await,
+        }
     }
 
     pub(super) async fn resume(&self) -> Result<()> {
-        self.each_unless("block-job-resume", |job| !job.paused || job.concluded).await
-    }
-
-    async fn each_unless(&self, command: &str, needless: impl Fn(&Job) -> bool) -> Result<()> {
-        for number in 0..self.disks {
-            if self.job(number).await?.is_some_and(|job| !needless(&job)) {
-                self.ask(command, json!({ "device": job_id(number) })).await?;
-            }
+        match self {
+            Jobs::Qemu(mirrors) => mirrors.resume().await,
+            Jobs::Libvirt(copies) => copies.resume().await,
         }
-        Ok(())
     }
 
     /// Bytes a second, of all together.
     pub(super) async fn set_speed(&self, bytes: u64) -> Result<()> {
-        let each = bytes / self.disks.max(1) as u64;
-        for number in 0..self.disks {
-            if self.job(number).await?.is_some_and(|job| !job.concluded) {
-                self.ask("block-job-set-speed", json!({ "device": job_id(number), "speed": each })).await?;
-            }
+        match self {
+            Jobs::Qemu(mirrors) => mirrors.set_speed(bytes).await,
+            Jobs::Libvirt(copies) => copies.set_speed(bytes).await,
         }
-        Ok(())
     }
 
     /// What the guest's devices have done since it was started.
     pub(super) async fn counted(&self) -> Result<Counted> {
-        let told = self.ask("query-blockstats", json!({})).await?;
-        let mut counted = Counted::default();
-        for one in told.as_array().into_iter().flatten() {
-            let of = |name: &str| one["stats"][name].as_u64().unwrap_or(0);
-            counted.operations += of("rd_operations") + of("wr_operations") + of("flush_operations");
-            counted.nanos += of("rd_total_time_ns") + of("wr_total_time_ns") + of("flush_total_time_ns");
-        }
-        Ok(counted)
-    }
-
-    /// Goes over to the new disks, once both are alike; compares them before, where that is wished, while the guest stands still.
-    pub(super) async fn pivot(&self, env: &Env, migration: &Migration) -> Result<()> {
-        if !migration.verify {
-            return self.complete(env, migration).await;
-        }
-        self.ask("stop", json!({})).await?;
-        let moved = async {
-            self.compare_all(env, migration).await?;
-            self.complete(env, migration).await
-        };
-        let moved = moved.await;
-        // Whatever became of it, the guest goes on.
-        self.ask("cont", json!({})).await?;
-        moved
-    }
-
-    /// A disk that is being written by a mirror lets nobody read it: the mirrors end, without going over; then both ends are read; then mirrors that have
-    /// nothing to copy take the disks over.
-    async fn compare_all(&self, env: &Env, migration: &Migration) -> Result<()> {
-        for number in 0..self.disks {
-            if self.job(number).await?.is_some_and(|job| !job.concluded) {
-                self.ask("block-job-cancel", json!({ "device": job_id(number) })).await?;
-                self.concluded(env, number).await?;
-            }
-            if self.job(number).await?.is_some() {
-                self.ask("job-dismiss", json!({ "id": job_id(number) })).await?;
-            }
-        }
-        self.compare(migration).await?;
-        for number in 0..self.disks {
-            self.mirror(number, "none").await?;
-        }
-        let until = env.monotonic() + PIVOT_MAX;
-        while !self.progress().await?.is_ready {
-            if env.monotonic() > until {
-                return Err(Error::new(Kind::Io, "QEMU does not take the new disks"));
-            }
-            env.sleep(LOOK_EVERY).await;
-        }
-        Ok(())
-    }
-
-    async fn mirror(&self, number: usize, sync: &str) -> Result<()> {
-        let mirror = json!({
-            "job-id": job_id(number),
-            "device": old_node(number),
-            "target": home_node(number),
-            "sync": sync,
-            "copy-mode": "write-blocking",
-            "auto-dismiss": false,
-        });
-        self.ask("blockdev-mirror", mirror).await.map(drop)
-    }
-
-    async fn complete(&self, env: &Env, migration: &Migration) -> Result<()> {
-        for (number, disk) in migration.disks.iter().enumerate() {
-            if let Some(job) = self.job(number).await? {
-                if !job.concluded {
-                    self.ask("job-complete", json!({ "id": job_id(number) })).await?;
-                }
-                self.concluded(env, number)
-                    .await
-                    .map_err(|e| e.context(format!("going over to the new disk '{}'", disk.target)))?;
-                self.ask("job-dismiss", json!({ "id": job_id(number) })).await?;
-            }
-            // The pool's disk is let go.
-            if self.has_node(&old_node(number)).await? {
-                self.ask("blockdev-del", json!({ "node-name": old_node(number) })).await?;
-            }
-        }
-        Ok(())
-    }
-
-    async fn concluded(&self, env: &Env, number: usize) -> Result<()> {
-        let until = env.monotonic() + PIVOT_MAX;
-        loop {
-            match self.job(number).await? {
-                Some(Job { concluded: true, error: None, .. }) | None => return Ok(()),
-                Some(Job { error: Some(why), .. }) => return Err(Error::new(Kind::Io, why)),
-                Some(_) if env.monotonic() > until => {
-                    return Err(Error::new(
-                        Kind::Io,
-                        format!("QEMU did not do it within {} s", PIVOT_MAX.as_secs()),
-                    ));
-                }
-                Some(_) => env.sleep(LOOK_EVERY).await,
-            }
+        match self {
+            Jobs::Qemu(mirrors) => mirrors.counted().await,
+            Jobs::Libvirt(copies) => copies.counted().await,
         }
     }
 
-    /// Reads both ends of each disk, while nothing is written.
-    async fn compare(&self, migration: &Migration) -> Result<()> {
-        for (number, disk) in migration.disks.iter().enumerate() {
-            // The old end as QEMU itself reaches it.
-            let found = self.node(&old_node(number)).await?;
-            let old = found["image"]["filename"].as_str().unwrap_or_default().to_owned();
-            let new = match &disk.home {
-                Home::File(path) => path.to_string_lossy().into_owned(),
-                Home::Nbd(uri) => uri.clone(),
-            };
-            let mut command = Command::new("qemu-img");
-            command
-                .args(["compare", "-q", "-U", "-f", "raw", "-F", migration.format.name(), &old, &new])
-                .kill_on_drop(true);
-            let output = command.output().await.map_err(|e| Error::io("running qemu-img", e))?;
-            match output.status.code() {
-                Some(0) => {}
-                Some(1) => {
-                    let what = format!("the new disk '{}' is not like the old one", disk.target);
-                    return Err(Error::new(Kind::Corrupt, what)
-                        .remedy("the machine goes on with the old one: look at the new place"));
-                }
-                _ => {
-                    let says = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-                    return Err(Error::new(
-                        Kind::Io,
-                        format!("disk '{}' could not be compared: {says}", disk.target),
-                    ));
-                }
-            }
+    /// Goes over to the new disks, once both are alike; compares them before, where that is wished, while the guest stands still. Returns what
+    /// somebody is to know of it.
+    pub(super) async fn pivot(&self, env: &Env, migration: &Migration) -> Result<Option<String>> {
+        match self {
+            Jobs::Qemu(mirrors) => mirrors.pivot(env, migration).await.map(|()| None),
+            Jobs::Libvirt(copies) => copies.pivot().await,
         }
-        Ok(())
     }
 
     /// Ends what was begun: the machine goes on with what it has, and files that it does not have go.
     pub(super) async fn abandon(&self, migration: &Migration) -> Result<()> {
-        for (number, disk) in migration.disks.iter().enumerate() {
-            if let Some(job) = self.job(number).await? {
-                if !job.concluded {
-                    self.ask("block-job-cancel", json!({ "device": job_id(number), "force": true })).await?;
-                    // What it ends with is no matter.
-                    let _ = self.concluded(&self.env, number).await;
-                }
-                self.ask("job-dismiss", json!({ "id": job_id(number) })).await?;
-            }
-            if self.is_pivoted(number).await? || !self.has_node(&home_node(number)).await? {
-                continue;
-            }
-            self.ask("blockdev-del", json!({ "node-name": home_node(number) })).await?;
-            if let Home::File(path) = &disk.home {
-                std::fs::remove_file(path)
-                    .map_err(|e| Error::io(format!("removing '{}'", path.display()), e))?;
-            }
+        match self {
+            Jobs::Qemu(mirrors) => mirrors.abandon(migration).await,
+            Jobs::Libvirt(copies) => copies.abandon().await,
         }
-        Ok(())
-    }
-
-    async fn job(&self, number: usize) -> Result<Option<Job>> {
-        let id = job_id(number);
-        let jobs = self.ask("query-jobs", json!({})).await?;
-        let found = jobs.as_array().into_iter().flatten().find(|job| job["id"] == id.as_str()).cloned();
-        let Some(job) = found else { return Ok(None) };
-        let block = self.ask("query-block-jobs", json!({})).await?;
-        let block = block
-            .as_array()
-            .into_iter()
-            .flatten()
-            .find(|job| job["device"] == id.as_str())
-            .cloned()
-            .unwrap_or_default();
-        Ok(Some(Job {
-            done: job["current-progress"].as_u64().unwrap_or(0),
-            total: job["total-progress"].as_u64().unwrap_or(0),
-            ready: block["ready"] == true,
-            paused: block["paused"] == true,
-            concluded: job["status"] == "concluded",
-            error: job["error"].as_str().map(str::to_owned),
-        }))
-    }
-
-    async fn has_node(&self, name: &str) -> Result<bool> {
-        Ok(!self.node(name).await?.is_null())
-    }
-
-    /// A node by its name; nothing where there is none.
-    async fn node(&self, name: &str) -> Result<Value> {
-        let nodes = self.ask("query-named-block-nodes", json!({ "flat": true })).await?;
-        Ok(nodes
-            .as_array()
-            .into_iter()
-            .flatten()
-            .find(|node| node["node-name"] == name)
-            .cloned()
-            .unwrap_or_default())
-    }
-
-    /// Whether a device of the machine has the new disk.
-    async fn is_pivoted(&self, number: usize) -> Result<bool> {
-        let devices = self.ask("query-block", json!({})).await?;
-        let has = |device: &Value| device["inserted"]["node-name"] == home_node(number).as_str();
-        Ok(devices.as_array().is_some_and(|devices| devices.iter().any(has)))
-    }
-
-    async fn ask(&self, command: &str, arguments: Value) -> Result<Value> {
-        self.qmp.execute(command, arguments, ANSWER_MAX).await
-    }
-}
-
-/// A new disk as QEMU opens it.
-fn node_of(home: &Home, format: HomeFormat, name: &str) -> Result<Value> {
-    let below = match home {
-        Home::File(path) => json!({ "driver": "file", "filename": path }),
-        Home::Nbd(uri) => {
-            let Address { place, export } = uri.parse()?;
-            json!({ "driver": "nbd", "server": server_of(&place), "export": export })
-        }
-    };
-    Ok(json!({ "driver": format.name(), "node-name": name, "discard": "unmap", "file": below }))
-}
-
-fn server_of(place: &Place) -> Value {
-    match place {
-        Place::Tcp(host, port) => json!({ "type": "inet", "host": host, "port": port.to_string() }),
-        Place::Unix(path) => json!({ "type": "unix", "path": path }),
     }
 }

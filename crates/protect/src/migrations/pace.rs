@@ -18,7 +18,8 @@ const LOOK_AGAIN: Duration = Duration::from_secs(60);
 /// Requests in a second below which a guest says nothing of its speed.
 const OPERATIONS_MIN: f64 = 5.0;
 const SPEED_MIN: u64 = 1 << 20;
-const SPEED_BEGINNING: u64 = 64 << 20;
+/// What a copy begins with.
+pub(super) const SPEED_BEGINNING: u64 = 64 << 20;
 /// QEMU's mirror is slower than this on any disk; without a bound it would have to be caught from there.
 const SPEED_MAX: u64 = 4 << 30;
 const STEP: u64 = 4 << 20;

@@ -1,6 +1,7 @@
 //! A move that is looked after, of a QEMU that is played: it says that it copies, and remembers what it was asked to do.
 
 use super::*;
+use crate::hypervisor::Folder;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use stonefold_engine::MemoryEngine;
