@@ -8,12 +8,12 @@ readonly packages_to_build=(gcc libc6-dev pkg-config ca-certificates)
 # qemu-*, libnbd-bin: to run a guest on an export and look at one. The rest makes the guest's image (setup/guest-image).
 # shellcheck disable=SC2034
 readonly packages_to_boot_a_guest=(
-    qemu-system-x86 qemu-utils libnbd-bin
+    qemu-system-x86 qemu-utils libnbd-bin openssh-client
     mmdebstrap uidmap mount e2fsprogs dosfstools mtools fdisk syslinux syslinux-common cpio xz-utils zstd
 )
 # The foreign clients and servers that the tests measure Stonefold against.
 # shellcheck disable=SC2034
-readonly packages_to_test=(nbdkit libnbd-bin qemu-utils qemu-system-common qemu-system-x86 fio blktrace fuse3 e2fsprogs xfsprogs postgresql iproute2 procps systemd python3-jsonschema python3-venv libvirt-daemon libvirt-daemon-driver-qemu libvirt-clients guestfish libguestfs-xfs ntfs-3g dosfstools mtools)
+readonly packages_to_test=(fdisk nbdkit libnbd-bin qemu-utils qemu-system-common qemu-system-x86 fio blktrace fuse3 e2fsprogs xfsprogs postgresql iproute2 procps systemd python3-jsonschema python3-venv libvirt-daemon libvirt-daemon-driver-qemu libvirt-clients guestfish libguestfs-xfs ntfs-3g dosfstools mtools)
 
 apt_log=$(cache_folder)/apt.log
 

@@ -1,9 +1,10 @@
 //! A real Debian, from the distribution's packages: proven to boot by its own agent, brought back, and moved home while it runs.
 //!
-//! And a load that several guests make together, and the package under a systemd that runs.
+//! And a load that several guests make together, the package under a systemd that runs, and a guest that is read over SSH.
 //!
 //! Run by `./test`, which has the guest's image made (`setup/guest-image`), with its folder in STONEFOLD_GUEST; minutes where there is no KVM.
 
+mod reached;
 mod still;
 mod unit;
 mod workers;

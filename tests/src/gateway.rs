@@ -36,7 +36,7 @@ pub fn in_a_place(test: impl FnOnce(&Place) -> Result<()>) {
     }
 }
 
-/// Where a server lives: its pool, its sockets, its log.
+/// Where a server lives: its pool, its sockets, its log. Programs in its folder `bin` are found before all others.
 pub struct Place {
     folder: Option<TempDir>,
     root: PathBuf,
@@ -121,6 +121,11 @@ impl Place {
             .args(arguments)
             .env_remove("RUST_LOG")
             .env_remove("STONEFOLD_API");
+        let programs = self.path("bin");
+        if programs.is_dir() {
+            let others = std::env::var("PATH").unwrap_or_default();
+            command.env("PATH", format!("{}:{others}", programs.display()));
+        }
         command
     }
 

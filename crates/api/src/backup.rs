@@ -55,6 +55,21 @@ pub struct Source {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(examples("postgresql://keeper@db.example"))]
     pub postgres: Option<String>,
+    /// The machine that is read over SSH.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(examples("ssh://root@web.example"))]
+    pub ssh: Option<String>,
+    /// Its devices that are read, each a disk of a point; none where those are that its file systems lie on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(examples(json!(["/dev/sda"])))]
+    pub devices: Vec<String>,
+    /// The file of the private key by which it lets the server in, on the server's machine; absent where ssh chooses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(examples("/etc/stonefold/id_ed25519"))]
+    pub identity: Option<String>,
+    /// How much of each of its volumes may be overwritten while it is read, in bytes; absent where that is a tenth.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot_bytes: Option<u64>,
     /// The number of another pool, which sends the points of this source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(examples("00112233445566778899aabbccddeeff"))]
@@ -72,7 +87,7 @@ pub struct Source {
     pub added: Time,
 }
 
-/// A source to be added: exactly one of `machine`, `nbd`, `image`, `qmp`, `libvirt`, `dir` and `postgres`.
+/// A source to be added: exactly one of `machine`, `nbd`, `image`, `qmp`, `libvirt`, `dir`, `postgres` and `ssh`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SourceCreate {
@@ -126,6 +141,23 @@ pub struct SourceCreate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(examples("postgresql://keeper@db.example"))]
     pub postgres: Option<String>,
+    /// A machine of any hardware that is reached by SSH, `ssh://[USER@]HOST[:PORT]`: its disks, put together of snapshots of its volumes (LVM). Takes an admin:
+    /// it lets in whoever has the server's keys.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(examples("ssh://root@web.example"))]
+    pub ssh: Option<String>,
+    /// Devices of that machine, each a disk of a point; those that its file systems lie on where none is named.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(examples(json!(["/dev/sda"])))]
+    pub devices: Vec<String>,
+    /// The file of the private key by which that machine lets the server in, from the root on, on the server's machine; ssh chooses where it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(examples("/etc/stonefold/id_ed25519"))]
+    pub identity: Option<String>,
+    /// How much of each volume may be overwritten while it is read, in bytes: its snapshot takes so much of the volume group meanwhile. A tenth of the volume, and no
+    /// less than 128 MiB, where it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot_bytes: Option<u64>,
     /// A folder, from the root on, in which libvirt keeps what the guest overwrites while it is read, beside each image where it is left out; or in
     /// which the image of a folder is made, or those of a cluster, and WAL is kept between its runs, `/var/tmp` where it is left out, of a cluster a service's own folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]

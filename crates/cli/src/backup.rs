@@ -36,31 +36,50 @@ pub(crate) enum Source {
     stonefold source add mail --qmp /run/mail/qmp.sock --agent unix:/run/mail/agent.sock\n  \
     stonefold source add shop --libvirt qemu:///system --domain shop\n  \
     stonefold source add files --dir /srv/files\n  \
-    stonefold source add orders --postgres postgresql://keeper@db.example --scratch /srv/scratch")]
+    stonefold source add orders --postgres postgresql://keeper@db.example --scratch /srv/scratch\n  \
+    stonefold source add old-web --ssh root@web.example --device /dev/sda")]
 pub(crate) struct Add {
     /// The source's name: 1 to 128 letters, digits, '.', '_' or '-'
     name: Name,
     #[command(flatten)]
     of: Of,
     /// The image's format, where its content does not tell it
-    #[arg(long, value_name = "FORMAT", requires = "image", conflicts_with_all = ["machine", "nbd", "qmp", "libvirt", "dir", "postgres"])]
+    #[arg(long, value_name = "FORMAT", requires = "image", conflicts_with_all = ["machine", "nbd", "qmp", "libvirt", "dir", "postgres", "ssh"])]
     format: Option<String>,
     /// A dirty bitmap that the server of --nbd offers, by which only what has changed is read: it must have marked all that has since the last
     /// point, which its keeper sees to. Some places that it has not marked are looked at all the same
-    #[arg(long, value_name = "NAME", requires = "nbd", conflicts_with_all = ["machine", "image", "qmp", "libvirt", "dir", "postgres"])]
+    #[arg(long, value_name = "NAME", requires = "nbd", conflicts_with_all = ["machine", "image", "qmp", "libvirt", "dir", "postgres", "ssh"])]
     bitmap: Option<String>,
     /// Where the guest agent of --qmp is reached, by which it stands still for application-consistent points: unix:/PATH, the socket of
     /// QEMU's channel org.qemu.guest_agent.0
-    #[arg(long, value_name = "PLACE", requires = "qmp", conflicts_with_all = ["machine", "nbd", "image", "libvirt", "dir", "postgres"])]
+    #[arg(long, value_name = "PLACE", requires = "qmp", conflicts_with_all = ["machine", "nbd", "image", "libvirt", "dir", "postgres", "ssh"])]
     agent: Option<String>,
     /// The domain, by its name or UUID
-    #[arg(long, value_name = "D", requires = "libvirt", conflicts_with_all = ["machine", "nbd", "qmp", "image", "dir", "postgres"])]
+    #[arg(long, value_name = "D", requires = "libvirt", conflicts_with_all = ["machine", "nbd", "qmp", "image", "dir", "postgres", "ssh"])]
     domain: Option<String>,
     /// Where libvirt keeps what the guest overwrites while it is read [default: beside each image]; or where the image of a folder is made,
     /// which takes as much room as what is in it, or those of a cluster, of which a new base takes twice its size, and WAL is kept between
     /// runs [default: /var/tmp; of a cluster, where the server is a service, its own folder]
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["machine", "nbd", "qmp", "image"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["machine", "nbd", "qmp", "image", "ssh"])]
     scratch: Option<PathBuf>,
+    #[command(flatten)]
+    remote: Remote,
+}
+
+/// What goes with --ssh
+#[derive(Args)]
+pub(crate) struct Remote {
+    /// A device of the machine of --ssh, which becomes a disk of its points; again for each: a disk with its partitions and volumes, one volume, or a file [default: the
+    /// disks that its file systems lie on]
+    #[arg(long = "device", value_name = "PATH", requires = "ssh", conflicts_with_all = ["machine", "nbd", "image", "qmp", "libvirt", "dir", "postgres"])]
+    devices: Vec<String>,
+    /// The private key by which the machine of --ssh lets the server in, a file of the server's machine [default: what ssh takes]
+    #[arg(long, value_name = "FILE", requires = "ssh", conflicts_with_all = ["machine", "nbd", "image", "qmp", "libvirt", "dir", "postgres"])]
+    identity: Option<PathBuf>,
+    /// How much of each volume of --ssh may be overwritten while it is read; its volume group needs that room [default: a tenth of the volume,
+    /// at least 128M]
+    #[arg(long, value_name = "SIZE", requires = "ssh", conflicts_with_all = ["machine", "nbd", "image", "qmp", "libvirt", "dir", "postgres"])]
+    snapshot_size: Option<Size>,
 }
 
 /// What is protected
@@ -92,6 +111,10 @@ pub(crate) struct Of {
     /// each brings back any moment between the end of its base and itself
     #[arg(long, value_name = "URL")]
     postgres: Option<String>,
+    /// A Linux machine of any hardware, [ssh://][USER@]HOST[:PORT], by the server user's own ssh and keys; takes an admin. Its disks are read as snapshots of its
+    /// volumes (LVM) hold them, and come back as a machine; from the second point on only what differs is sent
+    #[arg(long, value_name = "HOST")]
+    ssh: Option<String>,
 }
 
 /// Make points of sources
@@ -130,12 +153,13 @@ impl Source {
         let client = context.client()?;
         match self {
             Source::Add(add) => {
-                let Add { name, of, format, bitmap, agent, domain, scratch } = *add;
+                let Add { name, of, format, bitmap, agent, domain, scratch, remote } = *add;
                 let image = of.image.map(|path| in_full(&path)).transpose()?;
                 let qmp = of.qmp.map(|path| in_full(&path)).transpose()?;
                 let dir = of.dir.map(|path| in_full(&path)).transpose()?;
                 let scratch = scratch.map(|path| in_full(&path)).transpose()?;
-                let Of { machine, nbd, libvirt, postgres, .. } = of;
+                let identity = remote.identity.map(|path| in_full(&path)).transpose()?;
+                let Of { machine, nbd, libvirt, postgres, ssh, .. } = of;
                 let asked = SourceCreate {
                     name,
                     machine,
@@ -149,6 +173,10 @@ impl Source {
                     domain,
                     dir,
                     postgres,
+                    ssh: ssh.map(|at| if at.contains("://") { at } else { format!("ssh://{at}") }),
+                    devices: remote.devices,
+                    identity,
+                    snapshot_bytes: remote.snapshot_size.map(|size| size.0),
                     scratch,
                 };
                 let added = client.create_source(&asked)?;
@@ -176,6 +204,13 @@ impl Source {
                         ("domain", source.domain.clone().unwrap_or_default()),
                         ("folder", source.dir.clone().unwrap_or_default()),
                         ("cluster", source.postgres.clone().unwrap_or_default()),
+                        ("ssh", source.ssh.clone().unwrap_or_default()),
+                        ("devices", source.devices.join("\n")),
+                        ("key", source.identity.clone().unwrap_or_default()),
+                        (
+                            "room",
+                            source.snapshot_bytes.map(|bytes| Size(bytes).to_string()).unwrap_or_default(),
+                        ),
                         (
                             "sent by",
                             source.replica_of.clone().map(|pool| format!("pool {pool}")).unwrap_or_default(),
@@ -239,6 +274,9 @@ fn of_text(source: &Shown) -> String {
     }
     if let Some(url) = &source.postgres {
         return format!("the PostgreSQL cluster at '{url}'");
+    }
+    if let Some(url) = &source.ssh {
+        return format!("the machine at '{url}'");
     }
     match (&source.machine, &source.image, &source.nbd, &source.qmp, &source.domain) {
         (Some(machine), ..) => format!("machine '{machine}'"),

@@ -98,6 +98,8 @@ const LINES: &[&str] = &[
     "stonefold source add db --nbd nbd://storage/db",
     "stonefold source add db --nbd nbd://storage/db --bitmap since-last",
     "stonefold source add orders --postgres postgresql://keeper@db --scratch /srv/scratch",
+    "stonefold source add old-web --ssh root@web.example",
+    "stonefold source add old-web --ssh ssh://web:2222 --device /dev/sda --device /dev/vg/data --identity k --snapshot-size 2G",
     "stonefold source add golden --image golden.qcow2",
     "stonefold source add golden --image golden.img --format raw",
     "stonefold source ls",

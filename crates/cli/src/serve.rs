@@ -25,7 +25,7 @@ use stonefold_types::{Durability, Error, Kind, Size};
     cache = \"4G\"\n  \
     durability = \"flush\"")]
 pub(crate) struct Serve {
-    /// Where everything durable lives: file:///DIRECTORY, or file:///D1?also=/D2&copies=2
+    /// Where everything durable lives: file:///DIRECTORY, file:///D1?also=/D2&copies=2, or s3://BUCKET/PREFIX?endpoint=URL
     #[arg(long, value_name = "URL")]
     pool: Option<String>,
     /// Go on without directories of the pool that are missing: what only they hold is lost then

@@ -3,7 +3,9 @@
 //! The export tells what reads as zeros, which is given back on the disk; the rest is read and compared with what the disk holds, block by
 //! block. So the disk is the export when this is done, whatever it was before: empty, the last point, half of a run that was cut off, or
 //! changed by somebody else. Where a bitmap tells what of the export has changed since the last point, only that is looked at, and what of
-//! the disk has changed since. *Never*: drops a write of its own half done; whoever stops it is heard before the next step.
+//! the disk has changed since; where the other end tells [sums](sums), what has another than the disk. *Never*: drops a write of its own half done; whoever stops it is heard before the next step.
+
+mod sums;
 
 use crate::copying::Live;
 use crate::origin::Origin;
@@ -70,6 +72,9 @@ impl Copy<'_> {
 
     /// A part of the export in runs, each of whole blocks of both ends.
     async fn parts(&self, all: Range<u64>) -> Result<Vec<(Range<u64>, bool)>> {
+        if let (Origin::Remote(disk), false) = (self.from, self.full) {
+            return self.differing_chunks(disk, all).await;
+        }
         let tells_nothing = !self.from.tells_zeros() && self.since.is_none();
         if self.full || tells_nothing {
             return Ok(vec![(all, false)]);

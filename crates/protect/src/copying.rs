@@ -124,7 +124,7 @@ impl Protection {
             Ok(attached) => opened.check_still(&self.env).await.map(|()| attached),
             failed => failed,
         };
-        *marks = self.close(opened).await;
+        *marks = self.close(copying, opened).await;
         done
     }
 

@@ -5,7 +5,7 @@
 //! *Owns*: what the documents of the pool's catalog say; the store keeps them. *May be called by*: the server.
 //!
 //! What lies on other people's storage is read by an [NBD client](nbd) into disks of ours ([`copying`], [`copy`]), image files by way of
-//! [qemu-nbd](image), folders as file systems that are made of them ([`tree`]), PostgreSQL clusters likewise, with their WAL ([`postgres`]), disks of a guest that runs as they were at one instant, by QEMU itself
+//! [qemu-nbd](image), folders as file systems that are made of them ([`tree`]), PostgreSQL clusters likewise, with their WAL ([`postgres`]), machines of any hardware over SSH ([`ssh`]), disks of a guest that runs as they were at one instant, by QEMU itself
 //! ([`fleece`]) or by libvirt ([`domain_backup`]); its points are like all others.
 //!
 //! [`Protection`] is all of it that changes something: one change at a time, each in steps that a start finds and ends ([`clones`],
@@ -47,6 +47,7 @@ pub mod rounds;
 mod runs;
 pub mod schedule;
 mod sources;
+mod ssh;
 mod stamp;
 mod standstills;
 mod starts;
@@ -71,6 +72,7 @@ pub use recoveries::{RecoverRequest, Recovered, Recovery};
 pub use replication::{Pools, REPLICA_URL_BYTES_MAX, ReplicaStatus};
 pub use runs::{Copied, RUNS_MAX, Run, RunRequest, RunState, Slot};
 pub use sources::{ImageFile, LibvirtDomain, NbdExport, QemuGuest, ReplicaOf, Source, SourceOf};
+pub use ssh::SshMachine;
 pub use starts::{StartRequest, StartedMachine, StopRequest};
 pub use syncs::{SyncRequest, Synced};
 pub use tree::Folder;

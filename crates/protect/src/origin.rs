@@ -1,6 +1,8 @@
-//! What a disk is copied from: an export of somebody's, or a point's disk, in another pool that this process has open or in this one.
+//! What a disk is copied from: an export of somebody's, a point's disk, in another pool that this process has open or in this one, or a disk of a machine
+//! that is reached by SSH.
 
 use crate::nbd::{Client, Read, Run};
+use crate::ssh::RemoteDisk;
 use std::ops::Range;
 use stonefold_store::Attachment;
 use stonefold_types::{BLOCK_BYTES, Result};
@@ -12,6 +14,8 @@ const LONGEST: u64 = 1 << 20;
 pub(crate) enum Origin {
     Export(Client),
     Snapshot(Snapshot),
+    /// It tells sums of what it holds, by which what differs is found.
+    Remote(RemoteDisk),
 }
 
 /// A disk of a point.
@@ -59,6 +63,7 @@ impl Origin {
         match self {
             Origin::Export(client) => client.export().bytes,
             Origin::Snapshot(snapshot) => snapshot.bytes,
+            Origin::Remote(disk) => disk.bytes(),
         }
     }
 
@@ -66,7 +71,7 @@ impl Origin {
     pub(crate) fn block_bytes(&self) -> u64 {
         match self {
             Origin::Export(client) => client.export().block_bytes.into(),
-            Origin::Snapshot(_) => BLOCK_BYTES as u64,
+            Origin::Snapshot(_) | Origin::Remote(_) => BLOCK_BYTES as u64,
         }
     }
 
@@ -74,7 +79,7 @@ impl Origin {
     pub(crate) fn read_bytes_max(&self) -> u64 {
         match self {
             Origin::Export(client) => client.export().io_bytes_max.into(),
-            Origin::Snapshot(_) => LONGEST,
+            Origin::Snapshot(_) | Origin::Remote(_) => LONGEST,
         }
     }
 
@@ -83,6 +88,7 @@ impl Origin {
         match self {
             Origin::Export(client) => client.export().allocation.is_some(),
             Origin::Snapshot(_) => true,
+            Origin::Remote(_) => false,
         }
     }
 
@@ -91,6 +97,7 @@ impl Origin {
         match self {
             Origin::Export(client) => client.export().changed.is_some(),
             Origin::Snapshot(snapshot) => snapshot.changed.is_some(),
+            Origin::Remote(_) => false,
         }
     }
 
@@ -103,6 +110,7 @@ impl Origin {
                 snapshot.disk.read(offset, &mut bytes).await?;
                 Ok(Read { bytes, sent: len.into() })
             }
+            Origin::Remote(disk) => disk.read(offset, len).await,
         }
     }
 
@@ -111,6 +119,8 @@ impl Origin {
         match self {
             Origin::Export(client) => client.runs(offset, len).await,
             Origin::Snapshot(snapshot) => snapshot.runs(offset, len.into()).await,
+            // It tells nothing of that.
+            Origin::Remote(_) => Ok(vec![Run { bytes: len.into(), zero: false, changed: true }]),
         }
     }
 }

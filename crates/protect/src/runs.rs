@@ -253,7 +253,11 @@ impl Protection {
             SourceOf::Libvirt(_) => {}
             // It is by itself: by its own WAL.
             SourceOf::Postgres(_) => {}
-            SourceOf::Nbd(_) | SourceOf::Image(_) | SourceOf::Dir(_) | SourceOf::Replica(_) => {
+            SourceOf::Nbd(_)
+            | SourceOf::Image(_)
+            | SourceOf::Dir(_)
+            | SourceOf::Ssh(_)
+            | SourceOf::Replica(_) => {
                 let what = format!("source '{}' is copied from where no guest can be asked", source.name);
                 return Err(Error::new(Kind::Unsupported, what)
                     .remedy("back it up as it would be after a loss of power (crash)"));

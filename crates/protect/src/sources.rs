@@ -10,6 +10,7 @@ use crate::machines::Machine;
 use crate::nbd::Address;
 use crate::number::DiskNumber;
 use crate::postgres::Cluster;
+use crate::ssh::SshMachine;
 use crate::tree::Folder;
 use crate::{Protection, image, runs::Run};
 use serde::{Deserialize, Serialize};
@@ -56,6 +57,8 @@ pub enum SourceOf {
     Dir(Folder),
     /// A PostgreSQL cluster.
     Postgres(Cluster),
+    /// A machine that is reached by SSH.
+    Ssh(SshMachine),
     /// A source of another pool, which sends its points.
     Replica(ReplicaOf),
 }
@@ -249,6 +252,7 @@ impl SourceOf {
             | SourceOf::Libvirt(_)
             | SourceOf::Dir(_)
             | SourceOf::Postgres(_)
+            | SourceOf::Ssh(_)
             | SourceOf::Replica(_) => None,
         }
     }
@@ -266,6 +270,7 @@ impl SourceOf {
             SourceOf::Libvirt(of) => of.check().map(|()| SourceOf::Libvirt(of)),
             SourceOf::Dir(folder) => folder.check().await.map(|()| SourceOf::Dir(folder)),
             SourceOf::Postgres(cluster) => cluster.check().map(|()| SourceOf::Postgres(cluster)),
+            SourceOf::Ssh(of) => of.check().map(|()| SourceOf::Ssh(of)),
             SourceOf::Replica(_) => {
                 let error = Error::new(Kind::Invalid, "replicas are made by the pool that sends them");
                 Err(error.remedy("there: stonefold policy create NAME … --replicate URL"))
@@ -284,7 +289,7 @@ impl Source {
                 named(&only_disk()).into_iter().collect()
             }
             SourceOf::Postgres(_) => Cluster::targets().iter().filter_map(named).collect(),
-            SourceOf::Qmp(_) | SourceOf::Libvirt(_) | SourceOf::Replica(_) => {
+            SourceOf::Qmp(_) | SourceOf::Libvirt(_) | SourceOf::Ssh(_) | SourceOf::Replica(_) => {
                 self.numbers.keys().filter_map(named).collect()
             }
         }
@@ -388,6 +393,7 @@ impl Protection {
             | SourceOf::Nbd(_)
             | SourceOf::Image(_)
             | SourceOf::Dir(_)
+            | SourceOf::Ssh(_)
             | SourceOf::Replica(_) => Ok(()),
         };
         if let Err(error) = forgotten {

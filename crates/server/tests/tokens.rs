@@ -103,6 +103,10 @@ fn from_the_first_token_on_everybody_needs_one_whose_role_allows_it() {
         domain: None,
         dir: None,
         postgres: None,
+        ssh: None,
+        devices: Vec::new(),
+        identity: None,
+        snapshot_bytes: None,
         scratch: None,
     };
     assert_eq!(operator.create_source(&image).unwrap_err().kind(), Kind::Denied, "it reads any file");
@@ -117,6 +121,9 @@ fn from_the_first_token_on_everybody_needs_one_whose_role_allows_it() {
         Kind::Denied,
         "it is let in as the server"
     );
+    let url = Some("ssh://root@web".to_owned());
+    let machine = SourceCreate { image: None, ssh: url, ..image.clone() };
+    assert_eq!(operator.create_source(&machine).unwrap_err().kind(), Kind::Denied, "it has its keys");
     let domain = SourceCreate {
         image: None,
         libvirt: Some("qemu:///system".to_owned()),

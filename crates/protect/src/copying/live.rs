@@ -146,7 +146,7 @@ impl Live {
     }
 
     /// What comes of something that may be dropped half done, unless it is to end meanwhile.
-    pub(super) async fn unless_stopped<T>(&self, what: impl Future<Output = Result<T>>) -> Result<T> {
+    pub(crate) async fn unless_stopped<T>(&self, what: impl Future<Output = Result<T>>) -> Result<T> {
         tokio::select! {
             biased;
             () = self.stopped() => Err(stopped()),

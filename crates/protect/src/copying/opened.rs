@@ -6,6 +6,7 @@ use crate::fleece::{self, Fleeced};
 use crate::nbd::Client;
 use crate::origin::Origin;
 use crate::sources::{ImageFile, Source, SourceOf, copied_to, only_disk};
+use crate::ssh::Reached;
 use crate::tree::{Folder, Image};
 use crate::{Database, Hardware, Point, Protection, image, tree};
 use stonefold_env::Env;
@@ -43,6 +44,7 @@ enum Kept {
     ),
     Guest(Box<Fleeced>),
     Domain(Box<Pulled>),
+    Machine(Box<Reached>),
 }
 
 /// What a guest's bitmaps are kept by.
@@ -67,6 +69,7 @@ impl Opened {
         match &self.kept {
             Kept::Domain(pulled) => pulled.check_still(env).await,
             Kept::Image { seen, .. } => seen.check().await,
+            Kept::Machine(reached) => reached.check_still().await,
             Kept::Nothing | Kept::Folders(_) | Kept::Guest(_) => Ok(()),
         }
     }
@@ -128,6 +131,13 @@ impl Protection {
                 let hardware = kept_hardware(copying, hardware);
                 Ok(Opened { disks, hardware, database: None, kept: Kept::Domain(Box::new(pulled)) })
             }
+            SourceOf::Ssh(of) => {
+                // Likewise.
+                let mut reached = self.reach(copying, of).await?;
+                let disks = std::mem::take(&mut reached.disks);
+                let hardware = kept_hardware(copying, reached.hardware.clone());
+                Ok(Opened { disks, hardware, database: None, kept: Kept::Machine(Box::new(reached)) })
+            }
             SourceOf::Replica(_) => {
                 let (disks, hardware) = self.open_sent(copying, last).await?;
                 Ok(Opened { disks, hardware, database: None, kept: Kept::Nothing })
@@ -173,13 +183,18 @@ impl Protection {
     }
 
     /// Gives a source back; a guest's bitmaps are left, for whoever knows what became of the run.
-    pub(super) async fn close(&self, opened: Opened) -> Option<Marks> {
+    pub(super) async fn close(&self, copying: &Copying, opened: Opened) -> Option<Marks> {
         let Opened { disks, kept, .. } = opened;
         drop(disks);
         match kept {
             Kept::Nothing | Kept::Image { .. } | Kept::Folders(_) => None,
             Kept::Guest(fleeced) => Some(Marks::Qemu(self.unfleece(*fleeced).await)),
             Kept::Domain(pulled) => self.unpull(*pulled).await.map(Marks::Libvirt),
+            Kept::Machine(reached) => {
+                let stays = reached.end().await;
+                stays.into_iter().for_each(|stays| copying.live.note(stays));
+                None
+            }
         }
     }
 }

@@ -35,10 +35,10 @@ pub(super) async fn create_source(
     headers: HeaderMap,
     Body(asked): Body<SourceCreate>,
 ) -> Answer<(StatusCode, Json<Source>)> {
-    let by_its_rights = [&asked.image, &asked.qmp, &asked.libvirt, &asked.dir, &asked.postgres];
+    let by_its_rights = [&asked.image, &asked.qmp, &asked.libvirt, &asked.dir, &asked.postgres, &asked.ssh];
     if by_its_rights.iter().any(|named| named.is_some()) {
-        // Whoever may have the server read any file could read all that it may; a QEMU and a libvirt do what they are told, and a cluster lets the
-        // server's user in.
+        // Whoever may have the server read any file could read all that it may; a QEMU and a libvirt do what they are told, and a cluster and
+        // another machine let the server's user in.
         app.access.check_role(Role::Admin, guard::secret(&headers))?;
     }
     let protection = app.protection.clone();
@@ -87,6 +87,8 @@ fn source_of(asked: SourceCreate) -> Result<protect::SourceOf> {
     let has_scratch = asked.scratch.is_some() && !takes_scratch;
     let of_qemu = asked.agent.is_some() && asked.qmp.is_none();
     let of_nbd = asked.bitmap.is_some() && asked.nbd.is_none();
+    let has_of_ssh = !asked.devices.is_empty() || asked.identity.is_some() || asked.snapshot_bytes.is_some();
+    let of_ssh = has_of_ssh && asked.ssh.is_none();
     let SourceCreate {
         machine,
         nbd,
@@ -100,6 +102,10 @@ fn source_of(asked: SourceCreate) -> Result<protect::SourceOf> {
         postgres,
         scratch,
         bitmap,
+        ssh,
+        devices,
+        identity,
+        snapshot_bytes,
         ..
     } = asked;
     let agent = agent.map(|place| place.parse::<protect::AgentPlace>()).transpose()?;
@@ -118,19 +124,26 @@ fn source_of(asked: SourceCreate) -> Result<protect::SourceOf> {
     );
     named
         .extend(postgres.map(|url| protect::SourceOf::Postgres(protect::Cluster::new(url, scratch.clone()))));
+    let machine = |url| {
+        let mut machine = protect::SshMachine::new(url);
+        (machine.devices, machine.identity) = (devices, identity.map(Into::into));
+        machine.snapshot_bytes = snapshot_bytes;
+        protect::SourceOf::Ssh(machine)
+    };
+    named.extend(ssh.map(machine));
     named.extend(
         libvirt
             .zip(domain)
             .map(|(uri, domain)| protect::SourceOf::Libvirt(protect::LibvirtDomain { uri, domain, scratch })),
     );
     match named.pop() {
-        Some(of) if named.is_empty() && !of_image && !of_domain && !has_scratch && !of_qemu && !of_nbd => Ok(of),
+        Some(of) if named.is_empty() && !of_image && !of_domain && !has_scratch && !of_qemu && !of_nbd && !of_ssh => Ok(of),
         _ => Err(Error::new(
             Kind::Invalid,
-            "a source is exactly one of machine, nbd, image, qmp, libvirt, dir and postgres",
+            "a source is exactly one of machine, nbd, image, qmp, libvirt, dir, postgres and ssh",
         )
         .remedy(
-            "name one of them; a format goes with an image, a bitmap with nbd, an agent with qmp, a domain with libvirt, a scratch folder with libvirt, dir or postgres",
+            "name one of them; a format goes with an image, a bitmap with nbd, an agent with qmp, a domain with libvirt, a scratch folder with libvirt, dir or postgres, and devices, an identity and snapshot_bytes with ssh",
         )),
     }
 }
@@ -150,6 +163,10 @@ fn shown_source(source: protect::Source) -> Source {
         domain: None,
         dir: None,
         postgres: None,
+        ssh: None,
+        devices: Vec::new(),
+        identity: None,
+        snapshot_bytes: None,
         replica_of: None,
         scratch: None,
         disks,
@@ -174,6 +191,10 @@ fn shown_source(source: protect::Source) -> Source {
         protect::SourceOf::Postgres(of) => {
             shown.postgres = Some(of.url);
             shown.scratch = of.scratch.map(|folder| folder.display().to_string());
+        }
+        protect::SourceOf::Ssh(of) => {
+            (shown.ssh, shown.devices, shown.snapshot_bytes) = (Some(of.url), of.devices, of.snapshot_bytes);
+            shown.identity = of.identity.map(|file| file.display().to_string());
         }
         protect::SourceOf::Replica(of) => shown.replica_of = Some(of.pool),
     }
