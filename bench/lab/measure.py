@@ -23,14 +23,23 @@ def lab(binary, target, quick, verify):
     return {one["name"]: one["iops"] for one in json.loads(done.stdout)["summary"]["points"]}
 
 
-def fio(path, size, seconds, step):
-    """The same load by fio's io_uring engine, with registered files and buffers as the lab has them."""
+def fio(path, size, seconds, step, verify=False):
+    """The same load by fio's io_uring engine, with registered files and buffers as the lab has them. Where it verifies, each block has a sum that reads
+    are held against, as the lab's have."""
     command = ["fio", "--name=job", f"--filename={path}", f"--size={size}", "--direct=1", "--ioengine=io_uring"]
     command += ["--registerfiles", "--fixedbufs", f"--iodepth={DEPTH}", "--bs=4k", "--norandommap", "--randrepeat=0"]
     command += [f"--rw=rand{'read' if step == 'reads' else 'write'}", "--time_based", f"--runtime={seconds}", "--ramp_time=2"]
+    command += ["--verify=crc32c", "--verify_fatal=1", "--do_verify=0"] * verify
     done = subprocess.run(command + ["--output-format=json"], stdout=subprocess.PIPE, text=True, check=True)
     job = json.loads(done.stdout[done.stdout.index("{"):])["jobs"][0]
     return job["read" if step == "reads" else "write"]["iops"]
+
+
+def prepare(path, size):
+    """A file whose blocks have the sums that fio's verification looks for."""
+    command = ["fio", "--name=fill", f"--filename={path}", f"--size={size}", "--direct=1", "--ioengine=io_uring", f"--iodepth={DEPTH}"]
+    command += ["--bs=4k", "--rw=write", "--verify=crc32c", "--do_verify=0", "--randrepeat=0"]
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
 
 
 def main():
@@ -45,10 +54,12 @@ def main():
         path = os.path.join(folder, "target")
         # Written whole before anybody is timed: the first write of a block of a file costs more.
         lab(given.binary, f"file:{path}", given.quick, True)
+        prepare(f"{path}.sums", size)
         rounds = []
         for number in range(given.rounds):
             arms = {
                 "fio": lambda: {step: fio(path, size, seconds, step) for step in LABELS},
+                "fio, verifying": lambda: {step: fio(f"{path}.sums", size, seconds, step, True) for step in LABELS},
                 "lab": lambda: lab(given.binary, f"file:{path}", given.quick, True),
                 "lab, reads not looked at": lambda: lab(given.binary, f"file:{path}", given.quick, False),
             }

@@ -3,7 +3,7 @@
 //! The export tells what reads as zeros, which is given back on the disk; the rest is read and compared with what the disk holds, block by
 //! block. So the disk is the export when this is done, whatever it was before: empty, the last point, half of a run that was cut off, or
 //! changed by somebody else. Where a bitmap tells what of the export has changed since the last point, only that is looked at, and what of
-//! the disk has changed since; where the other end tells [sums](sums), what has another than the disk. *Never*: drops a write of its own half done; whoever stops it is heard before the next step.
+//! the disk has changed since; small pieces of the first are written without a look; where the other end tells [sums](sums), what has another than the disk. *Never*: drops a write of its own half done; whoever stops it is heard before the next step.
 
 mod sums;
 
@@ -16,13 +16,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use stonefold_env::Env;
 use stonefold_store::Attachment;
 use stonefold_types::{BLOCK_BYTES, Error, Kind, Result};
+use tokio::sync::Semaphore;
 
 /// It is asked what reads as zeros for so much at a time, in bytes: a few thousand runs where every second block is one.
 const LOOK_BYTES: u64 = 64 << 20;
-/// The longest read, in bytes: longer ones are no faster, and take as much more memory.
-const PIECE_BYTES: u64 = 1 << 20;
-/// Reads under way at once: enough for a network with some milliseconds of delay. Each takes two pieces of memory.
-const IN_FLIGHT: usize = 8;
+/// What a bitmap of small grains marks differs as a rule, so that a read of what the disk holds would cost more than it saves; of large ones a part
+/// does. In bytes.
+const SMALL_BYTES: u64 = 16 << 10;
+/// Pieces under way at once, and blocks that they may come to together. Whole pieces are few, and enough for a network with some milliseconds of
+/// delay; of a guest's scattered changes each is a block or some, and it takes more of them to keep both ends at work. Each block takes two of memory.
+const IN_FLIGHT: usize = 64;
+const BLOCKS_IN_FLIGHT: u32 = 2048;
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
 /// One copy.
@@ -35,6 +39,13 @@ pub(crate) struct Copy<'a> {
     pub(crate) full: bool,
     /// What of the disk has changed since it held what the export's bitmap knows of; the bitmap is believed. Nothing: all is looked at.
     pub(crate) since: Option<Vec<Range<u64>>>,
+}
+
+/// What is done about one part.
+enum Step {
+    /// It reads as zeros.
+    Clear(Range<u64>),
+    Piece(Range<u64>),
 }
 
 /// What a copy has done so far.
@@ -52,22 +63,41 @@ pub(crate) struct Figures {
 
 impl Copy<'_> {
     /// Copies all of it; `look` is asked now and then whether to go on. The disk is as long as the export, up to its last block.
+    ///
+    /// What has begun is ended, also when a step has failed.
     pub(crate) async fn run(&self, look: impl Fn() -> Result<()>) -> Result<()> {
-        let end = self.from.bytes();
-        let mut at = 0;
-        while at < end {
-            self.live.check()?;
+        let (end, look, room) = (self.from.bytes(), &look, &Semaphore::new(BLOCKS_IN_FLIGHT as usize));
+        let stretches = (0..end).step_by(LOOK_BYTES as usize).map(|at| at..end.min(at + LOOK_BYTES));
+        // Looked at with each, as they are asked for.
+        let stretches = stretches.take_while(|_| self.live.check().is_ok());
+        // One at a time, while what lies in the last is read: one that has begun goes on with each step that ends. Of two, the second would have stood
+        // still until there was room for its steps, with whatever of the store it had just then.
+        let told = stretches.map(|stretch| async move {
             look()?;
-            let until = end.min(at + LOOK_BYTES);
-            let (zero, data): (Vec<_>, Vec<_>) =
-                self.parts(at..until).await?.into_iter().partition(|(_, zero)| *zero);
-            for (part, _) in zero {
-                self.clear(part).await?;
+            self.parts(stretch).await
+        });
+        let steps = futures::stream::iter(told).buffered(1).flat_map(|parts| {
+            let steps = match parts {
+                Ok(parts) => parts.into_iter().flat_map(|part| self.steps(part)).map(Ok).collect(),
+                Err(error) => vec![Err(error)],
+            };
+            futures::stream::iter(steps)
+        });
+        let steps = steps.map(|step| async move {
+            match step? {
+                Step::Clear(part) => self.clear(part).await,
+                Step::Piece(part) => self.piece(part, room).await,
             }
-            self.pieces(data.into_iter().map(|(part, _)| part).collect()).await?;
-            at = until;
+        });
+        let mut under_way = std::pin::pin!(steps.buffer_unordered(IN_FLIGHT));
+        let mut done = Ok(());
+        while let Some(step) = under_way.next().await {
+            if step.is_err() && done.is_ok() {
+                done = step;
+                self.live.stop();
+            }
         }
-        Ok(())
+        done.and_then(|()| self.live.check())
     }
 
     /// A part of the export in runs, each of whole blocks of both ends.
@@ -106,8 +136,21 @@ impl Copy<'_> {
         BLOCK.max(self.from.block_bytes())
     }
 
+    /// What is done about a part, which reads as zeros or does not.
+    fn steps(&self, (part, zero): (Range<u64>, bool)) -> Vec<Step> {
+        if zero {
+            return vec![Step::Clear(part)];
+        }
+        let grain = self.grain();
+        // Of a server that takes little at once, whole blocks of its own.
+        let piece = (self.from.read_bytes_max() / grain * grain).max(grain);
+        let starts = (part.start..part.end).step_by(piece as usize);
+        starts.map(|at| Step::Piece(at..part.end.min(at + piece))).collect()
+    }
+
     /// Gives back what the disk holds of a part that reads as zeros.
     async fn clear(&self, part: Range<u64>) -> Result<()> {
+        self.live.check()?;
         let end = part.end.next_multiple_of(BLOCK);
         let mut at = part.start;
         for extent in self.to.extents(at, end - at).await? {
@@ -120,30 +163,11 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// Reads parts, many pieces at once. Those that have begun are ended, also when one has failed.
-    async fn pieces(&self, parts: Vec<Range<u64>>) -> Result<()> {
-        let grain = self.grain();
-        // Of a server that takes little at once, whole blocks of its own.
-        let longest = PIECE_BYTES.min(self.from.read_bytes_max());
-        let piece = (longest / grain * grain).max(grain);
-        let of = |part: Range<u64>| {
-            let starts = (part.start..part.end).step_by(piece as usize);
-            starts.map(move |at| at..part.end.min(at + piece))
-        };
-        let pieces: Vec<Range<u64>> = parts.into_iter().flat_map(of).collect();
-        let pieces = pieces.into_iter().map(|piece| self.piece(piece));
-        let mut under_way = futures::stream::iter(pieces).buffer_unordered(IN_FLIGHT);
-        let mut done = Ok(());
-        while let Some(piece) = under_way.next().await {
-            if piece.is_err() && done.is_ok() {
-                done = piece;
-                self.live.stop();
-            }
-        }
-        done
-    }
-
-    async fn piece(&self, part: Range<u64>) -> Result<()> {
+    /// Reads a piece, once there is room for it, and writes what of it the disk does not hold.
+    async fn piece(&self, part: Range<u64>, room: &Semaphore) -> Result<()> {
+        let blocks = (part.end - part.start).div_ceil(BLOCK) as u32;
+        // One that is longer than all of it has it to itself.
+        let _room = room.acquire_many(blocks.min(BLOCKS_IN_FLIGHT)).await;
         self.live.check()?;
         self.live.may_move(self.env, part.end - part.start).await?;
         let read = self.unless_stopped(self.from.read(part.start, (part.end - part.start) as u32)).await?;
@@ -153,17 +177,11 @@ impl Copy<'_> {
         let mut source = read.bytes;
         // Behind an export that ends in the midst of a block there are zeros.
         source.resize(source.len().next_multiple_of(BLOCK_BYTES), 0);
-        let mut disk = vec![0; source.len()];
-        let differing = match self.to.read(part.start, &mut disk).await {
-            Ok(()) => differing(&source, &disk),
-            // What is damaged is written anew, and so is sound again.
-            Err(error) if error.kind() == Kind::Corrupt => {
-                figures.mended.fetch_add(source.len() as u64, Ordering::Relaxed);
-                std::iter::once(0..source.len()).collect()
-            }
-            Err(error) => return Err(error),
+        let runs = match self.differs(&part) {
+            true => std::iter::once(0..source.len()).collect(),
+            false => self.differing(part.start, &source).await?,
         };
-        for run in differing {
+        for run in runs {
             self.live.check()?;
             let (at, data) = (part.start + run.start as u64, &source[run]);
             if data.iter().all(|byte| *byte == 0) {
@@ -175,6 +193,27 @@ impl Copy<'_> {
         }
         self.env.yield_now().await;
         Ok(())
+    }
+
+    /// Whether a piece is taken to differ without a look: its source's bitmap marks it, and the disk has it as the bitmap's beginning left it.
+    fn differs(&self, part: &Range<u64>) -> bool {
+        let Some(since) = self.since.as_ref().filter(|_| !self.full) else { return false };
+        let next = since.get(since.partition_point(|range| range.end <= part.start));
+        part.end - part.start <= SMALL_BYTES && next.is_none_or(|next| next.start >= part.end)
+    }
+
+    /// What of a piece the disk does not hold, in bytes from its beginning.
+    async fn differing(&self, at: u64, source: &[u8]) -> Result<Vec<Range<usize>>> {
+        let mut disk = vec![0; source.len()];
+        match self.to.read(at, &mut disk).await {
+            Ok(()) => Ok(differing(source, &disk)),
+            // What is damaged is written anew, and so is sound again.
+            Err(error) if error.kind() == Kind::Corrupt => {
+                self.live.figures.mended.fetch_add(source.len() as u64, Ordering::Relaxed);
+                Ok(std::iter::once(0..source.len()).collect())
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// What comes of a question to the server, unless the copy is stopped meanwhile.

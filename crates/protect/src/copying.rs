@@ -9,12 +9,14 @@
 //! that and what of the disk has changed since. What is not the source's is overwritten, and told where the store knows of it.
 
 mod bandwidth;
+mod beside;
 mod live;
 mod opened;
 mod received;
 mod spot;
 
 pub(crate) use bandwidth::Bandwidth;
+pub(crate) use beside::Guest;
 pub(crate) use live::{Copies, Copying, Live};
 pub(crate) use opened::Reading;
 pub(crate) use received::Sent;
@@ -27,6 +29,7 @@ use crate::points::{Point, PointDisk};
 use crate::runs::{Copied, Run, RunRequest, RunState, Slot, key};
 use crate::sources::{Source, copied_to};
 use crate::{Policy, Protection, SourceOf};
+use futures::FutureExt;
 use opened::{Marks, Opened};
 use std::ops::Range;
 use std::pin::pin;
@@ -109,9 +112,15 @@ impl Protection {
         let last = self.last_point(&copying.source.name).await?;
         let opened = self.open(copying, last.as_ref()).await?;
         let done = {
+            let pace = match &opened.guest {
+                Some(guest) => guest.keep_pace(&self.env, live).boxed(),
+                None => std::future::pending().boxed(),
+            };
             let mut copied = pin!(self.copy_opened(copying, &opened, last.as_ref()));
             tokio::select! {
                 biased;
+                // First: nothing is read before the guest was looked at.
+                never = pace => match never {},
                 done = &mut copied => done,
                 danger = opened.in_danger(&self.env) => {
                     live.stop();
@@ -130,7 +139,12 @@ impl Protection {
 
     /// Has all copies end, each at its next step, and waits until what they read is given back: a server that leaves should leave no guest in a backup.
     pub async fn end_copies(&self, patience: Duration) {
-        futures::join!(self.end_replication(patience), self.end_own_copies(patience));
+        self.ending.store(true, Ordering::SeqCst);
+        futures::join!(
+            self.end_replication(patience),
+            self.end_own_copies(patience),
+            self.end_comparisons(patience)
+        );
     }
 
     async fn end_own_copies(&self, patience: Duration) {

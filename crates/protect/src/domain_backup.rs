@@ -12,7 +12,7 @@ mod xml;
 pub(crate) use checkpoints::Checkpoints;
 
 use crate::catalog::{self, Entry, Unknown};
-use crate::copying::{Live, Reading};
+use crate::copying::{Guest, Live, Reading};
 use crate::domain::{Domain, DomainDisk};
 use crate::hypervisor::{AgentPlace, Virsh, socket_folder};
 use crate::nbd::{Address, Client, Place};
@@ -103,6 +103,16 @@ struct Job {
 }
 
 impl Pulled {
+    /// The guest, where it runs and uses them on.
+    pub(crate) fn guest(&self) -> Option<Guest> {
+        match &self.kept {
+            Kept::Job(job) => {
+                Some(Guest::Libvirt { uri: job.backup.uri.clone(), domain: job.backup.domain.clone() })
+            }
+            Kept::Images(_) => None,
+        }
+    }
+
     /// Ends when it cannot be read on: there is hardly any room left for what the guest overwrites, or a domain that did not run does.
     pub(crate) async fn in_danger(&self, env: &Env) -> Error {
         loop {

@@ -10,7 +10,7 @@ mod qemu;
 
 use crate::catalog::{self, Entry, Unknown};
 use crate::clones::check_no_disk;
-use crate::copying::{Live, Reading};
+use crate::copying::{Guest, Live, Reading};
 use crate::hypervisor::{nbd_server, running_arguments, socket_folder};
 use crate::nbd::{Address, Client, Place};
 use crate::number::DiskNumber;
@@ -80,6 +80,13 @@ pub(crate) struct Fleeced {
     pub(crate) marks: Marks,
     fleece: Fleece,
     _folder: TempDir,
+}
+
+impl Fleeced {
+    /// The guest, which uses them on.
+    pub(crate) fn guest(&self) -> Guest {
+        Guest::Qemu(self.marks.qmp.clone())
+    }
 }
 
 /// Bitmaps of a run.

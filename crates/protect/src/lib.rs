@@ -16,6 +16,8 @@
 mod boots;
 mod catalog;
 mod classes;
+#[cfg(test)]
+mod clock;
 mod clones;
 mod copy;
 mod copying;
@@ -33,6 +35,7 @@ mod needed;
 mod number;
 mod origin;
 mod outcomes;
+mod pace;
 mod plan;
 mod points;
 mod policies;
@@ -58,8 +61,9 @@ mod zone;
 pub use hardware::{HARDWARE_BYTES_MAX, Hardware};
 pub use hypervisor::{Accelerator, AgentPlace, Host, Hypervisors, Sign, Where};
 pub use machines::{CLONES_MAX, CloneRequest, Cloned, DISKS_MAX, Machine, MachineDisk, NewMachine};
-pub use migrations::{Home, HomeFormat, MigrateRequest, Migration, MigrationRate, MigrationState, MovedDisk};
+pub use migrations::{Home, HomeFormat, MigrateRequest, Migration, MigrationState, MovedDisk};
 pub use outcomes::{Listener, Outcome};
+pub use pace::CopyRate;
 pub use plan::{Plan, Planned, Verdict};
 pub use points::{Consistency, DiskDiff, Point, PointDiff, PointDisk, PointStatus};
 pub use policies::{

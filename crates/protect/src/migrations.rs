@@ -3,24 +3,24 @@
 //! *Order*: the document says what goes where; files are made; QEMU copies, and writes both from then on; when all disks are alike it goes on with
 //! the new ones alone; the document says so. QEMU does the copying, so it outlives the server: the next one finds the jobs and looks after them
 //! again. *Never*: a file that was there is written to; a machine is left without a disk: until the last moment it has the old ones, and a copy
-//! that fails or is cancelled leaves it there. *Promise*: it is paced ([`pace`]) so that the guest keeps its share of its speed.
+//! that fails or is cancelled leaves it there. *Promise*: it is paced ([`pace`](crate::pace)) so that the guest keeps its share of its speed.
 
+mod comparing;
 mod copies;
 mod ends;
 mod home;
 mod jobs;
 mod mirrors;
-mod pace;
 
 pub use home::{Home, HomeFormat};
 
 use crate::catalog::{self, Entry, Unknown};
 use crate::hypervisor::Host;
 use crate::machines::NewMachine;
+use crate::pace::{Pace, Paced};
 use crate::recoveries::Recovery;
-use crate::{Machine, Protection};
+use crate::{CopyRate, Machine, Protection};
 use jobs::{Jobs, Progress};
-use pace::Pace;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
@@ -108,15 +108,6 @@ pub struct MigrateRequest {
     pub verify: bool,
 }
 
-/// How fast a migration is now.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MigrationRate {
-    /// Bytes a second, as it is let.
-    pub speed_bytes: u64,
-    /// The guest's speed against its own without the copy, in percent; nothing while it does too little to say.
-    pub guest_percent: Option<u64>,
-}
-
 impl Entry for Migration {
     const FAMILY: &'static str = "migrations";
     const NOUN: &'static str = "migration";
@@ -136,7 +127,7 @@ impl Migration {
 
 impl Protection {
     /// All migrations, by name, with how fast each is.
-    pub async fn migrations(&self) -> Result<Vec<(Migration, MigrationRate)>> {
+    pub async fn migrations(&self) -> Result<Vec<(Migration, CopyRate)>> {
         self.settle().await;
         let all: Vec<Migration> = catalog::all(&self.store, None).await?;
         let rate =
@@ -268,7 +259,7 @@ impl Protection {
         let carried = async move {
             let ended = own.look_after(&name, &host, again).await;
             own.moving.lock().remove(&name);
-            if own.is_closed(&name).await {
+            if own.leaves(&ended) || own.is_closed(&name).await {
                 // QEMU goes on; the next server looks after it again.
                 return;
             }
@@ -301,7 +292,10 @@ impl Protection {
             self.follow(&jobs, &migration, &mut pace).await
         };
         let moved = moved.await;
-        if !matches!(moved, Ok((MigrationState::Done, _))) && !self.is_closed(name).await {
+        if !matches!(moved, Ok((MigrationState::Done, _)))
+            && !self.leaves(&moved)
+            && !self.is_closed(name).await
+        {
             // The machine goes on with what it has.
             jobs.abandon(&migration).await.map_err(|left| {
                 let why =
@@ -352,12 +346,22 @@ impl Protection {
             }
             if progress.is_ready && !paused {
                 self.save_progress(&migration.name, &progress).await;
-                let to_know = jobs.pivot(&self.env, migration).await?;
-                return Ok((MigrationState::Done, to_know));
+                let _still = self.compares(migration);
+                return match jobs.pivot(&self.env, migration, self.given_up(&migration.name)).await {
+                    Err(_) if self.is_cancelled(&migration.name).await => {
+                        Ok((MigrationState::Cancelled, None))
+                    }
+                    moved => moved.map(|to_know| (MigrationState::Done, to_know)),
+                };
             }
             if !paused {
-                let rate = pace.set(&self.env, jobs).await?;
-                self.moving.lock().insert(migration.name.clone(), rate);
+                match pace.set(&self.env, jobs).await {
+                    Ok(rate) => drop(self.moving.lock().insert(migration.name.clone(), rate)),
+                    // Whether it goes on at all is looked at the next time.
+                    Err(error) => {
+                        tracing::warn!("the pace of the migration of '{}' stays: {error}", migration.name)
+                    }
+                }
             }
             tokio::select! {
                 () = self.env.sleep(LOOK_EVERY) => {}

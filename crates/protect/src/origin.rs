@@ -7,8 +7,10 @@ use std::ops::Range;
 use stonefold_store::Attachment;
 use stonefold_types::{BLOCK_BYTES, Result};
 
-/// The longest read of a snapshot, in bytes.
+/// The longest read of a snapshot, or of a machine that starts a program for each, in bytes.
 const LONGEST: u64 = 1 << 20;
+/// Of an export: longer ones are no faster, and a guest whose disk it is waits behind them.
+const LONGEST_OF_EXPORT: u64 = 256 << 10;
 
 /// See the module.
 pub(crate) enum Origin {
@@ -75,10 +77,10 @@ impl Origin {
         }
     }
 
-    /// The longest read, in bytes.
+    /// The longest read that is asked of it, in bytes.
     pub(crate) fn read_bytes_max(&self) -> u64 {
         match self {
-            Origin::Export(client) => client.export().io_bytes_max.into(),
+            Origin::Export(client) => LONGEST_OF_EXPORT.min(client.export().io_bytes_max.into()),
             Origin::Snapshot(_) | Origin::Remote(_) => LONGEST,
         }
     }

@@ -8,12 +8,12 @@ use crate::Listener;
 use crate::boots::LEARNT_AT_ONCE;
 use crate::copying::{Bandwidth, Copies};
 use crate::domain::Reach;
-use crate::{Hypervisors, MigrationRate, Pools};
+use crate::{CopyRate, Hypervisors, Pools};
 use parking_lot::Mutex as Memory;
 use std::collections::{HashMap, HashSet};
 use std::future::Future;
 use std::num::NonZeroU64;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use stonefold_env::{Env, WallNanos};
 use stonefold_store::Store;
@@ -39,7 +39,7 @@ pub struct Protection {
     /// Places for boots that are learnt.
     pub(crate) learning: Arc<Semaphore>,
     /// How fast each migration is that is looked after.
-    pub(crate) moving: Memory<HashMap<Name, MigrationRate>>,
+    pub(crate) moving: Memory<HashMap<Name, CopyRate>>,
     /// Told when somebody wishes something else of one.
     pub(crate) moving_changed: Notify,
     /// Held over a change; whether there is nothing left to end of those before.
@@ -72,6 +72,8 @@ pub struct Protection {
     pub(crate) replicates: AtomicBool,
     /// Set once the server ends.
     pub(crate) ending: AtomicBool,
+    /// Moves whose guests may stand still, since both ends are compared.
+    pub(crate) comparing: AtomicUsize,
     /// Whether it only receives: what another server of the pool has left, but for what is received and removed, is that server's to end.
     receives: bool,
     /// What protects in it, meanwhile.
@@ -122,6 +124,7 @@ impl Protection {
             replicating: Mutex::new(()),
             replicates: AtomicBool::new(false),
             ending: AtomicBool::new(false),
+            comparing: AtomicUsize::new(0),
             receives,
             other: Memory::default(),
         })

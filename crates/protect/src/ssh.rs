@@ -119,6 +119,9 @@ impl Protection {
         for (path, what) in &layout.quiet {
             quiet.push((path.clone(), what.clone(), session.ask_text(&format!("whole {path}")).await?));
         }
+        for what in &layout.unwatched {
+            copying.live.note(format!("{what} is no volume and not mounted: whether anybody wrote to it while it was read is not known"));
+        }
         self.snapshot_volumes(copying, session, &layout, &tag).await?;
         let targets: Vec<Name> = (0..layout.disks.len()).map(target).collect::<Result<_>>()?;
         let hardware = described::machine(&facts, &source.name, &targets);

@@ -25,7 +25,7 @@ fn chunk_of(id: JournalId, seq: u64) -> Bytes {
 
 #[tokio::test]
 async fn conforms() {
-    // Another server, by hand: STONEFOLD_S3_URL='s3://bucket/empty-prefix?endpoint=http://127.0.0.1:7070&credentials=FILE'.
+    // Another server, by hand: see HACKING.md.
     if let Ok(url) = std::env::var("STONEFOLD_S3_URL") {
         return conformance::run(&Bucket(url)).await;
     }

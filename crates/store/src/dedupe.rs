@@ -15,11 +15,13 @@ use crate::accounts::Accounts;
 use crate::cache::{AddressHasher, AddressSet, Cache};
 use crate::planted;
 use crate::segments;
+use futures::StreamExt;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 use stonefold_engine::{Engine, Key, Listed};
 use stonefold_env::Env;
 use stonefold_format::account::{Slot, shard_of};
@@ -34,8 +36,14 @@ const SAMPLES_MAX: usize = 4 << 20;
 const SAMPLE_BYTES: u64 = 40;
 /// Memory for samples, at most, in memories for neighbourhoods.
 const SAMPLES_PART: u64 = 2;
-/// Segments whose tails are read at one time after a start.
+/// Segments whose tails are read at one time after a start; and at first, when what is recovered right then is read beside it, from the same disk and by
+/// the same thread.
 const TAILS_ABREAST: usize = 16;
+const TAILS_AT_FIRST: usize = 2;
+/// How long that is.
+const AT_FIRST: Duration = Duration::from_secs(10);
+/// Segments between two looks at the clock.
+const TAILS_A_GROUP: usize = 256;
 /// Blocks taken over from a round at one time: some tenths of a millisecond.
 const ADOPTED_AT_ONCE: usize = 512;
 /// Keys asked for at one time; large, because an engine may look at every name for every page.
@@ -272,17 +280,25 @@ impl Dedupe {
     }
 
     /// Reads the samples of every data segment: the background work after a start.
-    pub(crate) async fn read_samples(&self) -> Result<()> {
-        let mut after: Option<Key> = None;
+    pub(crate) async fn read_samples(&self, env: &Env) -> Result<()> {
+        let (mut after, began): (Option<Key>, _) = (None, env.monotonic());
         loop {
             let listed = self.engine.list("segment/", after.as_ref(), LIST_LIMIT).await?;
             let Some(last) = listed.last() else { return Ok(()) };
             after = Some(last.key.clone());
-            for group in listed.chunks(TAILS_ABREAST) {
-                for read in futures::future::join_all(group.iter().map(|one| self.read_tail(one))).await {
+            for group in listed.chunks(TAILS_A_GROUP) {
+                let is_first = env.monotonic().saturating_sub(began) < AT_FIRST;
+                let reads = group.to_vec().into_iter().map(|one| async move { self.read_tail(&one).await });
+                let mut reads = futures::stream::iter(reads).buffer_unordered(if is_first {
+                    TAILS_AT_FIRST
+                } else {
+                    TAILS_ABREAST
+                });
+                while let Some(read) = reads.next().await {
                     if let Err(error) = read {
                         tracing::warn!("dedupe will not know a segment: {error}");
                     }
+                    env.yield_now().await;
                 }
             }
         }

@@ -156,9 +156,9 @@ impl Store {
             store.env.spawn("directories", store.clone().move_objects());
         }
         store.env.spawn("trusted time", time::keep(store.env.clone(), Arc::downgrade(&store)));
-        let (dedupe, segments) = (store.dedupe.clone(), store.segments.clone());
+        let (env, dedupe, segments) = (store.env.clone(), store.dedupe.clone(), store.segments.clone());
         store.env.spawn("dedupe index", async move {
-            if let Err(error) = dedupe.read_samples().await {
+            if let Err(error) = dedupe.read_samples(&env).await {
                 tracing::warn!("dedupe will find fewer duplicates until the next start: {error}");
             }
             segments.set_aside(dedupe.samples_bytes());

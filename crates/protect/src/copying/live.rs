@@ -3,6 +3,7 @@
 use super::Sent;
 use super::bandwidth::Bandwidth;
 use crate::copy::{Figures, stopped};
+use crate::pace::SPEED_BEGINNING;
 use crate::points::Consistency;
 use crate::runs::{Copied, Run, RunRequest};
 use crate::sources::Source;
@@ -10,7 +11,8 @@ use crate::standstills::Stood;
 use parking_lot::Mutex as Memory;
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use stonefold_env::Env;
 use stonefold_types::{Name, PointName, Result, Size};
@@ -40,6 +42,11 @@ pub(crate) struct Live {
     stop: watch::Sender<bool>,
     pub(super) over: watch::Sender<bool>,
     bandwidth: Option<Arc<Bandwidth>>,
+    /// How fast its source is read: as fast as it can be, where no guest is held up by that.
+    pub(super) pace: Bandwidth,
+    /// That in bytes a second, and the slowest that it was.
+    pub(super) speed: AtomicU64,
+    pub(super) slowest: AtomicU64,
 }
 
 /// Such a run for whoever makes it. One that is dropped before it has ended was left in its midst.
@@ -112,21 +119,23 @@ impl Live {
             stop: watch::Sender::new(false),
             over: watch::Sender::new(false),
             bandwidth,
+            pace: Bandwidth::new(NonZeroU64::MAX),
+            speed: AtomicU64::new(u64::MAX),
+            slowest: AtomicU64::new(u64::MAX),
         }
     }
 
     /// Until so many bytes may be moved, or it is to end.
     pub(crate) async fn may_move(&self, env: &Env, bytes: u64) -> Result<()> {
-        match &self.bandwidth {
-            Some(bandwidth) => {
-                let turn = async {
-                    bandwidth.take(env, bytes).await;
-                    Ok(())
-                };
-                self.unless_stopped(turn).await
+        let turn = async {
+            if let Some(bandwidth) = &self.bandwidth {
+                bandwidth.take(env, bytes).await;
             }
-            None => Ok(()),
-        }
+            // Last, so that nothing begins while it stands still.
+            self.pace.take(env, bytes).await;
+            Ok(())
+        };
+        self.unless_stopped(turn).await
     }
 
     /// Has what goes on end at its next step.
@@ -172,11 +181,15 @@ impl Live {
     }
 
     pub(super) fn tell(&self, copied: &mut Copied) {
-        let of = |figure: &std::sync::atomic::AtomicU64| figure.load(Ordering::Relaxed);
+        let of = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
         copied.read_bytes = of(&self.figures.read);
         copied.sent_bytes = of(&self.figures.sent);
         copied.written_bytes = of(&self.figures.written);
         copied.notes = self.notes.lock().clone();
+        if of(&self.slowest) < SPEED_BEGINNING {
+            let slowest = Size(of(&self.slowest));
+            copied.notes.push(format!("it gave way to its guest, down to {slowest} a second"));
+        }
         if of(&self.figures.mended) > 0 {
             let mended = Size(of(&self.figures.mended));
             copied.notes.push(format!("{mended} of its disk could not be read, and were written anew"));

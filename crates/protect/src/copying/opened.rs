@@ -1,6 +1,6 @@
 //! What a run reads: its source, opened.
 
-use super::{Copying, PATIENCE};
+use super::{Copying, Guest, PATIENCE};
 use crate::domain_backup::{Checkpoints, Pulled};
 use crate::fleece::{self, Fleeced};
 use crate::nbd::Client;
@@ -19,6 +19,8 @@ pub(super) struct Opened {
     pub(super) hardware: Option<Hardware>,
     /// What its point has of a cluster.
     pub(super) database: Option<Database>,
+    /// The guest that uses them meanwhile.
+    pub(super) guest: Option<Guest>,
     kept: Kept,
 }
 
@@ -89,7 +91,7 @@ impl Protection {
         let live = &copying.live;
         let alone = |from, kept| {
             let disk = Reading { target: only_disk(), from: Origin::Export(from), whole: None };
-            Ok(Opened { disks: vec![disk], hardware: None, database: None, kept })
+            Ok(Opened { disks: vec![disk], hardware: None, database: None, guest: None, kept })
         };
         match &copying.source.of {
             SourceOf::Nbd(export) => {
@@ -113,7 +115,7 @@ impl Protection {
             SourceOf::Postgres(of) => {
                 let dumped = live.unless_stopped(self.dump(copying, of, last)).await?;
                 let (database, kept) = (Some(dumped.database), Kept::Folders(dumped.images));
-                Ok(Opened { disks: dumped.disks, hardware: None, database, kept })
+                Ok(Opened { disks: dumped.disks, hardware: None, database, guest: None, kept })
             }
             SourceOf::Qmp(guest) => {
                 let stamp = &copying.run.name.stamp;
@@ -121,7 +123,13 @@ impl Protection {
                 let mut fleeced = self.fleece(&copying.source, guest, (stamp, last), live).await?;
                 let (disks, hardware) = (std::mem::take(&mut fleeced.disks), fleeced.hardware.clone());
                 let hardware = kept_hardware(copying, hardware);
-                Ok(Opened { disks, hardware, database: None, kept: Kept::Guest(Box::new(fleeced)) })
+                Ok(Opened {
+                    disks,
+                    hardware,
+                    database: None,
+                    guest: Some(fleeced.guest()),
+                    kept: Kept::Guest(Box::new(fleeced)),
+                })
             }
             SourceOf::Libvirt(of) => {
                 let stamp = &copying.run.name.stamp;
@@ -129,18 +137,30 @@ impl Protection {
                 let mut pulled = self.pull(&copying.source, of, (stamp, last), live).await?;
                 let (disks, hardware) = (std::mem::take(&mut pulled.disks), pulled.hardware.clone());
                 let hardware = kept_hardware(copying, hardware);
-                Ok(Opened { disks, hardware, database: None, kept: Kept::Domain(Box::new(pulled)) })
+                Ok(Opened {
+                    disks,
+                    hardware,
+                    database: None,
+                    guest: pulled.guest(),
+                    kept: Kept::Domain(Box::new(pulled)),
+                })
             }
             SourceOf::Ssh(of) => {
                 // Likewise.
                 let mut reached = self.reach(copying, of).await?;
                 let disks = std::mem::take(&mut reached.disks);
                 let hardware = kept_hardware(copying, reached.hardware.clone());
-                Ok(Opened { disks, hardware, database: None, kept: Kept::Machine(Box::new(reached)) })
+                Ok(Opened {
+                    disks,
+                    hardware,
+                    database: None,
+                    guest: None,
+                    kept: Kept::Machine(Box::new(reached)),
+                })
             }
             SourceOf::Replica(_) => {
                 let (disks, hardware) = self.open_sent(copying, last).await?;
-                Ok(Opened { disks, hardware, database: None, kept: Kept::Nothing })
+                Ok(Opened { disks, hardware, database: None, guest: None, kept: Kept::Nothing })
             }
             SourceOf::Machine(name) => {
                 Err(Error::new(Kind::Invalid, format!("of machine '{name}' there is nothing to copy")))

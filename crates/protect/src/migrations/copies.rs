@@ -8,12 +8,13 @@
 mod told;
 
 use super::home::{self, Home, HomeFormat};
-use super::jobs::{Counted, Progress};
-use super::pace::SPEED_BEGINNING;
+use super::jobs::Progress;
 use super::{Migration, MovedDisk, ends};
 use crate::hypervisor::Virsh;
+use crate::pace::{Counted, SPEED_BEGINNING};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use stonefold_env::Env;
@@ -196,28 +197,54 @@ impl Copies {
     }
 
     /// Goes over to the new disks, compared before where that is wished. Returns what is left to do.
-    pub(super) async fn pivot(&self) -> Result<Option<String>> {
+    pub(super) async fn pivot(&self, given_up: impl Future<Output = Error>) -> Result<Option<String>> {
         if !self.verify {
             return self.complete().await;
         }
         let ends = self.ends().await?;
         // One that somebody has stand still is left so.
         let runs = !self.virsh().is_suspended(&self.domain).await?;
-        if runs {
-            self.virsh().suspend(&self.domain).await?;
-        }
         let moved = async {
-            for (disk, old, new) in &ends {
-                ends::compare(&disk.target, &[&format!("json:{old}"), &format!("json:{new}")]).await?;
+            if runs {
+                self.virsh().suspend(&self.domain).await?;
             }
+            let compared = async {
+                for (disk, old, new) in &ends {
+                    ends::compare(&disk.target, &[&format!("json:{old}"), &format!("json:{new}")]).await?;
+                }
+                Ok(())
+            };
+            ends::unless(given_up, compared).await?;
             self.complete().await
         };
         let moved = moved.await;
-        if runs {
-            // Whatever became of it, the guest goes on.
-            self.virsh().resume(&self.domain).await?;
+        // Whatever became of it, the guest goes on.
+        let goes_on = if runs { self.go_on().await } else { Ok(()) };
+        match (moved, goes_on) {
+            (moved, Ok(())) => moved,
+            (Ok(to_know), Err(stands)) => {
+                Ok(Some(to_know.into_iter().chain([stands.to_string()]).collect::<Vec<_>>().join("; ")))
+            }
+            (Err(why), Err(stands)) => Err(stands.context(why.to_string())),
         }
-        moved
+    }
+
+    /// Has the domain go on, however long a libvirt is away that is restarted.
+    async fn go_on(&self) -> Result<()> {
+        let until = self.env.monotonic() + AWAY_MAX;
+        loop {
+            let asked = self.virsh().resume(&self.domain).await;
+            let Err(error) = asked else { return Ok(()) };
+            if matches!(self.virsh().is_suspended(&self.domain).await, Ok(false)) {
+                return Ok(());
+            }
+            if self.env.monotonic() > until {
+                return Err(error
+                    .context("the domain stands still")
+                    .remedy(format!("virsh resume {}", self.domain)));
+            }
+            self.env.sleep(LOOK_EVERY).await;
+        }
     }
 
     /// Both ends of each disk that has not gone over, as qemu-img opens them; both let somebody in.

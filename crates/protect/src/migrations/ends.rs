@@ -3,6 +3,7 @@
 use super::home::Home;
 use crate::nbd::{Address, Client, Place};
 use serde_json::{Value, json};
+use std::future::Future;
 use std::time::Duration;
 use stonefold_env::Env;
 use stonefold_types::{Error, Kind, Name, Result};
@@ -36,6 +37,17 @@ pub(super) async fn check_reached(env: &Env, address: &Address) -> Result<()> {
             .context(format!("reading '{}', to compare it", address.export))
             .remedy("have its server let two clients in (qemu-nbd --shared=2), or begin without --verify")
     })
+}
+
+/// What comes of comparisons, unless they are given up before.
+pub(super) async fn unless(
+    given_up: impl Future<Output = Error>,
+    compared: impl Future<Output = Result<()>>,
+) -> Result<()> {
+    tokio::select! {
+        why = given_up => Err(why),
+        done = compared => done,
+    }
 }
 
 /// Reads both ends of a disk, while nothing is written; `ends` are for qemu-img.

@@ -8,7 +8,7 @@ use crate::qmp::within;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::fs::OpenOptions;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use stonefold_env::Env;
@@ -189,7 +189,8 @@ pub(super) async fn make_for(env: &Env, disk: &MovedDisk, format: HomeFormat, ag
 async fn make(env: &Env, path: &Path, format: HomeFormat, size_bytes: u64) -> Result<()> {
     let at = path.display();
     let failed = |e| Error::io(format!("making '{at}'"), e);
-    match OpenOptions::new().write(true).create_new(true).open(path) {
+    // A guest's disk is nobody else's on that machine.
+    match OpenOptions::new().write(true).create_new(true).mode(0o640).open(path) {
         Ok(file) if format == HomeFormat::Raw => return file.set_len(size_bytes).map_err(failed),
         Ok(_) => {}
         Err(e) => return Err(failed(e).remedy("name another file; none is written over")),
@@ -208,6 +209,7 @@ async fn make(env: &Env, path: &Path, format: HomeFormat, size_bytes: u64) -> Re
         true => Ok(()),
         false => {
             let says = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            let _ = std::fs::remove_file(path);
             Err(Error::new(Kind::Io, format!("qemu-img cannot make '{at}': {says}")))
         }
     }

@@ -7,8 +7,11 @@ use super::Migration;
 use super::copies::Copies;
 use super::mirrors::Mirrors;
 use crate::hypervisor::{Folder, Host};
+use crate::pace::{Counted, Paced};
+use std::future::Future;
+use std::time::Duration;
 use stonefold_env::Env;
-use stonefold_types::Result;
+use stonefold_types::{Error, Result};
 
 /// How far the jobs are.
 #[derive(Clone, Debug, Default)]
@@ -17,13 +20,6 @@ pub(super) struct Progress {
     pub(super) bytes: Vec<(u64, u64)>,
     /// Whether both ends are alike, and stay so.
     pub(super) is_ready: bool,
-}
-
-/// What a machine's devices have counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Counted {
-    pub(super) operations: u64,
-    pub(super) nanos: u64,
 }
 
 /// See the module.
@@ -61,42 +57,19 @@ impl Jobs {
         }
     }
 
-    pub(super) async fn pause(&self) -> Result<()> {
-        match self {
-            Jobs::Qemu(mirrors) => mirrors.pause().await,
-            Jobs::Libvirt(copies) => copies.pause().await,
-        }
-    }
-
-    pub(super) async fn resume(&self) -> Result<()> {
-        match self {
-            Jobs::Qemu(mirrors) => mirrors.resume().await,
-            Jobs::Libvirt(copies) => copies.resume().await,
-        }
-    }
-
-    /// Bytes a second, of all together.
-    pub(super) async fn set_speed(&self, bytes: u64) -> Result<()> {
-        match self {
-            Jobs::Qemu(mirrors) => mirrors.set_speed(bytes).await,
-            Jobs::Libvirt(copies) => copies.set_speed(bytes).await,
-        }
-    }
-
-    /// What the guest's devices have done since it was started.
-    pub(super) async fn counted(&self) -> Result<Counted> {
-        match self {
-            Jobs::Qemu(mirrors) => mirrors.counted().await,
-            Jobs::Libvirt(copies) => copies.counted().await,
-        }
-    }
-
     /// Goes over to the new disks, once both are alike; compares them before, where that is wished, while the guest stands still. Returns what
     /// somebody is to know of it.
-    pub(super) async fn pivot(&self, env: &Env, migration: &Migration) -> Result<Option<String>> {
+    ///
+    /// The comparison ends when `given_up` does; then the guest goes on with what it has.
+    pub(super) async fn pivot(
+        &self,
+        env: &Env,
+        migration: &Migration,
+        given_up: impl Future<Output = Error>,
+    ) -> Result<Option<String>> {
         match self {
-            Jobs::Qemu(mirrors) => mirrors.pivot(env, migration).await.map(|()| None),
-            Jobs::Libvirt(copies) => copies.pivot().await,
+            Jobs::Qemu(mirrors) => mirrors.pivot(env, migration, given_up).await.map(|()| None),
+            Jobs::Libvirt(copies) => copies.pivot(given_up).await,
         }
     }
 
@@ -105,6 +78,39 @@ impl Jobs {
         match self {
             Jobs::Qemu(mirrors) => mirrors.abandon(migration).await,
             Jobs::Libvirt(copies) => copies.abandon().await,
+        }
+    }
+}
+
+impl Paced for Jobs {
+    const LOOK: Duration = Duration::from_secs(3);
+    const SPEED_MIN: u64 = 1 << 20;
+
+    async fn pause(&self) -> Result<()> {
+        match self {
+            Jobs::Qemu(mirrors) => mirrors.pause().await,
+            Jobs::Libvirt(copies) => copies.pause().await,
+        }
+    }
+
+    async fn resume(&self) -> Result<()> {
+        match self {
+            Jobs::Qemu(mirrors) => mirrors.resume().await,
+            Jobs::Libvirt(copies) => copies.resume().await,
+        }
+    }
+
+    async fn set_speed(&self, bytes: u64) -> Result<()> {
+        match self {
+            Jobs::Qemu(mirrors) => mirrors.set_speed(bytes).await,
+            Jobs::Libvirt(copies) => copies.set_speed(bytes).await,
+        }
+    }
+
+    async fn counted(&self) -> Result<Counted> {
+        match self {
+            Jobs::Qemu(mirrors) => mirrors.counted().await,
+            Jobs::Libvirt(copies) => copies.counted().await,
         }
     }
 }

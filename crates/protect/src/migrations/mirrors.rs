@@ -1,11 +1,13 @@
 //! [Jobs](super::jobs) of a QEMU that the server has started: a mirror for each disk (`blockdev-mirror`, `write-blocking`), by QMP.
 
 use super::home::{self, Home, HomeFormat};
-use super::jobs::{Counted, Progress};
+use super::jobs::Progress;
 use super::{Migration, ends};
 use crate::hypervisor::{ANSWER_MAX, Folder};
+use crate::pace::Counted;
 use crate::qmp::Qmp;
 use serde_json::{Value, json};
+use std::future::Future;
 use std::time::Duration;
 use stonefold_env::Env;
 use stonefold_types::{Error, Kind, Result};
@@ -135,18 +137,16 @@ impl Mirrors {
 
     /// What the guest's devices have done since it was started.
     pub(super) async fn counted(&self) -> Result<Counted> {
-        let told = self.ask("query-blockstats", json!({})).await?;
-        let mut counted = Counted::default();
-        for one in told.as_array().into_iter().flatten() {
-            let of = |name: &str| one["stats"][name].as_u64().unwrap_or(0);
-            counted.operations += of("rd_operations") + of("wr_operations") + of("flush_operations");
-            counted.nanos += of("rd_total_time_ns") + of("wr_total_time_ns") + of("flush_total_time_ns");
-        }
-        Ok(counted)
+        Counted::by(&self.qmp).await
     }
 
     /// Goes over to the new disks, once both are alike; compares them before, where that is wished, while the guest stands still.
-    pub(super) async fn pivot(&self, env: &Env, migration: &Migration) -> Result<()> {
+    pub(super) async fn pivot(
+        &self,
+        env: &Env,
+        migration: &Migration,
+        given_up: impl Future<Output = Error>,
+    ) -> Result<()> {
         if !migration.verify {
             return self.complete(env, migration).await;
         }
@@ -155,20 +155,25 @@ impl Mirrors {
                 ends::check_reached(env, &uri.parse()?).await?;
             }
         }
-        self.ask("stop", json!({})).await?;
         let moved = async {
-            self.compare_all(env, migration).await?;
+            self.ask("stop", json!({})).await?;
+            self.compare_all(env, migration, given_up).await?;
             self.complete(env, migration).await
         };
         let moved = moved.await;
         // Whatever became of it, the guest goes on.
-        self.ask("cont", json!({})).await?;
-        moved
+        let goes_on = self.ask("cont", json!({})).await.map(drop);
+        moved.and(goes_on)
     }
 
     /// A disk that is being written by a mirror lets nobody read it: the mirrors end, without going over; then both ends are read; then mirrors that have
     /// nothing to copy take the disks over.
-    async fn compare_all(&self, env: &Env, migration: &Migration) -> Result<()> {
+    async fn compare_all(
+        &self,
+        env: &Env,
+        migration: &Migration,
+        given_up: impl Future<Output = Error>,
+    ) -> Result<()> {
         for number in 0..self.disks {
             if self.job(number).await?.is_some_and(|job| !job.concluded) {
                 self.ask("block-job-cancel", json!({ "device": job_id(number) })).await?;
@@ -178,7 +183,7 @@ impl Mirrors {
                 self.ask("job-dismiss", json!({ "id": job_id(number) })).await?;
             }
         }
-        self.compare(migration).await?;
+        ends::unless(given_up, self.compare(migration)).await?;
         for number in 0..self.disks {
             if !self.is_pivoted(number).await? {
                 self.mirror(number, "none").await?;

@@ -3,11 +3,19 @@
 //! Hostile until parsed: a line that is not understood is left out, and what would have been in it is missed where it is needed. Names of
 //! devices come back to the machine as words of a line, so none with a space or a character that a shell knows is taken.
 
+mod lines;
+
+use lines::{block, first_word, kind, logical, mount, named, physical, pool, row};
 use std::collections::BTreeMap;
 use stonefold_types::{Error, Kind, Result};
 
 /// What the kernel counts devices and maps in, in bytes, whatever a device's own sectors are.
 pub(super) const SECTOR: u64 = 512;
+
+/// The most lines that one part of it may have. Places are found by looking through all of them, on the thread that serves disks.
+const LINES_MAX: usize = 4096;
+/// Of what is mounted there are more where containers run.
+const MOUNTS_MAX: usize = 16384;
 
 /// More than any device has, in bytes; sums of two stay numbers.
 const BYTES_MAX: u64 = 1 << 62;
@@ -35,6 +43,8 @@ pub(super) struct Facts {
     pub(super) kinds: BTreeMap<String, String>,
     pub(super) groups: Vec<Physical>,
     pub(super) volumes: BTreeMap<Number, Logical>,
+    /// Pools of thin volumes: the group, and how full the pool is, in percent of its data or of what it keeps of them, whichever is more.
+    pub(super) pools: Vec<(String, f64)>,
     /// Of each mapped device, by its name, where it lies, in order.
     pub(super) tables: BTreeMap<String, Vec<Row>>,
 }
@@ -137,7 +147,7 @@ impl Facts {
     /// Reads what `look` has answered.
     ///
     /// # Errors
-    /// [`Kind::Io`] where it has not all parts.
+    /// [`Kind::Io`] where it has not all parts; [`Kind::Unsupported`] where there is more of something than can be looked through.
     pub(super) fn parse(text: &str) -> Result<Facts> {
         let mut parts: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         let mut part = "";
@@ -151,6 +161,16 @@ impl Facts {
             let what = "the other machine told only a part of what it is";
             return Err(Error::new(Kind::Io, what).remedy("run it again"));
         }
+        let is_long = |(name, lines): &(&&str, &Vec<&str>)| {
+            lines.len() > if **name == "mounts" { MOUNTS_MAX } else { LINES_MAX }
+        };
+        if let Some((name, lines)) = parts.iter().find(is_long) {
+            let what =
+                format!("the other machine tells {} {name}, more than can be looked through", lines.len());
+            return Err(
+                Error::new(Kind::Unsupported, what).remedy("back its file systems up by their folders")
+            );
+        }
         let of = |name: &str| parts.get(name).cloned().unwrap_or_default();
         let mut facts = Facts {
             named: of("named").into_iter().filter_map(named).collect(),
@@ -160,6 +180,7 @@ impl Facts {
             kinds: of("kinds").into_iter().filter_map(kind).collect(),
             groups: of("groups").into_iter().filter_map(physical).collect(),
             volumes: of("volumes").into_iter().filter_map(logical).collect(),
+            pools: of("pools").into_iter().filter_map(pool).collect(),
             tables: BTreeMap::new(),
             ..Facts::default()
         };
@@ -247,117 +268,4 @@ impl Block {
     fn kernel_path(&self) -> String {
         format!("/dev/{}", self.name.replace('!', "/"))
     }
-}
-
-fn first_word(line: &str) -> Option<String> {
-    line.split_whitespace().next().map(str::to_owned)
-}
-
-fn named(line: &str) -> Option<Named> {
-    let mut words = line.split('|');
-    let asked = words.next()?.to_owned();
-    let is = match (words.next()?, words.next(), words.next()) {
-        ("block", Some(name), None) => Is::Block(name.replace('/', "!")),
-        ("file", Some(path), Some(bytes)) => Is::File(path.to_owned(), self::bytes(bytes)?),
-        _ => Is::Nothing,
-    };
-    Some(Named { asked, is })
-}
-
-fn number(text: &str) -> Option<Number> {
-    let (major, minor) = text.split_once(':')?;
-    Some((major.parse().ok()?, minor.parse().ok()?))
-}
-
-/// A count of bytes that can be reckoned with.
-fn bytes(text: &str) -> Option<u64> {
-    text.parse().ok().filter(|bytes| *bytes <= BYTES_MAX)
-}
-
-fn sectors(text: &str) -> Option<u64> {
-    text.parse::<u64>().ok()?.checked_mul(SECTOR).filter(|bytes| *bytes <= BYTES_MAX)
-}
-
-fn block(line: &str) -> Option<Block> {
-    let words: Vec<&str> = line.split('|').collect();
-    let [name, device, size, start, disk, mapped, slaves] = words.as_slice() else { return None };
-    let part_of = match *disk {
-        "-" => None,
-        disk => Some((disk.to_owned(), sectors(start)?)),
-    };
-    let block = Block {
-        name: (*name).to_owned(),
-        number: number(device)?,
-        bytes: sectors(size)?,
-        part_of,
-        mapped: Some(*mapped).filter(|name| *name != "-").map(str::to_owned),
-        slaves: slaves.split_whitespace().filter(|name| *name != "*").map(str::to_owned).collect(),
-    };
-    is_plain(&block.path()).then_some(block)
-}
-
-/// A line of mountinfo (proc(5)): what follows the dash may stand behind any number of words.
-fn mount(line: &str) -> Option<Mount> {
-    let (before, behind) = line.split_once(" - ")?;
-    let words: Vec<&str> = before.split(' ').collect();
-    let mut behind = behind.split(' ');
-    let (kind, source, options) = (behind.next()?, behind.next()?, behind.next()?);
-    Some(Mount {
-        number: number(words.get(2)?)?,
-        folder: (*words.get(4)?).to_owned(),
-        kind: kind.to_owned(),
-        source: source.to_owned(),
-        written: options.split(',').any(|option| option == "rw"),
-    })
-}
-
-/// A line of `lsblk -P`.
-fn kind(line: &str) -> Option<(String, String)> {
-    let of = |key: &str| {
-        let (_, rest) = line.split_once(&format!("{key}=\""))?;
-        rest.split_once('"').map(|(value, _)| value.to_owned())
-    };
-    Some((of("KNAME")?, of("FSTYPE")?)).filter(|(_, kind)| !kind.is_empty())
-}
-
-fn physical(line: &str) -> Option<Physical> {
-    let words: Vec<&str> = line.split('|').map(str::trim).collect();
-    let [device, group, begins, extent, extents, free] = words.as_slice() else { return None };
-    let (begins, extent_bytes, extents) = (bytes(begins)?, bytes(extent)?, bytes(extents)?);
-    extents.checked_mul(extent_bytes)?.checked_add(begins).filter(|end| *end <= BYTES_MAX)?;
-    Some(Physical {
-        device: (*device).to_owned(),
-        group: (*group).to_owned(),
-        begins,
-        extent_bytes,
-        extents,
-        free_bytes: bytes(free)?,
-        unused: Vec::new(),
-    })
-}
-
-fn logical(line: &str) -> Option<(Number, Logical)> {
-    let words: Vec<&str> = line.split('|').map(str::trim).collect();
-    let [group, name, major, minor, bytes, kind] = words.as_slice() else { return None };
-    let volume = Logical {
-        group: (*group).to_owned(),
-        name: (*name).to_owned(),
-        bytes: self::bytes(bytes)?,
-        kind: (*kind).to_owned(),
-    };
-    // Of one that is not active there are none.
-    let number = (major.parse().ok()?, minor.parse().ok()?);
-    (is_plain(group) && is_plain(name)).then_some((number, volume))
-}
-
-/// A line of `dmsetup table`, of whatever kind of map.
-fn row(line: &str) -> Option<(String, Row)> {
-    let (name, rest) = line.split_once(": ")?;
-    let words: Vec<&str> = rest.split_whitespace().collect();
-    let [at, length, kind, place @ ..] = words.as_slice() else { return None };
-    let linear = match (*kind, place) {
-        ("linear", [device, offset]) => Some((number(device)?, sectors(offset)?)),
-        _ => None,
-    };
-    Some((name.to_owned(), Row { at: sectors(at)?, bytes: sectors(length)?, linear }))
 }

@@ -2,8 +2,8 @@
 //!
 //! | of a disk | is read from |
 //! |---|---|
-//! | the table of partitions, what lies between them, what nobody has mounted | itself |
-//! | a partition whose file system is mounted and written | itself, and its sum before and after is one |
+//! | the table of partitions, what lies between them, what is mounted and only read | itself |
+//! | a partition whose file system is mounted and written, or that nobody has mounted | itself, and its sum before and after is one; a large one that nobody has mounted is told not to have been watched |
 //! | what is swapped to | its first page alone: the rest are zeros |
 //! | LVM's own data of a partition (from its beginning to the first extent, and behind the last) | a copy from before the snapshots: else they would be in it |
 //! | extents of a volume that is active | its snapshot |
@@ -27,6 +27,11 @@ use stonefold_types::{Error, Kind, Result, Size};
 const PLAIN_BYTES_MAX: u64 = 4 << 30;
 /// What a swap area begins with is no longer, on any machine of today.
 const PAGE_BYTES: u64 = 64 << 10;
+/// How full a pool of thin volumes may be, in percent, for snapshots to be made in it: what is overwritten meanwhile takes its room, and one that is full
+/// fails the writes of all volumes in it.
+const POOL_PERCENT_MAX: f64 = 80.0;
+/// The largest file that is read as a disk, in bytes: it is summed as a whole, before and after.
+const FILE_BYTES_MAX: u64 = 256 << 30;
 /// LVM's own data of one device, in bytes: a mebibyte as a rule.
 const OWN_BYTES_MAX: u64 = 64 << 20;
 /// The least room of a snapshot, in bytes.
@@ -62,6 +67,8 @@ pub(super) struct Layout {
     pub(super) kept: Vec<(String, u64, u64)>,
     /// What must be the same before and after: a device or a file, and what that is to people.
     pub(super) quiet: Vec<(String, String)>,
+    /// What nobody has mounted, and is too large to be summed for that: it may have been written while it was read.
+    pub(super) unwatched: Vec<String>,
 }
 
 /// How a layout is made.
@@ -93,7 +100,7 @@ impl Wanted<'_> {
         for named in &self.facts.named {
             match &named.is {
                 Is::Block(name) => made.add_block(name)?,
-                Is::File(path, bytes) => made.add_file(path, *bytes),
+                Is::File(path, bytes) => made.add_file(path, *bytes)?,
                 Is::Nothing => {
                     let what = format!("'{}' is neither a block device nor a file there", named.asked);
                     return Err(Error::new(Kind::NotFound, what).remedy("name a device that 'lsblk' tells"));
@@ -132,10 +139,17 @@ impl<'a> Making<'a> {
         Ok(())
     }
 
-    fn add_file(&mut self, path: &str, bytes: u64) {
+    fn add_file(&mut self, path: &str, bytes: u64) -> Result<()> {
+        if bytes > FILE_BYTES_MAX {
+            let what =
+                format!("file '{path}' has {}, and {} are the most", Size(bytes), Size(FILE_BYTES_MAX));
+            return Err(Error::new(Kind::Unsupported, what)
+                .remedy("serve it by NBD there (qemu-nbd), and add that: --nbd URI"));
+        }
         let from = Place::Device(path.to_owned(), 0);
         self.layout.disks.push(Disk { bytes, pieces: vec![Piece { at: 0, bytes, from }] });
         self.layout.quiet.push((path.to_owned(), format!("file '{path}'")));
+        Ok(())
     }
 
     /// A device with its partitions.
@@ -179,6 +193,13 @@ impl<'a> Making<'a> {
                 return Err(Error::new(Kind::Unsupported, what).remedy(remedy));
             }
             self.layout.quiet.push((path, format!("file system '{folder}'")));
+        } else if facts.mount_of(block).is_none() {
+            // Nobody tells who else writes there: a database, a machine, another host.
+            if block.bytes <= PLAIN_BYTES_MAX {
+                self.layout.quiet.push((block.path(), format!("'{}'", block.path())));
+            } else {
+                self.layout.unwatched.push(format!("'{}' ({})", block.path(), Size(block.bytes)));
+            }
         }
         Ok(vec![raw(block)])
     }
@@ -297,6 +318,17 @@ impl<'a> Making<'a> {
     /// Fails where a group has no room for the snapshots.
     fn check_room(&self) -> Result<()> {
         let facts = self.wanted.facts;
+        for volume in self.layout.volumes.iter().filter(|volume| volume.room == 0) {
+            let fullest =
+                facts.pools.iter().find(|(group, full)| *group == volume.group && *full > POOL_PERCENT_MAX);
+            if let Some((group, full)) = fullest {
+                let what = format!(
+                    "a thin pool of group '{group}' is {full}% full, and would be fuller while a snapshot is read"
+                );
+                let remedy = format!("make it larger (lvextend), below {POOL_PERCENT_MAX}% full");
+                return Err(Error::new(Kind::NoSpace, what).remedy(remedy));
+            }
+        }
         let mut needed: BTreeMap<&str, u64> = BTreeMap::new();
         for volume in &self.layout.volumes {
             let on = facts.groups.iter().find(|on| on.group == volume.group);

@@ -31,9 +31,8 @@ broken() {
 # A volume that somebody looks at, as udev does, is tried again.
 drop() {
     tried=0
-    lvs "$1" </dev/null >/dev/null 2>&1 || return 0
     until lvremove -f -y "$1" </dev/null >"$work/dropped" 2>&1; do
-        lvs "$1" </dev/null >/dev/null 2>&1 || return 0
+        ! grep -q 'Failed to find logical volume\|not found' "$work/dropped" || return 0
         tried=$((tried + 1))
         [ "$tried" -lt 10 ] || { echo "the snapshot '$1' stays: $(tr '\n' ' ' <"$work/dropped")" >&2; return 1; }
         sleep 1
@@ -120,6 +119,8 @@ facts() {
         while IFS='|' read -r device rest; do echo "$(readlink -f "${device##* }")|$rest"; done
     echo '== volumes'
     lvs --noheadings --nosuffix --units b --separator '|' -o vg_name,lv_name,lv_kernel_major,lv_kernel_minor,lv_size,segtype
+    echo '== pools'
+    lvs --noheadings --separator '|' -o vg_name,data_percent,metadata_percent -S segtype=thin-pool
     echo '== tables'
     dmsetup table
     echo '== end'

@@ -154,6 +154,8 @@ fn arguments(to: &SshMachine) -> Result<Vec<String>> {
     for option in [
         "BatchMode=yes".to_owned(),
         "ClearAllForwardings=yes".to_owned(),
+        "ForwardAgent=no".to_owned(),
+        "ForwardX11=no".to_owned(),
         format!("ConnectTimeout={CONNECT_SECONDS}"),
         format!("ServerAliveInterval={ALIVE_SECONDS}"),
         format!("ServerAliveCountMax={ALIVE_COUNT}"),

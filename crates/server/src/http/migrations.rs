@@ -49,7 +49,7 @@ pub(super) async fn create(
     };
     let protection = app.protection.clone();
     let begun = app.gate.run(move |_| async move { protection.migrate(request).await }).await?;
-    Ok((StatusCode::CREATED, Json(shown(begun, protect::MigrationRate::default()))))
+    Ok((StatusCode::CREATED, Json(shown(begun, protect::CopyRate::default()))))
 }
 
 pub(super) async fn pause(app: Shared, RecoveryPath(name): RecoveryPath) -> Answer<Json<Migration>> {
@@ -81,7 +81,7 @@ pub(super) async fn keep(
     Ok((StatusCode::CREATED, Json(machines::shown(kept, &app))))
 }
 
-fn shown(migration: protect::Migration, rate: protect::MigrationRate) -> Migration {
+fn shown(migration: protect::Migration, rate: protect::CopyRate) -> Migration {
     let disk = |disk: protect::MovedDisk| MigrationDisk {
         target: disk.target,
         home: disk.home.to_string(),

@@ -195,3 +195,36 @@ fn noise_is_survived() {
         }
     }
 }
+
+#[test]
+fn a_thin_pool_that_is_nearly_full_is_left_alone() {
+    let thin = named("/dev/vg/data|block|dm-2\n")
+        .replace("dm-1|", "dm-2|253:2|81920|-|-|vg-data|\ndm-1|")
+        .replace("== tables\n", "  vg|data|253|2|41943040|thin\n== pools\n  vg|POOL\n== tables\n");
+    let with = |pool: &str| thin.replace("POOL", pool);
+    assert_eq!(layout(&with("79.90|12.00"), None).unwrap().volumes[0].room, 0);
+    for full in ["80.10|12.00", "3.00|97.50"] {
+        let said = refused(&with(full), None);
+        assert!(said.contains("% full") && said.contains("lvextend"), "{said}");
+    }
+}
+
+#[test]
+fn what_nobody_has_mounted_is_watched_or_told() {
+    let made = layout(&named("/dev/sdc|block|sdc\n").replace("sdb|", "sdc|8:32|2097152|-|-|-|*\nsdb|"), None)
+        .unwrap();
+    assert_eq!(made.quiet, [("/dev/sdc".to_owned(), "'/dev/sdc'".to_owned())]);
+    let large =
+        layout(&named("/dev/sdc|block|sdc\n").replace("sdb|", "sdc|8:32|20971520|-|-|-|*\nsdb|"), None)
+            .unwrap();
+    assert!(large.quiet.is_empty() && large.unwatched == ["'/dev/sdc' (10G)"], "{:?}", large.unwatched);
+}
+
+#[test]
+fn more_than_can_be_looked_through_is_refused() {
+    let many = TOLD.replace(
+        "== mounts\n",
+        &format!("== mounts\n{}", "22 1 0:3 / /x rw - tmpfs none rw\n".repeat(20_000)),
+    );
+    assert!(refused(&many, None).contains("more than can be looked through"));
+}

@@ -1,0 +1,104 @@
+//! Guests whose disks are read while they use them: how fast they are read is set by what that costs them ([`pace`](crate::pace)).
+
+use super::Live;
+use crate::hypervisor::Virsh;
+use crate::pace::{CopyRate, Counted, Pace, Paced, SPEED_BEGINNING};
+use crate::qmp::Qmp;
+use std::convert::Infallible;
+use std::num::NonZeroU64;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use stonefold_env::Env;
+use stonefold_types::Result;
+
+/// What a guest keeps of its speed at least, in percent: its requests take a quarter longer at most, as a mean.
+const FLOOR_PERCENT: u8 = 80;
+/// How often the speed is set.
+const SET_EVERY: Duration = Duration::from_millis(500);
+/// How often it is tried to ask a guest that could not be.
+const ASK_AGAIN: Duration = Duration::from_secs(5);
+
+/// A guest, by whom it is asked.
+pub(crate) enum Guest {
+    Qemu(Qmp),
+    Libvirt {
+        uri: String,
+        /// Its UUID.
+        domain: String,
+    },
+}
+
+/// A run that reads its disks.
+struct Reader<'a> {
+    env: &'a Env,
+    guest: &'a Guest,
+    live: &'a Live,
+}
+
+impl Guest {
+    /// Sets the speed, for as long as this is waited for; what a copy costs besides its reads, as the copy of what is overwritten, is there
+    /// from the beginning. Nothing is read before the guest was looked at.
+    pub(super) async fn keep_pace(&self, env: &Env, live: &Live) -> Infallible {
+        let reader = Reader { env, guest: self, live };
+        loop {
+            let Err(error) = reader.keep_pace().await;
+            // What else it is asked for tells what is wrong with it.
+            tracing::warn!("it is not known what a backup costs its guest: {error}");
+            live.read_at(live.speed.load(Ordering::Relaxed).min(SPEED_BEGINNING));
+            env.sleep(ASK_AGAIN).await;
+        }
+    }
+}
+
+impl Reader<'_> {
+    async fn keep_pace(&self) -> Result<Infallible> {
+        let mut pace = Pace::begin(self.env, self, FLOOR_PERCENT).await?;
+        loop {
+            self.env.sleep(SET_EVERY).await;
+            let CopyRate { speed_bytes, guest_percent } = pace.set(self.env, self).await?;
+            tracing::debug!(speed_bytes, guest_percent, "the pace of a backup");
+        }
+    }
+}
+
+impl Paced for Reader<'_> {
+    const LOOK: Duration = Duration::from_secs(1);
+    /// A terabyte in less than a day. What the guest overwrites is copied for as long as a run takes: slower is not gentler.
+    const SPEED_MIN: u64 = 16 << 20;
+
+    async fn counted(&self) -> Result<Counted> {
+        match self.guest {
+            Guest::Qemu(qmp) => Counted::by(qmp).await,
+            Guest::Libvirt { uri, domain } => {
+                let (operations, nanos) = Virsh { env: self.env, uri }.block_counters(domain).await?;
+                Ok(Counted { operations, nanos })
+            }
+        }
+    }
+
+    async fn pause(&self) -> Result<()> {
+        self.live.pace.stand_still(true);
+        Ok(())
+    }
+
+    async fn resume(&self) -> Result<()> {
+        self.live.pace.stand_still(false);
+        Ok(())
+    }
+
+    async fn set_speed(&self, bytes: u64) -> Result<()> {
+        self.live.read_at(bytes);
+        Ok(())
+    }
+}
+
+impl Live {
+    /// How fast its source is read from now on, in bytes a second.
+    fn read_at(&self, bytes: u64) {
+        if let Some(bytes) = NonZeroU64::new(bytes) {
+            self.pace.set(bytes);
+            self.speed.store(bytes.get(), Ordering::Relaxed);
+            self.slowest.fetch_min(bytes.get(), Ordering::Relaxed);
+        }
+    }
+}
