@@ -22,6 +22,31 @@ pub struct Draw {
     pub random: bool,
     /// Begins in a hotspot, by chance.
     pub hot: bool,
+    /// Of a stream with a mix of alignments, where it goes to a place by chance: the one that was drawn for it, in bytes; `offset` is a
+    /// multiple of it.
+    pub align: Option<u64>,
+}
+
+/// What addresses divide by, of I/Os that go to a place by chance.
+#[derive(Clone, Debug)]
+enum Alignment {
+    /// Each by its own size: the largest power of two that is not above it.
+    OwnSize,
+    /// All by the same.
+    One(u64),
+    /// Each by one that is drawn for it.
+    Mix(Shares<u64>),
+}
+
+impl Alignment {
+    fn of(stream: &Stream) -> Self {
+        let one = stream.alignments.iter().find(|(_, weight)| *weight > 0.0);
+        match one {
+            None => Alignment::OwnSize,
+            Some(_) if stream.mixes_alignments() => Alignment::Mix(Shares::new(&stream.alignments)),
+            Some((align, _)) => Alignment::One(*align),
+        }
+    }
 }
 
 /// Draws the I/Os of one stream.
@@ -31,7 +56,7 @@ pub struct Addresses {
     read: Share,
     random: Share,
     sizes: Shares<u64>,
-    align: u64,
+    alignment: Alignment,
     from: u64,
     to: u64,
     hot: Share,
@@ -52,7 +77,7 @@ impl Addresses {
             read: Share::new(stream.read),
             random: Share::new(stream.random),
             sizes: Shares::new(&stream.sizes),
-            align: stream.align,
+            alignment: Alignment::of(stream),
             from,
             to,
             hot: Share::new(stream.hotspots.map_or(0.0, |spots| spots.share)),
@@ -86,34 +111,48 @@ impl Addresses {
         if self.pass {
             let (offset, bytes) = (self.next, bytes.min(self.to - self.next));
             self.next += bytes;
-            return (bytes > 0).then_some(Draw { op, fua: false, offset, bytes, random: false, hot: false });
+            return (bytes > 0).then_some(in_order(op, offset, bytes));
         }
         if !self.chance.is(self.random) {
             let offset = if self.next + bytes > self.to { self.from } else { self.next };
             self.next = offset + bytes;
-            return Some(Draw { op, fua: false, offset, bytes, random: false, hot: false });
+            return Some(in_order(op, offset, bytes));
         }
+        let (align, drawn) = self.align(bytes);
         let hot = !self.spots.is_empty() && self.chance.is(self.hot);
         let offset = if hot {
             let (from, to) = self.spots[self.chance.below(self.spots.len() as u64) as usize];
-            self.within(from, to, bytes)
+            self.within(from, to, bytes, align)
         } else {
-            self.beside_spots(bytes)
+            self.beside_spots(bytes, align)
         };
         self.next = offset + bytes;
         // By where it goes, and not by what was meant: where there is no room beside the spots, that is told.
         let hot = self.is_hot(offset);
-        Some(Draw { op, fua: false, offset, bytes, random: true, hot })
+        Some(Draw { op, fua: false, offset, bytes, random: true, hot, align: drawn })
+    }
+
+    /// What the address of an I/O of so many bytes divides by, and whether that was drawn. A number is drawn only of a mix: without one a seed
+    /// leads to what it led to before there were mixes.
+    fn align(&mut self, bytes: u64) -> (u64, Option<u64>) {
+        match &self.alignment {
+            Alignment::OwnSize => (1 << bytes.ilog2(), None),
+            Alignment::One(align) => (*align, None),
+            Alignment::Mix(shares) => {
+                let align = shares.draw(&mut self.chance);
+                (align, Some(align))
+            }
+        }
     }
 
     /// Evenly among the places that are in no hotspot; where none is found, anywhere.
-    fn beside_spots(&mut self, bytes: u64) -> u64 {
-        let mut offset = self.within(self.from, self.to, bytes);
+    fn beside_spots(&mut self, bytes: u64, align: u64) -> u64 {
+        let mut offset = self.within(self.from, self.to, bytes, align);
         for _ in 0..DRAWS_MAX {
             if !self.is_hot(offset) {
                 break;
             }
-            offset = self.within(self.from, self.to, bytes);
+            offset = self.within(self.from, self.to, bytes, align);
         }
         offset
     }
@@ -124,95 +163,23 @@ impl Addresses {
     }
 
     /// Evenly among the aligned places of a range in which `bytes` fit; without any, the one nearest before it.
-    fn within(&mut self, from: u64, to: u64, bytes: u64) -> u64 {
-        // By its own size: the largest power of two that is not above it.
-        let align = if self.align > 0 { self.align } else { 1 << bytes.ilog2() };
+    fn within(&mut self, from: u64, to: u64, bytes: u64, align: u64) -> u64 {
         let first = from.next_multiple_of(align);
-        match to.checked_sub(first + bytes) {
+        match to.checked_sub(first.saturating_add(bytes)) {
             Some(span) => first + self.chance.below(span / align + 1) * align,
+            // Of a mix it is told how much was aligned to what, so it is a multiple here, too; the workload's check has seen that the zone has one.
+            None if matches!(self.alignment, Alignment::Mix(_)) => (from / align * align)
+                .min((self.to - bytes) / align * align)
+                .max(self.from.next_multiple_of(align)),
             None => (from / align * align).min(self.to - bytes).max(self.from),
         }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::workload::Hotspots;
-    use crate::workload::tests::reads;
-    use proptest::prelude::*;
-    use std::collections::HashMap;
-
-    fn drawn(stream: &Stream, volume: &Volume, many: usize) -> Vec<Draw> {
-        let mut addresses = Addresses::new(stream, volume, 11);
-        (0..many).map(|_| addresses.draw().unwrap()).collect()
-    }
-
-    #[test]
-    fn sequential_follows_on_and_begins_again() {
-        let workload = reads(64 << 10);
-        let stream = Stream { random: 0.0, sizes: vec![(24 << 10, 1.0)], ..workload.streams[0].clone() };
-        let places: Vec<u64> =
-            drawn(&stream, &workload.volumes[0], 5).iter().map(|draw| draw.offset).collect();
-        assert_eq!(places, [0, 24 << 10, 0, 24 << 10, 0]);
-    }
-
-    #[test]
-    fn hotspots_get_their_share_and_no_more() {
-        let workload = reads(1 << 30);
-        let stream = Stream {
-            hotspots: Some(Hotspots { count: 30, range: 0.15, share: 0.83 }),
-            zone: (0.0, 0.8),
-            ..workload.streams[0].clone()
-        };
-        let draws = drawn(&stream, &workload.volumes[0], 200_000);
-        // By the places alone: of those that are asked for most often, which have 15% of the zone, the share.
-        let mut asked: HashMap<u64, usize> = HashMap::new();
-        draws.iter().for_each(|draw| *asked.entry(draw.offset).or_default() += 1);
-        let mut often: Vec<usize> = asked.into_values().collect();
-        often.sort_unstable_by_key(|times| std::cmp::Reverse(*times));
-        let range = (0.15 * 0.8 * f64::from(1 << 30) / 4096.0) as usize;
-        let share = often[..range].iter().sum::<usize>() as f64 / draws.len() as f64;
-        assert!((share - 0.83).abs() < 0.01, "{share}");
-        let hot = draws.iter().filter(|draw| draw.hot).count() as f64 / draws.len() as f64;
-        assert!((hot - 0.83).abs() < 0.005, "{hot}");
-        assert!(draws.iter().all(|draw| draw.offset + draw.bytes <= (0.8 * f64::from(1 << 30)) as u64));
-    }
-
-    #[test]
-    fn a_pass_touches_every_byte_once() {
-        let workload = reads(100 << 10);
-        let stream = Stream { sizes: vec![(24 << 10, 1.0)], ..workload.streams[0].clone() };
-        let mut addresses = Addresses::new(&stream, &workload.volumes[0], 1);
-        addresses.set_pass();
-        let places: Vec<_> = std::iter::from_fn(|| addresses.draw())
-            .map(|draw| (draw.offset >> 10, draw.bytes >> 10))
-            .collect();
-        assert_eq!(places, [(0, 24), (24, 24), (48, 24), (72, 24), (96, 4)]);
-    }
-
-    proptest! {
-        /// Whatever the mix, an I/O lies within its zone, on sectors, and where its alignment can be had, on that.
-        #[test]
-        fn every_io_lies_in_its_zone(seed in any::<u64>(), random in 0.0f64..=1.0, from in 0.0f64..0.5, to in 0.6f64..=1.0,
-                                     align in prop::sample::select(vec![0u64, 512, 4096, 65536]),
-                                     spots in prop::option::of((1u32..40, 0.01f64..=1.0))) {
-            let workload = reads(8 << 20);
-            let stream = Stream {
-                random,
-                zone: (from, to),
-                align,
-                sizes: vec![(512, 1.0), (4096, 2.0), (12 << 10, 1.0), (256 << 10, 0.5)],
-                hotspots: spots.map(|(count, range)| Hotspots { count, range, share: 0.5 }),
-                ..workload.streams[0].clone()
-            };
-            let (first, end) = stream.span(&workload.volumes[0]);
-            let mut addresses = Addresses::new(&stream, &workload.volumes[0], seed);
-            for _ in 0..500 {
-                let draw = addresses.draw().unwrap();
-                prop_assert!(draw.offset >= first && draw.offset + draw.bytes <= end, "{draw:?} in {first}..{end}");
-                prop_assert_eq!(draw.offset % 512, 0);
-            }
-        }
-    }
+/// It follows on the one before.
+fn in_order(op: Op, offset: u64, bytes: u64) -> Draw {
+    Draw { op, fua: false, offset, bytes, random: false, hot: false, align: None }
 }
+
+#[cfg(test)]
+mod tests;

@@ -43,7 +43,8 @@ fn of_volume(workload: &Workload, volume: usize) -> u64 {
     let whole = |bytes: u64| bytes % BLOCK_BYTES as u64 == 0;
     let mut streams = workload.streams.iter().filter(|stream| stream.volume == volume && stream.read < 1.0);
     let in_parts = streams.any(|stream| {
-        !whole(stream.align) || stream.sizes.iter().any(|(bytes, weight)| *weight > 0.0 && !whole(*bytes))
+        let mut bytes = stream.alignments.iter().chain(&stream.sizes);
+        bytes.any(|(bytes, weight)| *weight > 0.0 && !whole(*bytes))
     });
     let of_each = if in_parts { KNOWN_BYTES.1 } else { KNOWN_BYTES.0 };
     workload.volumes[volume].bytes / BLOCK_BYTES as u64 * of_each
@@ -100,6 +101,11 @@ mod tests {
         assert_eq!(of_volume(&workload, 0), 1 << 30);
         workload.streams[0].read = 0.5;
         assert_eq!(of_volume(&workload, 0), 10 << 30, "sectors may differ");
+        workload.streams[0].sizes = vec![(4096, 1.0)];
+        workload.streams[0].alignments = vec![(4096, 90.0), (512, 0.0)];
+        assert_eq!(of_volume(&workload, 0), 1 << 30);
+        workload.streams[0].alignments[1].1 = 10.0;
+        assert_eq!(of_volume(&workload, 0), 10 << 30, "one in ten may begin within a block");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! are in `docs/reference/lab-profiles.md`; every one that is not known is refused.
 
 mod file;
+mod mix;
 pub mod shipped;
 mod steps;
 
@@ -180,6 +181,7 @@ impl Profile {
                 volume.reduction = reduction.unwrap_or(volume.reduction);
             }
             workload.check()?;
+            steps::check_footprints(&self.steps, workload)?;
         }
         self.changes = (size, reduction);
         Ok(self)
@@ -243,6 +245,7 @@ impl Profile {
             }
             workload
                 .check()
+                .and_then(|()| steps::check_footprints(&self.steps, workload))
                 .map_err(|e| e.context("scaled to the target's size").remedy("name a larger target"))?;
         }
         self.scale = Some(scale);

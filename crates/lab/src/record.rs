@@ -147,6 +147,9 @@ pub struct StreamRecord {
     pub write: Direction,
     /// I/Os issued, by their bytes.
     pub sizes: BTreeMap<u64, u64>,
+    /// Of a stream with a mix of alignments, I/Os issued to a place by chance, by the alignment that was drawn for each, in bytes.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub alignments: BTreeMap<u64, u64>,
     /// I/Os issued to hotspots.
     pub hot: u64,
     /// I/Os issued to a place by chance; the others followed on the one before.
@@ -245,6 +248,10 @@ impl StreamRecord {
         self.read.add(&other.read);
         self.write.add(&other.write);
         other.sizes.iter().for_each(|(bytes, count)| *self.sizes.entry(*bytes).or_default() += count);
+        other
+            .alignments
+            .iter()
+            .for_each(|(align, count)| *self.alignments.entry(*align).or_default() += count);
         other.errors.iter().for_each(|(number, count)| *self.errors.entry(*number).or_default() += count);
         self.hot += other.hot;
         self.random += other.random;

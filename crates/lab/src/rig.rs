@@ -67,27 +67,8 @@ impl Rig {
             .zip(&sizes)
             .map(|(spec, bytes)| Opened::new(spec, *bytes))
             .collect::<Result<Vec<_>>>()?;
-        let largest = workload.streams.iter().map(|stream| stream.largest()).max().unwrap_or(0);
-        if let Some(target) = targets.iter().find(|target| target.io_bytes_max < largest) {
-            let what = format!(
-                "{} takes I/Os up to {}, the load has {}",
-                target.name(),
-                Size(target.io_bytes_max),
-                Size(largest)
-            );
-            return Err(Error::new(Kind::Unsupported, what).remedy("choose a profile with smaller I/Os"));
-        }
-        let sizes = || {
-            workload.streams.iter().flat_map(|stream| stream.sizes.iter().filter(|(_, weight)| *weight > 0.0))
-        };
-        let finest = sizes().map(|(bytes, _)| *bytes).min().unwrap_or(0);
-        if let Some(target) = targets.iter().find(|target| finest % target.io_bytes_min.max(1) != 0) {
-            let what = format!(
-                "{} takes I/Os in multiples of {} bytes, the load has {finest}",
-                target.name(),
-                target.io_bytes_min
-            );
-            return Err(Error::new(Kind::Unsupported, what).remedy("choose a profile with larger I/Os"));
+        for target in &targets {
+            check_bytes(workload, (target.io_bytes_min, target.io_bytes_max), || target.name().to_string())?;
         }
         if !options.destroy_data {
             targets.iter().try_for_each(Opened::check_own)?;
@@ -148,6 +129,34 @@ impl Rig {
     pub fn run(&mut self, phase: &Phase, control: &Control) -> Result<Outcome> {
         load::run(&mut self.parts, phase, &self.env, control)
     }
+}
+
+/// Refuses I/Os that are larger, finer or aligned to less than the target takes.
+fn check_bytes(workload: &Workload, (least, most): (u64, u64), name: impl Fn() -> String) -> Result<()> {
+    let refused = |what: String, remedy: &str| {
+        Err(Error::new(Kind::Unsupported, format!("{} takes I/Os {what}", name())).remedy(remedy))
+    };
+    let largest = workload.streams.iter().map(|stream| stream.largest()).max().unwrap_or(0);
+    if most < largest {
+        let what = format!("up to {}, the load has {}", Size(most), Size(largest));
+        return refused(what, "choose a profile with smaller I/Os");
+    }
+    let least = least.max(1);
+    let with_share = |mix: &[(u64, f64)]| -> Vec<u64> {
+        mix.iter().filter(|(_, weight)| *weight > 0.0).map(|(bytes, _)| *bytes).collect()
+    };
+    let finest = workload.streams.iter().flat_map(|stream| with_share(&stream.sizes)).min().unwrap_or(0);
+    if finest % least != 0 {
+        let what = format!("in multiples of {least} bytes, the load has {finest}");
+        return refused(what, "choose a profile with larger I/Os");
+    }
+    let drawn = workload.streams.iter().filter(|stream| stream.random > 0.0);
+    let mut alignments = drawn.flat_map(|stream| with_share(&stream.alignments));
+    if let Some(align) = alignments.find(|align| align % least != 0) {
+        let what = format!("at multiples of {least} bytes, the load has some at multiples of {align}");
+        return refused(what, "choose a profile with a larger 'align'");
+    }
+    Ok(())
 }
 
 /// The seat of each volume, and the bytes that each target must have.
@@ -257,6 +266,28 @@ mod tests {
         let (seats, sizes) = lay(&workload, &[TargetSpec::Null, TargetSpec::Null]).unwrap();
         assert_eq!((seats[1], sizes), (Seat { target: 1, base: 0 }, vec![1 << 20; 2]));
         assert!(lay(&workload, &[TargetSpec::Null, TargetSpec::Null, TargetSpec::Null]).is_err());
+    }
+
+    /// Goal: what a target cannot be asked for is refused before the run, and not by errors in it.
+    #[test]
+    fn io_that_a_target_does_not_take_is_refused() {
+        let mut workload = reads(1 << 20);
+        let check = |workload: &Workload, least, most| {
+            check_bytes(workload, (least, most), || "it".into()).map_err(|e| e.to_string())
+        };
+        assert_eq!(check(&workload, 4096, 4096), Ok(()));
+        assert!(check(&workload, 1, 2048).unwrap_err().contains("up to 2K, the load has 4K"));
+        assert!(check(&workload, 8192, 1 << 20).unwrap_err().contains("in multiples of 8192 bytes"));
+        workload.streams[0].alignments = vec![(8192, 50.0), (6144, 50.0), (512, 0.0)];
+        assert_eq!(check(&workload, 2048, 4096), Ok(()));
+        let refused = check(&workload, 4096, 4096).unwrap_err();
+        assert!(
+            refused.contains("at multiples of 4096 bytes, the load has some at multiples of 6144"),
+            "{refused}"
+        );
+        // What follows on the one before has no alignment.
+        (workload.streams[0].alignments, workload.streams[0].random) = (vec![(512, 100.0)], 0.0);
+        assert_eq!(check(&workload, 4096, 4096), Ok(()));
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //! Everything here has been checked: shares lie between 0 and 1, zones within their volumes, sizes divide by what
 //! they are aligned to. Profiles, importers and flags all end here.
 
+mod check;
+
 use crate::payload::{Reduction, SECTOR_BYTES};
 use serde::{Deserialize, Serialize};
 use stonefold_types::{Error, Kind, Result};
@@ -47,8 +49,9 @@ pub struct Stream {
     pub random: f64,
     /// Bytes of an I/O, each with its weight.
     pub sizes: Vec<(u64, f64)>,
-    /// What addresses divide by, in bytes; 0: each I/O by its own size, rounded down to a power of two.
-    pub align: u64,
+    /// What the address of an I/O that goes to a place by chance divides by, in bytes, each with its weight. None: each by its own size, rounded
+    /// down to a power of two.
+    pub alignments: Vec<(u64, f64)>,
     /// Part of the volume that is used, as fractions from 0 to 1.
     pub zone: (f64, f64),
     /// Places that get more than their share.
@@ -138,15 +141,7 @@ impl Workload {
             stream.check().map_err(wrong)?;
             let volume =
                 self.volumes.get(stream.volume).ok_or_else(|| wrong("its volume does not exist".into()))?;
-            let (from, to) = stream.span(volume);
-            let largest = stream.largest();
-            if to.saturating_sub(from) < largest {
-                return Err(wrong(format!(
-                    "an I/O of {largest} bytes does not fit into its zone of {} bytes of volume '{}'",
-                    to.saturating_sub(from),
-                    volume.name
-                )));
-            }
+            stream.check_room(volume).map_err(wrong)?;
             if let Load::Follow { stream: leader, .. } = stream.load
                 && !self
                     .streams
@@ -201,12 +196,22 @@ impl Stream {
             read,
             random: 0.0,
             sizes: vec![(bytes, 1.0)],
-            align: 0,
+            alignments: Vec::new(),
             zone: (0.0, 1.0),
             hotspots: None,
             flush: 0,
             load,
         }
+    }
+
+    /// The same on the first part of what it uses of its volume, from 0 to 1.
+    pub(crate) fn on_part(&self, share: f64) -> Self {
+        Stream { zone: (self.zone.0 * share, self.zone.1 * share), ..self.clone() }
+    }
+
+    /// Whether an alignment is drawn for each of its I/Os that go to a place by chance; else all have one.
+    pub fn mixes_alignments(&self) -> bool {
+        self.alignments.iter().filter(|(_, weight)| *weight > 0.0).count() > 1
     }
 
     /// Bytes of its largest I/O.
@@ -225,65 +230,6 @@ impl Stream {
         let sectors = (volume.bytes / SECTOR_BYTES as u64) as f64;
         let at = |fraction: f64| (sectors * fraction).round() as u64 * SECTOR_BYTES as u64;
         (at(self.zone.0), at(self.zone.1))
-    }
-
-    fn check(&self) -> std::result::Result<(), String> {
-        for (what, share) in [("read", self.read), ("random", self.random)] {
-            if !(0.0..=1.0).contains(&share) {
-                return Err(format!("{what} is {}%, not a share from 0 to 100%", share * 100.0));
-            }
-        }
-        if !(0.0 <= self.zone.0 && self.zone.0 < self.zone.1 && self.zone.1 <= 1.0) {
-            return Err(format!(
-                "its zone from {}% to {}% is none",
-                self.zone.0 * 100.0,
-                self.zone.1 * 100.0
-            ));
-        }
-        self.check_sizes()?;
-        if let Some(spots) = self.hotspots {
-            let shares = [spots.range, spots.share].iter().all(|share| (0.0..=1.0).contains(share));
-            if spots.count == 0 || !shares || spots.range == 0.0 {
-                return Err("hotspots need a count, a range above 0% and a share, each up to 100%".into());
-            }
-        }
-        match self.load {
-            Load::Closed { outstanding } if !(1..=4096).contains(&outstanding) => {
-                Err(format!("{outstanding} outstanding I/Os; from 1 to 4096 can be"))
-            }
-            Load::Open { from, to, .. }
-                if !(from.is_finite() && to.is_finite() && from >= 0.0 && to >= 0.0 && from + to > 0.0) =>
-            {
-                Err(format!("a rate from {from} to {to} I/Os a second is none"))
-            }
-            Load::Follow { ios, per, .. }
-                if !(ios.is_finite() && per.is_finite() && ios > 0.0 && per > 0.0) =>
-            {
-                Err(format!("{ios} I/Os for each {per} is no ratio"))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn check_sizes(&self) -> std::result::Result<(), String> {
-        let sector = SECTOR_BYTES as u64;
-        if self.align % sector != 0 {
-            return Err(format!("it is aligned to {} bytes, which is no multiple of {sector}", self.align));
-        }
-        if !self.sizes.iter().any(|(_, weight)| *weight > 0.0) {
-            return Err("no size of its I/Os has a share".into());
-        }
-        for (bytes, weight) in &self.sizes {
-            if !weight.is_finite() || *weight < 0.0 {
-                return Err(format!("the share {weight} of I/Os of {bytes} bytes is none"));
-            }
-            if *bytes == 0 || bytes % sector != 0 || *bytes > IO_BYTES_MAX {
-                return Err(format!(
-                    "an I/O of {bytes} bytes; multiples of {sector} up to {IO_BYTES_MAX} can be"
-                ));
-            }
-        }
-        Ok(())
     }
 }
 
@@ -305,7 +251,7 @@ pub(crate) mod tests {
                 read: 1.0,
                 random: 1.0,
                 sizes: vec![(4096, 1.0)],
-                align: 0,
+                alignments: Vec::new(),
                 zone: (0.0, 1.0),
                 hotspots: None,
                 flush: 0,
@@ -314,7 +260,7 @@ pub(crate) mod tests {
         }
     }
 
-    fn why(change: impl FnOnce(&mut Workload)) -> String {
+    pub(crate) fn why(change: impl FnOnce(&mut Workload)) -> String {
         let mut workload = reads(1 << 20);
         change(&mut workload);
         workload.check().unwrap_err().to_string()

@@ -52,7 +52,7 @@ fn workload(read: f64, load: Load) -> Workload {
             read,
             random: 1.0,
             sizes: vec![(4096, 1.0)],
-            align: 0,
+            alignments: Vec::new(),
             zone: (0.0, 1.0),
             hotspots: None,
             flush: 0,

@@ -30,7 +30,7 @@ fn open(target: &str) -> Result<(tokio::runtime::Runtime, Rig), Error> {
             read: 0.5,
             random: 1.0,
             sizes: vec![(4096, 1.0)],
-            align: 0,
+            alignments: Vec::new(),
             zone: (0.0, 1.0),
             hotspots: None,
             flush: 0,

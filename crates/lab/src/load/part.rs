@@ -261,9 +261,8 @@ impl Part {
         let source = |(number, load): &(usize, Load)| {
             let stream = &self.workload.streams[*number];
             let seed = mix(self.seed ^ mix(self.phase << 32 | *number as u64));
-            let zone = (stream.zone.0 * phase.footprint, stream.zone.1 * phase.footprint);
-            let placed = Stream { zone, ..stream.clone() };
-            let addresses = Addresses::new(&placed, &self.workload.volumes[stream.volume], seed);
+            let addresses =
+                Addresses::new(&stream.on_part(phase.footprint), &self.workload.volumes[stream.volume], seed);
             let mut source = Source::new(*number, self.place(stream.volume), addresses, mix(seed));
             source.flush_each(stream.flush);
             match load {

@@ -53,7 +53,10 @@ impl Script {
     pub(crate) fn next(&mut self) -> Option<(u64, Draw)> {
         let (at, record) = self.next_record()?;
         let (offset, bytes) = self.play.fit.place(&record);
-        Some((at, Draw { op: record.op, fua: record.fua, offset, bytes, random: true, hot: false }))
+        Some((
+            at,
+            Draw { op: record.op, fua: record.fua, offset, bytes, random: true, hot: false, align: None },
+        ))
     }
 
     /// The same as it was captured.

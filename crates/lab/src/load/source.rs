@@ -168,6 +168,9 @@ impl Source {
         }
         self.record.hot += u64::from(draw.hot);
         self.record.random += u64::from(draw.random);
+        if let Some(align) = draw.align {
+            *self.record.alignments.entry(align).or_default() += 1;
+        }
         if let Flushing::Each { since, .. } = &mut self.flushing {
             *since += u32::from(draw.op == Op::Write);
         }
@@ -183,7 +186,7 @@ impl Source {
             Flushing::Each { .. } | Flushing::Never => return None,
         }
         self.record.requests[Op::Flush as usize] += 1;
-        Some(Draw { op: Op::Flush, fua: false, offset: 0, bytes: 0, random: false, hot: false })
+        Some(Draw { op: Op::Flush, fua: false, offset: 0, bytes: 0, random: false, hot: false, align: None })
     }
 
     /// I/Os in flight, where its load says how many.

@@ -1,6 +1,7 @@
 //! The words of a profile's file.
 
-use super::steps::{StepWords, check_loads, check_order};
+use super::mix::{AlignWords, mix};
+use super::steps::{StepWords, check_footprints, check_loads, check_order};
 use super::{Profile, Step, StepKind, Times};
 use crate::payload::Reduction;
 use crate::stats::require;
@@ -9,9 +10,6 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use stonefold_types::{BLOCK_BYTES, Error, Kind, Result, Size};
-
-/// How far the shares of all sizes may be from 100% together: of thirds, say.
-const SHARES_APART_MAX: f64 = 0.5;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -82,7 +80,7 @@ struct StreamWords {
     read: f64,
     random: f64,
     sizes: BTreeMap<String, f64>,
-    align: Option<String>,
+    align: Option<AlignWords>,
     zone: Option<(f64, f64)>,
     hotspots: Option<HotspotWords>,
     #[serde(default)]
@@ -167,6 +165,7 @@ impl ProfileFile {
         };
         check_order(&steps, &full)?;
         check_loads(&steps, &full)?;
+        [&full, &quick].into_iter().try_for_each(|workload| check_footprints(&steps, workload))?;
         Ok(Profile {
             name: name.into(),
             title: self.title,
@@ -241,12 +240,8 @@ impl StreamWords {
     /// `before` are the streams above it, of which a follower's leader is one.
     fn check(&self, before: &[Stream], number: usize) -> Result<Stream> {
         let wrong = |why: String| invalid(format!("stream '{}': {why}", self.name));
-        let sizes =
-            self.sizes.iter().map(|(bytes, share)| Ok((size(bytes)?, *share))).collect::<Result<Vec<_>>>()?;
-        let sum: f64 = self.sizes.values().sum();
-        if (sum - 100.0).abs() > SHARES_APART_MAX {
-            return Err(wrong(format!("the shares of its sizes are {sum}% together, and not 100")));
-        }
+        let sizes = mix(&self.sizes, "sizes").map_err(wrong)?;
+        let alignments = self.align.as_ref().map_or(Ok(Vec::new()), AlignWords::check).map_err(wrong)?;
         let load = match (self.outstanding, &self.rate, &self.follows) {
             (Some(outstanding), None, None) => Load::Closed { outstanding },
             (None, Some(rate), None) => {
@@ -271,7 +266,7 @@ impl StreamWords {
             read: percent(self.read),
             random: percent(self.random),
             sizes,
-            align: self.align.as_deref().map_or(Ok(0), size)?,
+            alignments,
             zone: self.zone.map_or((0.0, 1.0), |(from, to)| (percent(from), percent(to))),
             hotspots: self.hotspots.as_ref().map(|spots| Hotspots {
                 count: spots.count,

@@ -249,6 +249,23 @@ pub(super) fn check_order(steps: &[Step], workload: &Workload) -> Result<()> {
     Ok(())
 }
 
+/// Refuses parts of a volume on which an alignment of a mix could not be kept.
+pub(super) fn check_footprints(steps: &[Step], workload: &Workload) -> Result<()> {
+    for step in steps {
+        let StepKind::Footprints(parts) = &step.kind else { continue };
+        let streams = step.streams.iter().map(|number| &workload.streams[*number]);
+        for stream in streams.filter(|stream| stream.mixes_alignments()) {
+            for part in parts {
+                stream.on_part(*part).check_room(&workload.volumes[stream.volume]).map_err(|why| {
+                    let on = format!("step '{}', on {}% of each volume", step.name, part * 100.0);
+                    invalid(format!("{on}: stream '{}': {why}", stream.name))
+                })?;
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Refuses shares of a capacity that no step before them has found.
 pub(super) fn check_loads(steps: &[Step], workload: &Workload) -> Result<()> {
     for (number, step) in steps.iter().enumerate() {

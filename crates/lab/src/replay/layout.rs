@@ -239,7 +239,7 @@ fn stream(name: &str, volume: usize, count: &Count) -> Stream {
         read: if reads + writes > 0 { reads as f64 / (reads + writes) as f64 } else { 0.0 },
         random: 1.0,
         sizes,
-        align: 0,
+        alignments: Vec::new(),
         zone: (0.0, 1.0),
         hotspots: None,
         flush: 0,

@@ -1,4 +1,4 @@
-//! Whether what was issued is what was asked for: sizes, directions, hotspots and rates.
+//! Whether what was issued is what was asked for: sizes, alignments, directions, hotspots and rates.
 //!
 //! Shares are held against Pearson's χ² (Pearson 1900) at one in a thousand: a generator that is right fails that
 //! once in a thousand runs. Rates are held against their share.
@@ -7,6 +7,7 @@ use crate::record::StreamRecord;
 use crate::workload::{Load, Stream};
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ChiSquared, ContinuousCDF};
+use std::collections::BTreeMap;
 use utoipa::ToSchema;
 
 /// A deviation rarer than this by chance is a fault of the generator.
@@ -41,13 +42,16 @@ pub fn of(stream: &Stream, load: Load, record: &StreamRecord, seconds: f64) -> V
         found.push(Fidelity { stream: stream.name.clone(), what: what.into(), asked, delivered, kept });
     };
     if stream.sizes.iter().filter(|(_, weight)| *weight > 0.0).count() > 1 {
-        let likely = chance_of_sizes(stream, record);
+        let likely = chance_of_mix(&stream.sizes, &record.sizes);
         tell(
             "sizes",
             format!("mean {:.0} B", stream.mean_bytes()),
             format!("mean {:.0} B, χ² probability {likely:.3}", mean_issued(record)),
             likely >= CHANCE_MIN,
         );
+    }
+    if let Some((asked, delivered, likely)) = alignments(stream, record) {
+        tell("alignments", asked, format!("{delivered}, χ² probability {likely:.3}"), likely >= CHANCE_MIN);
     }
     let answered = record.ios();
     let shares = [
@@ -70,19 +74,19 @@ pub fn of(stream: &Stream, load: Load, record: &StreamRecord, seconds: f64) -> V
     found
 }
 
-/// How likely sizes deviate so far by chance.
-fn chance_of_sizes(stream: &Stream, record: &StreamRecord) -> f64 {
-    let whole: f64 = stream.sizes.iter().map(|(_, weight)| weight).sum();
-    let issued = record.issued() as f64;
+/// How likely sizes, or alignments, deviate so far by chance from the weights that they were asked for with.
+fn chance_of_mix(asked: &[(u64, f64)], issued: &BTreeMap<u64, u64>) -> f64 {
+    let whole: f64 = asked.iter().map(|(_, weight)| weight).sum();
+    let all = issued.values().sum::<u64>() as f64;
     let mut deviation = 0.0;
-    let mut sizes = 0usize;
-    for (bytes, weight) in stream.sizes.iter().filter(|(_, weight)| *weight > 0.0) {
-        let expected = issued * weight / whole;
-        let got = record.sizes.get(bytes).copied().unwrap_or(0) as f64;
+    let mut kinds = 0usize;
+    for (bytes, weight) in asked.iter().filter(|(_, weight)| *weight > 0.0) {
+        let expected = all * weight / whole;
+        let got = issued.get(bytes).copied().unwrap_or(0) as f64;
         deviation += (got - expected).powi(2) / expected;
-        sizes += 1;
+        kinds += 1;
     }
-    beyond(deviation, sizes - 1)
+    beyond(deviation, kinds - 1)
 }
 
 /// How likely a share deviates so far by chance.
@@ -99,6 +103,25 @@ fn beyond(deviation: f64, freedom: usize) -> f64 {
 fn mean_issued(record: &StreamRecord) -> f64 {
     let bytes: u64 = record.sizes.iter().map(|(bytes, count)| bytes * count).sum();
     bytes as f64 / record.issued().max(1) as f64
+}
+
+/// Of a mix of them: what was asked for and delivered, and how likely it deviates so far by chance.
+fn alignments(stream: &Stream, record: &StreamRecord) -> Option<(String, String, f64)> {
+    if !stream.mixes_alignments() || record.alignments.is_empty() {
+        return None;
+    }
+    let issued = record.alignments.iter().map(|(align, count)| (*align, *count as f64));
+    let likely = chance_of_mix(&stream.alignments, &record.alignments);
+    Some((in_shares(stream.alignments.iter().copied()), in_shares(issued), likely))
+}
+
+/// Each with its share of all, the smallest first.
+fn in_shares(weighted: impl Iterator<Item = (u64, f64)>) -> String {
+    let mut weighted: Vec<(u64, f64)> = weighted.filter(|(_, weight)| *weight > 0.0).collect();
+    weighted.sort_unstable_by_key(|(bytes, _)| *bytes);
+    let whole: f64 = weighted.iter().map(|(_, weight)| weight).sum();
+    let each = weighted.iter().map(|(bytes, weight)| format!("{} of {bytes} B", percent(weight / whole)));
+    each.collect::<Vec<_>>().join(", ")
 }
 
 fn percent(share: f64) -> String {
@@ -121,6 +144,9 @@ mod tests {
             *record.sizes.entry(draw.bytes).or_default() += 1;
             record.random += u64::from(draw.random);
             record.hot += u64::from(draw.hot);
+            if let Some(align) = draw.align {
+                *record.alignments.entry(align).or_default() += 1;
+            }
             *(if draw.op == crate::trace::Op::Read {
                 &mut record.read.ios
             } else {
@@ -147,6 +173,23 @@ mod tests {
         assert!(of(&rounded, stream.load, &record, 1.0).iter().any(|one| one.what == "sizes" && !one.kept));
         let other = Stream { read: 0.66, ..stream };
         assert!(of(&other, other.load, &record, 1.0).iter().any(|one| one.what == "read share" && !one.kept));
+    }
+
+    #[test]
+    fn a_mix_of_alignments_is_kept_and_another_is_told_from_it() {
+        let base = reads(1 << 30).streams[0].clone();
+        let stream = Stream { random: 0.9, alignments: vec![(4096, 70.0), (512, 30.0)], ..base };
+        let record = record(&stream, 100_000);
+        let kept = |stream: &Stream| {
+            let told = of(stream, stream.load, &record, 1.0);
+            told.into_iter().find(|one| one.what == "alignments")
+        };
+        let told = kept(&stream).unwrap();
+        assert!(told.kept && told.asked == "30.00% of 512 B, 70.00% of 4096 B", "{told:?}");
+        let other = Stream { alignments: vec![(4096, 71.0), (512, 29.0)], ..stream.clone() };
+        assert!(!kept(&other).unwrap().kept);
+        // Of one alignment for all there is nothing to be held against.
+        assert_eq!(kept(&Stream { alignments: vec![(512, 100.0)], ..stream }), None);
     }
 
     #[test]

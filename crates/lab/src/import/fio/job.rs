@@ -25,7 +25,8 @@ pub(super) struct Work {
     /// Percent of reads and of writes that go to a place by chance.
     pub random: (f64, f64),
     pub sizes: (Mix, Mix),
-    pub align: u64,
+    /// Of reads and of writes that go to a place by chance; 0: each by its own size.
+    pub align: (u64, u64),
     pub spread: Spread,
     pub pace: Pace,
 }
@@ -207,28 +208,38 @@ fn mean(mix: &Mix) -> f64 {
     mix.iter().map(|(bytes, share)| *bytes as f64 * share).sum::<f64>() / whole
 }
 
-/// fio aligns to the smallest size of a mix.
-fn align(job: &mut Job, notes: &mut Notes, sizes: &(Mix, Mix), base_1000: bool) -> Result<u64> {
+/// Of reads and of writes; where nothing is said, fio aligns each direction to the smallest of its sizes.
+fn align(job: &mut Job, notes: &mut Notes, sizes: &(Mix, Mix), base_1000: bool) -> Result<(u64, u64)> {
     let unaligned = job.flag("bs_unaligned");
-    if let Some(option) = job.take("blockalign") {
-        let (read, _) = directions(&option.value);
-        let asked = bytes(&read, base_1000)
-            .ok_or_else(|| wrong(&option.place, format!("'{}' is no size", option.value)))?;
-        let align = asked.max(1).next_multiple_of(512);
-        if align != asked || option.value.contains(',') {
-            let why = format!("addresses are multiples of {align}, of reads and writes");
-            notes.tell(&option.place, format!("blockalign={}", option.value), Mapped::Nearly, why);
+    let by_sizes = (align_by(&sizes.0, unaligned), align_by(&sizes.1, unaligned));
+    let Some(option) = job.take("blockalign") else { return Ok(by_sizes) };
+    let (read, write) = directions(&option.value);
+    let mut of = |text: &str, by_sizes: u64| -> Result<u64> {
+        // One direction may be left out, as in ",4k".
+        if text.is_empty() && option.value.contains(',') {
+            return Ok(by_sizes);
         }
-        return Ok(align);
-    }
-    let all = || sizes.0.iter().chain(&sizes.1).map(|(bytes, _)| *bytes);
+        let asked = bytes(text, base_1000)
+            .ok_or_else(|| wrong(&option.place, format!("'{text}' of blockalign is no size")))?;
+        let align = asked.max(1).next_multiple_of(512);
+        if align != asked {
+            let why = format!("addresses are multiples of {align}");
+            notes.tell(&option.place, format!("blockalign={text}"), Mapped::Nearly, why);
+        }
+        Ok(align)
+    };
+    Ok((of(&read, by_sizes.0)?, of(&write, by_sizes.1)?))
+}
+
+fn align_by(sizes: &Mix, unaligned: bool) -> u64 {
+    let all = || sizes.iter().map(|(bytes, _)| *bytes);
     let (least, most) = (all().min().unwrap_or(4096), all().max().unwrap_or(4096));
-    Ok(match unaligned {
+    match unaligned {
         true => 512,
         // A power of two is aligned to itself without being told.
         false if least == most && least.is_power_of_two() => 0,
         false => least,
-    })
+    }
 }
 
 fn spread(job: &mut Job, draft: &Draft, notes: &mut Notes, files: &Files, sizes: &(Mix, Mix)) -> Spread {

@@ -1,6 +1,6 @@
 //! A job of fio, cut into streams.
 //!
-//! A stream has one mix of sizes, one share of places by chance and one zone. Where a job has several it becomes several
+//! A stream has one mix of sizes and of alignments, which both of its directions draw from, one share of places by chance and one zone. Where a job has several it becomes several
 //! streams, of which the one with most of the I/Os leads: so many of each other for so many of it. With a rate each has its
 //! share of that.
 
@@ -24,6 +24,7 @@ struct Part {
     read: f64,
     random: f64,
     sizes: Mix,
+    align: u64,
     /// Percent of the job's own zone.
     zone: (f64, f64),
 }
@@ -93,7 +94,7 @@ impl Part {
             read: round(self.read),
             random: round(self.random),
             sizes: self.sizes.iter().map(|(bytes, share)| (*bytes, round(*share))).collect(),
-            align: if random { work.align } else { 0 },
+            align: if random { self.align } else { 0 },
             zone: within(zone, self.zone),
             hotspots,
             load,
@@ -102,27 +103,31 @@ impl Part {
     }
 }
 
-/// Reads and writes apart, where one stream cannot be both: of other sizes, or each after the one before of its kind.
+/// Reads and writes apart, where one stream cannot be both: of other sizes, aligned otherwise, or each after the one before of its kind.
 fn directed(work: &Work) -> Vec<Part> {
     let mixed = work.read > 0.0 && work.read < 100.0;
-    let alike = work.sizes.0 == work.sizes.1 && work.random == (100.0, 100.0);
+    let same = work.sizes.0 == work.sizes.1 && work.align.0 == work.align.1;
+    let alike = same && work.random == (100.0, 100.0);
     let whole = (0.0, 100.0);
-    let part = |suffix: &str, share: f64, read: f64, random: f64, sizes: &Mix| Part {
+    let reads = (work.random.0, &work.sizes.0, work.align.0);
+    let writes = (work.random.1, &work.sizes.1, work.align.1);
+    let part = |suffix: &str, share: f64, read: f64, (random, sizes, align): (f64, &Mix, u64)| Part {
         suffix: suffix.into(),
         share,
         read,
         random,
         sizes: sizes.clone(),
+        align,
         zone: whole,
     };
     match (mixed, alike) {
         (true, false) => vec![
-            part(".reads", work.read / 100.0, 100.0, work.random.0, &work.sizes.0),
-            part(".writes", 1.0 - work.read / 100.0, 0.0, work.random.1, &work.sizes.1),
+            part(".reads", work.read / 100.0, 100.0, reads),
+            part(".writes", 1.0 - work.read / 100.0, 0.0, writes),
         ],
-        (true, true) => vec![part("", 1.0, work.read, work.random.0, &work.sizes.0)],
-        (false, _) if work.read > 0.0 => vec![part("", 1.0, 100.0, work.random.0, &work.sizes.0)],
-        (false, _) => vec![part("", 1.0, 0.0, work.random.1, &work.sizes.1)],
+        (true, true) => vec![part("", 1.0, work.read, reads)],
+        (false, _) if work.read > 0.0 => vec![part("", 1.0, 100.0, reads)],
+        (false, _) => vec![part("", 1.0, 0.0, writes)],
     }
 }
 

@@ -1,6 +1,6 @@
 use super::super::{Imported, Mapped, import};
 use crate::profile::Profile;
-use crate::workload::{Arrivals, Load};
+use crate::workload::{Arrivals, Load, Stream};
 use stonefold_types::Kind;
 
 fn imported(text: &str) -> Imported {
@@ -41,7 +41,7 @@ fn a_mix_is_the_same_mix() {
     let mut sizes = stream.sizes.clone();
     sizes.sort_by_key(|(bytes, _)| *bytes);
     assert_eq!(sizes, [(4096, 20.0), (8192, 50.0), (65536, 15.0), (131_072, 15.0)]);
-    assert_eq!((stream.align, workload.volumes[0].bytes), (4096, 10 << 30));
+    assert_eq!((stream.alignments.as_slice(), workload.volumes[0].bytes), (&[(4096, 100.0)][..], 10 << 30));
     let reduction = workload.volumes[0].reduction;
     assert_eq!((reduction.dedupe, reduction.compression), (1.25, 2.0));
     let times = imported.profile.times(false);
@@ -77,6 +77,29 @@ fn what_reads_and_writes_differently_is_two_streams_that_keep_the_mix() {
     assert_eq!((streams[1].read, streams[1].sizes.as_slice()), (0.0, &[(65536, 100.0)][..]));
     assert_eq!(streams[0].load, Load::Closed { outstanding: 4 });
     assert_eq!(streams[1].load, Load::Follow { stream: 0, ios: 25.0, per: 75.0 });
+}
+
+/// fio's list is of directions: reads are not to draw what writes are aligned to.
+#[test]
+fn each_direction_keeps_its_alignment() {
+    let job = |options: &str| {
+        let text = format!("[j]\ndirect=1\nsize=1g\nrwmixread=75\nruntime=9\ntime_based\n{options}\n");
+        let imported = imported(&text);
+        let of = |stream: &Stream| (stream.read, stream.alignments.first().map_or(0, |(align, _)| *align));
+        let streams: Vec<_> = imported.profile.full.streams.iter().map(of).collect();
+        (streams, told(&imported, Mapped::Nearly).join(", "))
+    };
+    let apart = vec![(1.0, 4096), (0.0, 512)];
+    assert_eq!(job("rw=randrw\nba=4k,512\nrate_iops=100").0, apart);
+    assert_eq!(job("rw=randrw\nbs=8k\nblockalign=4k,512"), (apart, "1 [j]".into()));
+    assert_eq!(job("rw=randrw\nba=4k"), (vec![(0.75, 4096)], String::new()));
+    assert_eq!(job("rw=randrw\nba=4k,4k,512").0, [(0.75, 4096)]);
+    assert_eq!(job("rw=randwrite\nba=4k,512"), (vec![(0.0, 512)], String::new()));
+    assert_eq!(job("rw=randread\nba=,512").0, [(1.0, 0)]);
+    assert_eq!(job("rw=randread\nba=1000"), (vec![(1.0, 1024)], "8 blockalign=1000".into()));
+    // Where nothing is said, by the sizes of each; in a row, by none.
+    assert_eq!(job("rw=randrw\nbssplit=4k/50:8k/50,64k/100").0, [(1.0, 4096), (0.0, 0)]);
+    assert_eq!(job("rw=write\nba=64k").0, [(0.0, 0)]);
 }
 
 #[test]
@@ -172,6 +195,7 @@ fn what_is_wrong_is_refused_with_its_line() {
         ("[j]\nsize=${STONEFOLD_NOT_SET}\n", "STONEFOLD_NOT_SET is not set"),
         ("[j]\nrw=trim\n", "nothing in it loads storage"),
         ("[j]\nbssplit=4k/x\nsize=1g\n", "job.fio:2: '4k/x'"),
+        ("[j]\nsize=1g\nba=4k,page\n", "job.fio:3: 'page' of blockalign"),
         ("[j]\nsize=1g\nrate_iops=0\n", "job.fio:3: '0' is no rate"),
     ] {
         assert!(refused(text).contains(says), "{text}: {}", refused(text));

@@ -93,7 +93,9 @@ impl Definitions {
             sd.threads = number(&threads, "threads", &place)? as u32;
         }
         if let Some(align) = line.take_one("align") {
-            sd.align = bytes(&align).ok_or_else(|| wrong(&place, format!("align '{align}' is no size")))?;
+            let in_sectors = bytes(&align).filter(|align| align % 512 == 0);
+            sd.align = in_sectors
+                .ok_or_else(|| wrong(&place, format!("align '{align}' is no size in multiples of 512")))?;
         }
         if let Some(flags) = line.take("openflags") {
             self.flags(&flags, &place, notes);

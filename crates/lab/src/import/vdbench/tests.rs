@@ -48,6 +48,22 @@ fn workloads_are_streams_to_each_of_their_disks() {
     assert_eq!(told(&imported, Mapped::Beside), ["5 lun=/dev/sdb", "6 lun=/dev/sdc", "9 interval=1"]);
 }
 
+/// vdbench has one for all that goes to a disk.
+#[test]
+fn the_alignment_of_a_disk_is_that_of_its_streams() {
+    let sd = |align: &str| {
+        format!("sd=sd1,lun=/dev/sdb,size=1g,align={align}\nwd=w,sd=sd1\nrd=r,wd=w,iorate=max,elapsed=9\n")
+    };
+    assert_eq!(imported(&sd("16k")).profile.full.streams[0].alignments, [(16 << 10, 100.0)]);
+    for (align, says) in [
+        ("(4k,512)", "align '4k,512' is no size"),
+        ("1000", "run.vdb:1: align '1000' is no size in multiples of 512"),
+    ] {
+        let error = read(&sd(align)).unwrap_err().to_string();
+        assert!(error.contains(says), "{error}");
+    }
+}
+
 #[test]
 fn skew_is_kept_by_rates_and_without() {
     let of = |rate: &str| {
