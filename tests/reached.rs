@@ -305,7 +305,7 @@ fn a_disk_with_a_mounted_partition_comes_back() {
         fs::write(place.path("found.img"), &found[MIB..17 * MIB])?;
         let sound = run("e2fsck", &["-fy", &place.text("found.img")]);
         // It tells of the journal that it replayed by its status.
-        let said = sound.map_or_else(|error| error.to_string(), |said| said);
+        let said = sound.unwrap_or_else(|error| error.to_string());
         ensure!(!said.contains("UNEXPECTED"), "{said}");
         let listed = run("debugfs", &["-R", "ls -l /", &place.text("found.img")])?;
         ensure!(listed.contains("vmlinuz") && listed.contains("initrd"), "{listed}");

@@ -38,7 +38,7 @@ impl World for Clock {
     }
 
     fn spawn(&self, name: &'static str, _: BoxFuture<'static, ()>) {
-        unimplemented!("task '{name}'");
+        assert_eq!(name, "", "tasks have no place here");
     }
 
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {

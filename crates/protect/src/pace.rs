@@ -14,8 +14,6 @@ use std::time::Duration;
 use stonefold_env::Env;
 use stonefold_types::Result;
 
-/// How long a guest is looked at without the copy, where it does anything in the first of them.
-const LOOK_FIRST: Duration = Duration::from_millis(100);
 /// How often.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 /// How often at most, where that would tell something new.
@@ -25,7 +23,7 @@ const OPERATIONS_MIN: f64 = 5.0;
 /// What a copy begins with.
 pub(crate) const SPEED_BEGINNING: u64 = 64 << 20;
 /// QEMU's mirror is slower than this on any disk; without a bound it would have to be caught from there.
-const SPEED_MAX: u64 = 4 << 30;
+pub(crate) const SPEED_MAX: u64 = 4 << 30;
 /// A bound above this is none for most disks: whoever is to give way begins here.
 const SPEED_FELT: u64 = 1 << 30;
 const STEP: u64 = 4 << 20;
@@ -55,8 +53,11 @@ impl Counted {
 
 /// What is copied beside a guest.
 pub(crate) trait Paced: Sync {
-    /// How long the guest is looked at without the copy.
+    /// How long the guest is looked at without the copy; and how long one that does nothing.
     const LOOK: Duration;
+    const LOOK_AT_IDLE: Duration;
+    /// What the copy begins with beside one that does nothing, in bytes a second.
+    const SPEED_AT_IDLE: u64;
     /// What the copy has in any case, in bytes a second: it is to come to an end.
     const SPEED_MIN: u64;
 
@@ -93,11 +94,11 @@ pub(crate) struct Pace {
 
 impl Pace {
     /// Looks at the guest before the first byte. `floor_percent` is what it is to keep of its speed.
-    pub(crate) async fn begin(env: &Env, paced: &impl Paced, floor_percent: u8) -> Result<Pace> {
+    pub(crate) async fn begin<P: Paced>(env: &Env, paced: &P, floor_percent: u8) -> Result<Pace> {
         // What an earlier server had begun goes on.
         paced.pause().await?;
         let alone = look(env, paced).await;
-        let speed = if let Ok(Some(_)) = alone { SPEED_BEGINNING } else { SPEED_MAX };
+        let speed = if let Ok(Some(_)) = alone { SPEED_BEGINNING } else { P::SPEED_AT_IDLE };
         let set = paced.set_speed(speed).await;
         paced.resume().await?;
         let (alone, ()) = (alone?, set?);
@@ -144,11 +145,11 @@ impl Pace {
 
 async fn look<P: Paced>(env: &Env, paced: &P) -> Result<Option<f64>> {
     let (began, before) = (env.monotonic(), paced.counted().await?);
-    env.sleep(LOOK_FIRST).await;
+    env.sleep(P::LOOK_AT_IDLE).await;
     if paced.counted().await?.operations == before.operations {
         return Ok(None);
     }
-    env.sleep(P::LOOK.saturating_sub(LOOK_FIRST)).await;
+    env.sleep(P::LOOK.saturating_sub(P::LOOK_AT_IDLE)).await;
     let after = paced.counted().await?;
     Ok(latency(&before, &after, env.monotonic().saturating_sub(began)))
 }

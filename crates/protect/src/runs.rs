@@ -35,8 +35,8 @@ pub struct RunRequest {
 /// How a run has begun.
 enum Begun {
     /// There was nothing to copy, and its point is there.
-    Done(Run),
-    Copying(Copying),
+    Done(Box<Run>),
+    Copying(Box<Copying>),
 }
 
 /// The document of a run, `runs/SOURCE/TIME`.
@@ -333,21 +333,22 @@ impl Protection {
         source.check_is_no_replica()?;
         self.check_no_run(&source.name).await?;
         let Some(machine) = source.of.machine() else {
-            return self.begin_copying(source, asked, of).await.map(Begun::Copying);
+            let copying = self.begin_copying(source, asked, of).await?;
+            return Ok(Begun::Copying(Box::new(copying)));
         };
         let machine = self.machine(machine).await?;
         self.check_no_sync(&machine.name).await?;
         let run = self.new_run(&source.name, machine.name, machine.disks, machine.hardware, of).await?;
         self.steps_begin();
         catalog::put_new(&self.store, &run).await?;
-        self.take(run).await.map(Begun::Done)
+        Ok(Begun::Done(Box::new(self.take(run).await?)))
     }
 
     /// Others change what they want meanwhile: it may take hours.
     async fn go_on(&self, begun: Begun) -> Result<Run> {
         match begun {
-            Begun::Done(run) => Ok(run),
-            Begun::Copying(copying) => self.copy(copying).await,
+            Begun::Done(run) => Ok(*run),
+            Begun::Copying(copying) => self.copy(*copying).await,
         }
     }
 

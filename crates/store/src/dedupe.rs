@@ -288,7 +288,7 @@ impl Dedupe {
             after = Some(last.key.clone());
             for group in listed.chunks(TAILS_A_GROUP) {
                 let is_first = env.monotonic().saturating_sub(began) < AT_FIRST;
-                let reads = group.to_vec().into_iter().map(|one| async move { self.read_tail(&one).await });
+                let reads = group.iter().cloned().map(|one| async move { self.read_tail(&one).await });
                 let mut reads = futures::stream::iter(reads).buffer_unordered(if is_first {
                     TAILS_AT_FIRST
                 } else {

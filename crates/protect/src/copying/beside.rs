@@ -2,7 +2,7 @@
 
 use super::Live;
 use crate::hypervisor::Virsh;
-use crate::pace::{CopyRate, Counted, Pace, Paced, SPEED_BEGINNING};
+use crate::pace::{CopyRate, Counted, Pace, Paced, SPEED_BEGINNING, SPEED_MAX};
 use crate::qmp::Qmp;
 use std::convert::Infallible;
 use std::num::NonZeroU64;
@@ -63,6 +63,8 @@ impl Reader<'_> {
 
 impl Paced for Reader<'_> {
     const LOOK: Duration = Duration::from_secs(1);
+    const LOOK_AT_IDLE: Duration = Duration::from_millis(100);
+    const SPEED_AT_IDLE: u64 = SPEED_MAX;
     /// A terabyte in less than a day. What the guest overwrites is copied for as long as a run takes: slower is not gentler.
     const SPEED_MIN: u64 = 16 << 20;
 

@@ -7,7 +7,7 @@ use super::Migration;
 use super::copies::Copies;
 use super::mirrors::Mirrors;
 use crate::hypervisor::{Folder, Host};
-use crate::pace::{Counted, Paced};
+use crate::pace::{Counted, Paced, SPEED_BEGINNING};
 use std::future::Future;
 use std::time::Duration;
 use stonefold_env::Env;
@@ -84,6 +84,9 @@ impl Jobs {
 
 impl Paced for Jobs {
     const LOOK: Duration = Duration::from_secs(3);
+    // As long: a guest whose server was away reaches it again meanwhile, before the copy reads by the same connection.
+    const LOOK_AT_IDLE: Duration = Self::LOOK;
+    const SPEED_AT_IDLE: u64 = SPEED_BEGINNING;
     const SPEED_MIN: u64 = 1 << 20;
 
     async fn pause(&self) -> Result<()> {
