@@ -12,15 +12,13 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use stonefold_e2e::binary::stonefold;
 use stonefold_e2e::gateway::{Gateway, Place, in_a_place};
 use stonefold_e2e::machines::Machines;
-use stonefold_e2e::tools::{Beside, attempt, run};
+use stonefold_e2e::tools::{Beside, attempt, run, until};
 use stonefold_guest::time::Deadline;
 
-/// Longer than a machine takes here to be up or gone, however busy the host.
-const PATIENCE: Duration = Duration::from_secs(60);
 const SECTOR: usize = 512;
 
 /// A PC's boot sector: it reads the second sector to 0x7e00 and sends it to the first serial port, up to a zero.
@@ -83,17 +81,6 @@ fn nothing_is_left(place: &Place) -> Result<()> {
     let disks = place.json("disk ls")?;
     ensure!(disks.as_array().is_some_and(|disks| disks.len() == 1), "{disks}");
     ensure!(machines(place) == 0, "{} machines have a folder still", machines(place));
-    Ok(())
-}
-
-fn until(what: &str, is_so: impl Fn() -> Result<bool>) -> Result<()> {
-    let patience = Deadline::after(PATIENCE);
-    while !is_so()? {
-        if patience.passed() {
-            bail!("not within {} s: {what}", PATIENCE.as_secs());
-        }
-        sleep(Duration::from_millis(50));
-    }
     Ok(())
 }
 

@@ -10,16 +10,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{scope, sleep};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use stonefold_e2e::gateway::{Gateway, Place, in_a_place};
 use stonefold_e2e::libvirt::{libvirt, virsh};
-use stonefold_e2e::tools::run;
-use stonefold_guest::time::Deadline;
+use stonefold_e2e::tools::{run, until};
 use stonefold_needs::{Need, there_is};
 
-/// Longer than anything takes here, however busy the host.
-const PATIENCE: Duration = Duration::from_secs(60);
 const BLOCK: u64 = 4096;
 const MIB: u64 = 1 << 20;
 
@@ -107,17 +104,6 @@ fn migration(place: &Place, name: &str) -> Result<Value> {
     let all = place.json("migrate ls")?;
     let found = all.as_array().and_then(|all| all.iter().find(|one| one["name"] == name).cloned());
     found.with_context(|| format!("no migration of '{name}' in {all}"))
-}
-
-fn until(what: &str, is_so: impl Fn() -> Result<bool>) -> Result<()> {
-    let patience = Deadline::after(PATIENCE);
-    while !is_so()? {
-        if patience.passed() {
-            bail!("not within {} s: {what}", PATIENCE.as_secs());
-        }
-        sleep(Duration::from_millis(50));
-    }
-    Ok(())
 }
 
 /// Waits until a migration has ended, and fails where the machine was not moved to that file.

@@ -12,6 +12,22 @@ const TOOL_MAX: Duration = Duration::from_secs(120);
 /// Until a program that runs beside the test can be used.
 const BESIDE_MAX: Duration = Duration::from_secs(30);
 
+/// Until a machine has done what it was asked for.
+const UNTIL_MAX: Duration = Duration::from_secs(60);
+
+/// Waits until something is so.
+///
+/// # Errors
+/// When that cannot be told, or it is not so in time.
+pub fn until(what: &str, is_so: impl Fn() -> Result<bool>) -> Result<()> {
+    let deadline = Deadline::after(UNTIL_MAX);
+    while !is_so()? {
+        ensure!(!deadline.passed(), "not within {} s: {what}", UNTIL_MAX.as_secs());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}
+
 /// Which package has a program.
 fn package(program: &str) -> &'static str {
     match program {

@@ -123,3 +123,39 @@ async fn one_that_is_cancelled_is_ended_in_qemu_first() {
     let again = world.protection.set_migration(&name, MigrationState::Paused).await.unwrap_err();
     assert_eq!(again.kind(), Kind::Conflict);
 }
+
+/// Goal: a guest stands still for a comparison no longer than that is wanted; a server that leaves waits until it goes on, and ends no move.
+#[tokio::test]
+async fn a_comparison_is_given_up_where_somebody_cancels_or_the_server_leaves() {
+    let world = World::begin().await;
+    let own = Name::new("again").unwrap();
+    let cancelled = json!({
+        "version": 1, "name": "other", "format": "raw", "floor_percent": 75, "state": "cancelling", "begun": 1,
+        "disks": [], "verify": true,
+    });
+    let cancelled: Migration = catalog::read(&cancelled.to_string()).unwrap();
+    catalog::put_new(&world.store, &cancelled).await.unwrap();
+    tokio::select! {
+        why = world.protection.given_up(&own) => panic!("it is given up, and nobody wished that: {why}"),
+        () = world.env.sleep(LOOK_EVERY * 3) => {}
+    }
+    assert_eq!(world.protection.given_up(&cancelled.name).await.kind(), Kind::Conflict);
+
+    let patience = Duration::from_millis(300);
+    let since = world.env.monotonic();
+    {
+        let _still = world.protection.compares(&cancelled).unwrap();
+        world.protection.end_copies(patience).await;
+    }
+    assert!(world.env.monotonic() - since >= patience, "a guest stands still, and nobody waits for it");
+    let left = world.protection.given_up(&own).await;
+    assert_eq!(left.kind(), Kind::Closed);
+    assert!(
+        world.protection.leaves(&Err::<(), _>(left)),
+        "what is left for the next server counts as failed"
+    );
+    let failed = Err::<(), _>(Error::new(Kind::Io, "the new place is full"));
+    assert!(!world.protection.leaves(&failed), "what has failed is left for the next server");
+    world.protection.end_comparisons(Duration::from_secs(3600)).await;
+    assert!(!world.is_cancelled(), "{:?}", world.asked.lock());
+}
