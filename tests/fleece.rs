@@ -39,8 +39,12 @@ struct Monitor {
 
 impl Guest {
     fn make_images(place: &Place) -> Result<()> {
+        Guest::make_images_of(place, DISK_BYTES)
+    }
+
+    fn make_images_of(place: &Place, bytes: u64) -> Result<()> {
         for (format, name) in [("raw", "a.raw"), ("qcow2", "b.qcow2")] {
-            run("qemu-img", &["create", "-q", "-f", format, &place.text(name), &DISK_BYTES.to_string()])?;
+            run("qemu-img", &["create", "-q", "-f", format, &place.text(name), &bytes.to_string()])?;
         }
         Ok(())
     }
@@ -151,6 +155,16 @@ impl Monitor {
         let nodes = self.ask("query-named-block-nodes", &json!({ "flat": true }))?;
         let names = nodes.as_array().into_iter().flatten().filter_map(|node| node["node-name"].as_str());
         Ok(names.filter(|name| name.starts_with("stonefold-")).map(str::to_owned).collect())
+    }
+
+    fn has_exports(&mut self) -> Result<bool> {
+        let exports = self.ask("query-block-exports", &json!({}))?;
+        Ok(exports.as_array().is_some_and(|exports| !exports.is_empty()))
+    }
+
+    /// Whether a bitmap of such a name marks what it writes.
+    fn has_marks(&mut self, name: &str) -> Result<bool> {
+        Ok(self.bitmaps()?.iter().any(|bitmap| bitmap.ends_with(name)))
     }
 
     fn bitmaps(&mut self) -> Result<Vec<String>> {
@@ -305,6 +319,58 @@ fn a_guest_is_backed_up_while_it_writes() {
     });
 }
 
+/// Goal: what is read ahead of a guest that writes much meanwhile is read again, ahead, and the little that is left after the cut; the point is what the disks
+/// held then.
+#[test]
+fn what_a_guest_writes_while_it_is_read_ahead_is_read_again() {
+    in_a_place(|place| {
+        Guest::make_images_of(place, 512 * MIB)?;
+        let (guest, mut monitor) = Guest::start(place)?;
+        // Both have a second pass or two before them.
+        let server = place.start(&["--machines", &place.text("machines"), "--copy-bandwidth", "100M"])?;
+        place.ok(&format!("source add mail --qmp {}", place.text("qmp.sock")))?;
+        for drive in ["root", "data"] {
+            monitor.write(drive, 0, 200 * MIB, 3)?;
+        }
+        let run = scope(|scope| -> Result<Value> {
+            let run = scope.spawn(|| place.json("backup run mail"));
+            let waits_for = |monitor: &mut Monitor, mark: &str| -> Result<()> {
+                let patience = Deadline::after(PATIENCE);
+                while !monitor.has_marks(mark)? {
+                    ensure!(!patience.passed() && !run.is_finished(), "{mark} never came");
+                    sleep(Duration::from_millis(5));
+                }
+                ensure!(!monitor.ours()?.iter().any(|node| node.contains("cbw")), "a filter is there");
+                Ok(())
+            };
+            waits_for(&mut monitor, "ahead-0")?;
+            // What is there, what was zeros, and zeros where something was.
+            for drive in ["root", "data"] {
+                monitor.write(drive, 150 * MIB, 100 * MIB, 8)?;
+                monitor.io(drive, &format!("discard {} {}", 20 * MIB, MIB))?;
+            }
+            waits_for(&mut monitor, "ahead-1")?;
+            for at in 0..50 {
+                monitor.write("root", at * 3 * MIB, BLOCK, 9)?;
+                monitor.write("data", at * 3 * MIB + 5 * BLOCK, BLOCK, 9)?;
+            }
+            run.join().expect("the command does not panic")
+        })?;
+        is_as_the_images(place, &mut monitor, &run)?;
+        nothing_is_left(place, &mut monitor)?;
+        let copied = &run["copied"];
+        let read = copied["read_bytes"].as_u64().unwrap_or_default();
+        ensure!((600 * MIB..1000 * MIB).contains(&read) && copied.get("notes").is_none(), "{run}");
+        // The point is of the cut, and not of the run's beginning.
+        let shown = place.json(&format!("point show {}", point(&run)?))?;
+        ensure!(shown["taken"] == copied["cut"] && copied["cut"] != run["begun"], "{shown}");
+        let same = place.json("backup run mail")?;
+        ensure!(same["copied"]["read_bytes"] == 0, "{same}");
+        guest.quit(monitor)?;
+        server.stop()
+    });
+}
+
 /// Goal: a bitmap that went with its QEMU, one that outlived it, one that QEMU had no time to keep, and one that somebody took away: what of a disk
 /// is not known is compared, and told; all points are what the images held.
 #[test]
@@ -367,8 +433,8 @@ fn a_guest_outlives_the_server_that_backs_it_up() {
         monitor.write("root", 0, 48 * MIB, 3)?;
         monitor.write("data", 0, 48 * MIB, 3)?;
         place.json("backup run mail")?;
-        for round in 0..4u8 {
-            // In the midst: its filters are there.
+        for (round, is_cut) in [(0, false), (1, true), (2, false), (3, true)] {
+            // In the midst: it is read ahead, or its filters are there.
             for drive in ["root", "data"] {
                 monitor.write(drive, 0, 48 * MIB, 10 + round)?;
             }
@@ -379,7 +445,9 @@ fn a_guest_outlives_the_server_that_backs_it_up() {
                 .stderr(Stdio::null());
             let mut backup = backup.spawn()?;
             let patience = Deadline::after(PATIENCE);
-            while !monitor.ours()?.iter().any(|node| node.contains("cbw")) {
+            while !monitor.has_marks("ahead-0")?
+                || is_cut && !monitor.ours()?.iter().any(|node| node.contains("cbw"))
+            {
                 ensure!(!patience.passed(), "no backup came to it");
             }
             sleep(Duration::from_millis(u64::from(round) * 40));
@@ -403,6 +471,7 @@ fn a_guest_outlives_the_server_that_backs_it_up() {
             running = place.start(&[])?;
             let patience = Deadline::after(PATIENCE);
             while !monitor.ours()?.is_empty()
+                || monitor.has_exports()?
                 || place.json("disk ls")?.as_array().is_none_or(|disks| disks.len() > 2)
             {
                 ensure!(!patience.passed(), "round {round}: {:?} is left", monitor.ours()?);

@@ -20,7 +20,9 @@ SLOTS = QUEUE // 3
 RING, PAGES = 0x100000, 0x200000
 # Where microvm has its transports, and how far they lie apart.
 MMIO, STEP, TRANSPORTS = 0xFEB00000, 0x200, 24
-DEVICE, PAGE_SIZE, SELECT, NUMBER, ALIGN, PAGE, NOTIFY, STATUS = 0x08, 0x28, 0x30, 0x38, 0x3C, 0x40, 0x50, 0x70
+DEVICE, FEATURES, FEATURES_SELECT, PAGE_SIZE, SELECT, NUMBER, ALIGN, PAGE, NOTIFY, STATUS = 0x08, 0x20, 0x24, 0x28, 0x30, 0x38, 0x3C, 0x40, 0x50, 0x70
+# VIRTIO_BLK_F_FLUSH, bit 9: a driver that does not know how to flush is given each write through, flushed, and no guest of today is.
+FLUSHES = 1 << 9
 BLOCK_DEVICE = 2
 READ, WRITE, FLUSH = 0, 1, 4
 NEXT, FOR_DEVICE = 1, 2
@@ -59,14 +61,16 @@ class Guest:
         self.begin()
 
     def begin(self):
-        """The driver's side of a legacy device: one queue, no features."""
+        """The driver's side of a legacy device: one queue, and the one feature that every guest's driver has."""
         found = [MMIO + number * STEP for number in range(TRANSPORTS)]
         found = [at for at in found if int(self.say(f"readl {at + DEVICE:#x}").split()[1], 16) == BLOCK_DEVICE]
         if not found:
             raise Failed("the QEMU has no disk")
         self.base = found[0]
         self.used = RING + (16 * QUEUE + 6 + 2 * QUEUE + 4095) // 4096 * 4096
-        for register, value in ((STATUS, 0), (STATUS, 1), (STATUS, 3), (PAGE_SIZE, 4096), (SELECT, 0), (NUMBER, QUEUE)):
+        for register, value in ((STATUS, 0), (STATUS, 1), (STATUS, 3), (FEATURES_SELECT, 0), (FEATURES, FLUSHES)):
+            self.put(register, value)
+        for register, value in ((PAGE_SIZE, 4096), (SELECT, 0), (NUMBER, QUEUE)):
             self.put(register, value)
         for register, value in ((ALIGN, 4096), (PAGE, RING // 4096), (STATUS, 7)):
             self.put(register, value)

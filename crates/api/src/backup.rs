@@ -207,6 +207,9 @@ pub struct RunCopied {
     pub sent_bytes: u64,
     /// Bytes written to the disk, because they differed.
     pub written_bytes: u64,
+    /// The instant that its point is of, where that is not its beginning: of a guest whose disks were read ahead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cut: Option<Time>,
     /// How long it took, in milliseconds; 0 while it is under way.
     pub took_ms: u64,
     /// What there is to know of it, in words.

@@ -359,12 +359,14 @@ fn run_text(run: &Run) -> String {
     let copied =
         |of: fn(&RunCopied) -> u64| run.copied.as_ref().map(|_| copied_text(run, of)).unwrap_or_default();
     let took = run.copied.as_ref().filter(|copied| copied.took_ms > 0);
+    let cut = run.copied.as_ref().and_then(|copied| copied.cut);
     facts([
         ("run", run.name.to_string()),
         ("machine", run.machine.to_string()),
         ("policy", run.policy.as_ref().map(Name::to_string).unwrap_or_default()),
         ("state", state_text(run.state).to_owned()),
         ("begun", format!("{} UTC", run.begun.to_seconds_text())),
+        ("as it was", cut.map(|at| format!("{} UTC", at.to_seconds_text())).unwrap_or_default()),
         ("ended", run.ended.map(|at| format!("{} UTC", at.to_seconds_text())).unwrap_or_default()),
         ("copied to", run.copied.as_ref().map(|copied| listed(&copied.disks)).unwrap_or_default()),
         ("read", copied(|copied| copied.read_bytes)),

@@ -27,6 +27,8 @@ const SMALL_BYTES: u64 = 16 << 10;
 /// delay; of a guest's scattered changes each is a block or some, and it takes more of them to keep both ends at work. Each block takes two of memory.
 const IN_FLIGHT: usize = 64;
 const BLOCKS_IN_FLIGHT: u32 = 2048;
+/// Beside a guest: what it asks of its disk waits behind these.
+const BLOCKS_IN_FLIGHT_BESIDE: u32 = 256;
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
 /// One copy.
@@ -66,7 +68,7 @@ impl Copy<'_> {
     ///
     /// What has begun is ended, also when a step has failed.
     pub(crate) async fn run(&self, look: impl Fn() -> Result<()>) -> Result<()> {
-        let (end, look, room) = (self.from.bytes(), &look, &Semaphore::new(BLOCKS_IN_FLIGHT as usize));
+        let (end, look, room) = (self.from.bytes(), &look, &Semaphore::new(self.blocks_in_flight() as usize));
         let stretches = (0..end).step_by(LOOK_BYTES as usize).map(|at| at..end.min(at + LOOK_BYTES));
         // Looked at with each, as they are asked for.
         let stretches = stretches.take_while(|_| self.live.check().is_ok());
@@ -132,6 +134,10 @@ impl Copy<'_> {
         Ok(common(&parts, looked_at.iter().filter(|(_, unchanged)| !unchanged).map(|(range, _)| range)))
     }
 
+    fn blocks_in_flight(&self) -> u32 {
+        if self.live.is_beside_a_guest() { BLOCKS_IN_FLIGHT_BESIDE } else { BLOCKS_IN_FLIGHT }
+    }
+
     fn grain(&self) -> u64 {
         BLOCK.max(self.from.block_bytes())
     }
@@ -167,7 +173,7 @@ impl Copy<'_> {
     async fn piece(&self, part: Range<u64>, room: &Semaphore) -> Result<()> {
         let blocks = (part.end - part.start).div_ceil(BLOCK) as u32;
         // One that is longer than all of it has it to itself.
-        let _room = room.acquire_many(blocks.min(BLOCKS_IN_FLIGHT)).await;
+        let _room = room.acquire_many(blocks.min(self.blocks_in_flight())).await;
         self.live.check()?;
         self.live.may_move(self.env, part.end - part.start).await?;
         let read = self.unless_stopped(self.from.read(part.start, (part.end - part.start) as u32)).await?;

@@ -1,8 +1,8 @@
 //! Runs that copy: of what lies on other people's storage, each disk into one of ours, `SOURCE.DISK`.
 //!
-//! *Order*: the run's document; the source is opened ([`opened`]); its document names the numbers of the disks, these are made or get their size; each is made
-//! to be what the source holds ([`copy`](crate::copy)), and flushed; the source is given back; then the run goes on as one that has nothing to copy. Only the
-//! first and the last are changes that others wait for. *Never*: makes a point of what is not all there; takes another's disk for its own; leaves a run
+//! *Order*: the run's document; the source is opened ([`opened`]); its document names the numbers of the [disks](target), these are made or get their size;
+//! each is made to be what the source holds ([`copy`](crate::copy)), once or, of a guest that writes on, until that is of one instant, and flushed; the
+//! source is given back; then the run goes on as one that has nothing to copy. Only the first and the last are changes that others wait for. *Never*: makes a point of what is not all there; takes another's disk for its own; leaves a run
 //! under way of which nobody is left: it has failed then, and the next one copies only what it lacks.
 //!
 //! Whatever else has written to a disk, the point is what the source held: a run compares everything, or, where a bitmap says what has changed since the last point,
@@ -14,6 +14,7 @@ mod live;
 mod opened;
 mod received;
 mod spot;
+mod target;
 
 pub(crate) use bandwidth::Bandwidth;
 pub(crate) use beside::Guest;
@@ -22,24 +23,20 @@ pub(crate) use opened::Reading;
 pub(crate) use received::Sent;
 
 use crate::catalog;
-use crate::clones::check_no_disk;
-use crate::copy::{Copy, stopped};
+use crate::copy::stopped;
 use crate::machines::MachineDisk;
-use crate::points::{Point, PointDisk};
+use crate::points::Point;
 use crate::runs::{Copied, Run, RunRequest, RunState, Slot, key};
 use crate::sources::{Source, copied_to};
-use crate::{Policy, Protection, SourceOf};
+use crate::{Policy, Protection};
 use futures::FutureExt;
 use opened::{Marks, Opened};
-use std::ops::Range;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use stonefold_store::{Attachment, OWN};
-use stonefold_types::{
-    BLOCK_BYTES, DISK_BYTES_MAX, DiskSettings, Error, ExportName, Kind, Name, PointName, Result, Size,
-};
+use stonefold_store::Attachment;
+use stonefold_types::{Error, Kind, Name, PointName, Result, Size};
 
 /// How long a server may say nothing that owes an answer.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -110,13 +107,16 @@ impl Protection {
         let place = async { self.copies.places.acquire().await.map_err(|_| stopped()) };
         let _place = live.unless_stopped(place).await?;
         let last = self.last_point(&copying.source.name).await?;
-        let opened = self.open(copying, last.as_ref()).await?;
+        let mut opened = self.open(copying, last.as_ref()).await?;
+        let readings = std::mem::take(&mut opened.disks);
         let done = {
+            live.beside.store(opened.guest.is_some(), Ordering::Relaxed);
+            let _evenly = opened.guest.as_ref().map(|_| self.store.goes_evenly());
             let pace = match &opened.guest {
                 Some(guest) => guest.keep_pace(&self.env, live).boxed(),
                 None => std::future::pending().boxed(),
             };
-            let mut copied = pin!(self.copy_opened(copying, &opened, last.as_ref()));
+            let mut copied = pin!(self.copy_opened(copying, &opened, readings, last.as_ref()));
             tokio::select! {
                 biased;
                 // First: nothing is read before the guest was looked at.
@@ -174,6 +174,7 @@ impl Protection {
         &self,
         copying: &Copying,
         opened: &Opened,
+        mut readings: Vec<Reading>,
         last: Option<&Point>,
     ) -> Result<Vec<Attachment>> {
         self.note_strangers(copying).await?;
@@ -181,7 +182,7 @@ impl Protection {
             let target = disk.target.clone();
             Ok(MachineDisk { disk: copied_to(&copying.source.name, &target)?, target })
         };
-        let disks: Vec<MachineDisk> = opened.disks.iter().map(of).collect::<Result<_>>()?;
+        let disks: Vec<MachineDisk> = readings.iter().map(of).collect::<Result<_>>()?;
         let say = |run: &mut Run| {
             (run.disks, run.hardware) = (disks.clone(), opened.hardware.clone());
             // Of what is sent it is known already.
@@ -189,98 +190,29 @@ impl Protection {
             Ok(())
         };
         self.change(catalog::change(&self.store, &key(&copying.run.name), say)).await?;
-        let mut attached = Vec::new();
-        for (from, to) in opened.disks.iter().zip(&disks) {
-            let several =
-                |e: Error| if disks.len() > 1 { e.context(format!("disk '{}'", to.target)) } else { e };
-            attached.push(self.copy_disk(copying, from, to, last).await.map_err(several)?);
-        }
-        Ok(attached)
-    }
-
-    /// Makes a disk of ours what one of the source's is, durably.
-    async fn copy_disk(
-        &self,
-        copying: &Copying,
-        reading: &Reading,
-        disk: &MachineDisk,
-        last: Option<&Point>,
-    ) -> Result<Attachment> {
-        let (live, from, to) = (&copying.live, &reading.from, &disk.disk);
-        let bytes = from.bytes();
-        if bytes == 0 || bytes > DISK_BYTES_MAX {
-            let what = format!("the source has {bytes} bytes, and a disk 4K to {}", Size(DISK_BYTES_MAX));
-            return Err(Error::new(Kind::Invalid, what).remedy("look whether it is the right one"));
-        }
-        let size_bytes = bytes.next_multiple_of(BLOCK_BYTES as u64);
-        self.change(self.prepare_disk(copying, disk, size_bytes)).await?;
-        let since = self.changed_since(copying, reading, size_bytes, last).await?;
-        let peer: Arc<str> = format!("backup run '{}'", copying.run.name).into();
-        let attached = self.store.attach_for(&ExportName::Disk(to.clone()), peer.clone())?;
-        let before = self.store.disk(to)?.traffic[WRITTEN];
-        let written_before = live.figures.written.load(Ordering::Relaxed);
-        let full = copying.run.copied.as_ref().is_some_and(|copied| copied.full);
-        let copy = Copy { env: &self.env, from, to: &attached, live, full, since: since.clone() };
-        copy.run(|| self.check_alone(to, Some(&*peer))).await?;
-        self.check_alone(to, Some(&*peer))?;
-        // One that came and went between two looks. What such a one only trimmed is not counted; the next run finds it.
-        let written = self.store.disk(to)?.traffic[WRITTEN].saturating_sub(before);
-        if written != live.figures.written.load(Ordering::Relaxed) - written_before {
-            let what = format!("something else wrote to disk '{to}' while the source was copied to it");
-            return Err(Error::new(Kind::Conflict, what).remedy("keep others away from it, and run it again"));
-        }
-        let _durable = attached.flush().await?;
-        if copying.sent.is_some() {
-            self.check_arrived(live, from, &attached, since.as_deref()).await?;
-        }
-        Ok(attached)
-    }
-
-    /// What of a disk has changed since the last point, where a bitmap says what of its source has; nothing where all is to be looked at.
-    async fn changed_since(
-        &self,
-        copying: &Copying,
-        reading: &Reading,
-        size_bytes: u64,
-        last: Option<&Point>,
-    ) -> Result<Option<Vec<Range<u64>>>> {
-        let target = &reading.target;
-        let Some(point) = last else { return Ok(None) };
-        let of_point = point.disks.iter().find(|disk| disk.target == *target);
-        let whole = match (&reading.whole, of_point) {
-            (Some(why), _) => why.clone(),
-            // Of what knows no bitmaps nothing is to be told.
-            (None, _) if !reading.from.tells_changes() => return Ok(None),
-            (None, None) => "the last point does not have it".to_owned(),
-            (None, Some(disk)) if disk.size_bytes != size_bytes => "its size is another".to_owned(),
-            (None, Some(disk)) if !self.is_bitmap_believed(copying, reading, point, disk).await? => {
-                "its server's bitmap had not marked all that has changed, or the last point is damaged"
-                    .to_owned()
-            }
-            (None, Some(disk)) => {
-                let changed = self.store.diff(&point.snapshot_of(disk), None).await?;
-                return Ok(Some(changed.into_iter().map(|(at, bytes)| at..at + bytes).collect()));
-            }
+        let several = |disk: &MachineDisk| {
+            let named = (disks.len() > 1).then(|| disk.target.clone());
+            move |e: Error| named.iter().fold(e, |e, target| e.context(format!("disk '{target}'")))
         };
-        copying.live.note(format!("all of disk '{target}' was compared: {whole}"));
-        Ok(None)
-    }
-
-    /// Whether what is told to have changed is believed: where our own bitmaps or maps tell it, always; and where all is read anyhow.
-    async fn is_bitmap_believed(
-        &self,
-        copying: &Copying,
-        reading: &Reading,
-        last: &Point,
-        disk: &PointDisk,
-    ) -> Result<bool> {
-        let full = copying.run.copied.as_ref().is_some_and(|copied| copied.full);
-        if full || !matches!(copying.source.of, SourceOf::Nbd(_)) {
-            return Ok(true);
+        let mut targets = Vec::new();
+        for (reading, disk) in readings.iter().zip(&disks) {
+            let begun = self.begin_target(copying, reading, disk, last);
+            let mut target = begun.await.map_err(several(disk))?;
+            self.copy_to(copying, reading, &mut target).await.map_err(several(disk))?;
+            targets.push(target);
         }
-        let export = ExportName::Snapshot(last.snapshot_of(disk));
-        let last = self.store.attach_for(&export, "backup".into())?;
-        self.is_told(&copying.live, &reading.from, &last).await
+        while let Some(next) = self.next_reading(opened, &copying.live).await? {
+            readings = next;
+            for ((reading, target), disk) in readings.iter().zip(&mut targets).zip(&disks) {
+                target.is_what_was_read();
+                self.copy_to(copying, reading, target).await.map_err(several(disk))?;
+            }
+        }
+        let mut attached = Vec::new();
+        for ((reading, target), disk) in readings.iter().zip(targets).zip(&disks) {
+            attached.push(self.end_target(copying, reading, target).await.map_err(several(disk))?);
+        }
+        Ok(attached)
     }
 
     /// Notes what something else has changed since the last point, where the last run made one: what a run that was cut off left is its own.
@@ -306,55 +238,6 @@ impl Protection {
             }
         }
         Ok(())
-    }
-
-    /// Has the disk be there that one of the source's is copied to, as long as that; within a change.
-    async fn prepare_disk(&self, copying: &Copying, disk: &MachineDisk, size_bytes: u64) -> Result<()> {
-        let (target, disk) = (&disk.target, &disk.disk);
-        let source: Source = catalog::get(&self.store, copying.source.name.as_str()).await?;
-        let is_there = match source.number_of(target) {
-            Some(number) => number.is_there(&self.store, disk)?,
-            None => false,
-        };
-        if is_there {
-            self.check_alone(disk, None)?;
-            self.check_sealed(copying, target, disk)?;
-            let before = self.store.disk(disk)?.size_bytes;
-            if before != size_bytes {
-                self.store.resize_disk(disk, size_bytes, true).await?;
-                let what = if before < size_bytes { "grown" } else { "shrunk" };
-                let (before, now) = (Size(before), Size(size_bytes));
-                copying.live.note(format!("the source has {what} from {before} to {now}"));
-            }
-            return Ok(());
-        }
-        check_no_disk(&self.store, disk)
-            .map_err(|e| e.context("the source is copied to a disk of its own"))?;
-        let domain = self.domain_for(copying, target)?;
-        // Before it is made: so it is known for ours whatever becomes of that.
-        let number = self.draw_number();
-        let name = |source: &mut Source| {
-            source.numbers.insert(target.clone(), number);
-            Ok(())
-        };
-        catalog::change(&self.store, source.name.as_str(), name).await?;
-        let settings = DiskSettings { qos: Name::new(CLASS)?, ..DiskSettings::default() };
-        self.store.create_disk_as(domain.as_ref(), disk, size_bytes, settings, number.0).await.map(drop)
-    }
-
-    /// Fails while somebody else can write to a disk.
-    fn check_alone(&self, disk: &Name, own: Option<&str>) -> Result<()> {
-        let connections = self.store.disk(disk)?.connections;
-        let is_other = |peer: &str| peer != OWN && Some(peer) != own;
-        let writes = |export: &ExportName| matches!(export, ExportName::Disk(_));
-        match connections.iter().find(|client| writes(&client.export) && is_other(&client.peer)) {
-            None => Ok(()),
-            Some(client) => {
-                let what =
-                    format!("disk '{disk}', which the source is copied to, is in use: {}", client.peer);
-                Err(Error::new(Kind::Busy, what).remedy("disconnect it, and run it again"))
-            }
-        }
     }
 
     async fn complete(&self, copying: &Copying, copied: Copied) -> Result<Result<Run>> {
@@ -415,6 +298,3 @@ impl Protection {
         }
     }
 }
-
-/// Where the bytes written stand among a disk's counts.
-const WRITTEN: usize = 3;

@@ -1,26 +1,31 @@
 //! Disks of a running QEMU on other people's storage, read as they were at one instant while its guest writes on (fleecing).
 //!
-//! *Order*: a document names the scratch disks and what the guest's devices read and write; the scratch disks are made; what is written from
-//! now on is marked; filters come between; what they keep is exported, and read. Then all of it is taken out again, the scratch
-//! disks go, and the document. *Promises*: a guest's write waits for the copy of what it overwrites and for nothing else, and for
-//! that no longer than some seconds; a guest that a run has stopped goes on, whatever came between: what is left in a QEMU is taken out with
-//! each round, also of a later server. *Never*: takes out what is not ours; believes a bitmap that was not marking all the time since the point that it is named by.
+//! *Order*: a document names the scratch disks and what the guest's devices read and write; the scratch disks are made. Where there is much to be read,
+//! it is read [ahead](ahead), of the disks as the guest has them, with a bitmap that marks what it writes meanwhile. Then the cut: what is written from
+//! now on is marked for the next point; filters come between; what they keep is exported, and what is left of it read. Then all of it is
+//! [taken out](ending) again, the scratch disks go, and the document. *Promises*: a guest's write waits for the copy of what it overwrites, of what is
+//! read after the cut, and for nothing else, and for that no longer than some seconds; a guest that a run has stopped goes on, whatever came between:
+//! what is left in a QEMU is taken out with each round, also of a later server. *Never*: takes out what is not ours; believes a bitmap that was not marking
+//! all the time since the point that it is named by, or since what it is named by was read.
 
+mod ahead;
+mod ending;
 mod qemu;
 
 use crate::catalog::{self, Entry, Unknown};
 use crate::clones::check_no_disk;
 use crate::copying::{Guest, Live, Reading};
 use crate::hypervisor::{nbd_server, running_arguments, socket_folder};
-use crate::nbd::{Address, Client, Place};
 use crate::number::DiskNumber;
-use crate::origin::Origin;
 use crate::qmp::Qmp;
 use crate::sources::QemuGuest;
 use crate::standstills::Standstill;
 use crate::{Hardware, Point, Protection, Source};
+use ahead::Ahead;
+use parking_lot::Mutex as Memory;
 use qemu::{GuestDisk, OURS};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use stonefold_env::WallNanos;
@@ -72,20 +77,33 @@ impl Entry for Fleece {
     }
 }
 
-/// A guest's disks as they were, to be read; what is put into its QEMU for that is to be taken out.
+/// A guest's disks, to be read; what is put into its QEMU for that is to be taken out.
 pub(crate) struct Fleeced {
+    /// What is read of them first.
     pub(crate) disks: Vec<Reading>,
     /// What it was started with, or why that is not known.
     pub(crate) hardware: Result<Hardware>,
     pub(crate) marks: Marks,
     fleece: Fleece,
-    _folder: TempDir,
+    guest: Vec<GuestDisk>,
+    /// How it is had to stand still for the cut.
+    still: Option<Standstill>,
+    /// Our NBD server, as QEMU reaches it.
+    server: Value,
+    folder: TempDir,
+    /// What is read before the cut, until that is made.
+    ahead: Memory<Option<Ahead>>,
 }
 
 impl Fleeced {
     /// The guest, which uses them on.
     pub(crate) fn guest(&self) -> Guest {
         Guest::Qemu(self.marks.qmp.clone())
+    }
+
+    /// Where QEMU's NBD server listens.
+    fn socket(&self) -> PathBuf {
+        self.folder.path().join("nbd.sock")
     }
 }
 
@@ -110,8 +128,8 @@ impl Marks {
 }
 
 impl Protection {
-    /// Reads a guest's disks as they are now, for the run whose point is `stamp`. Whoever has it gives it back by
-    /// [`unfleece`](Self::unfleece).
+    /// Begins to read a guest's disks, for the run whose point is `stamp`. Whoever has it reads what it has first and then what
+    /// [`read_on`](Self::read_on) tells, and gives it back by [`unfleece`](Self::unfleece).
     pub(crate) async fn fleece(
         &self,
         source: &Source,
@@ -144,31 +162,24 @@ impl Protection {
         // Those of runs that were cut off tell nothing that is asked for.
         qemu::unmark(&qmp, &marks.ours, marks.last.as_deref()).await?;
         let folder = socket_folder(&self.hypervisors.folder, qmp.peer().map(|peer| peer.user))?;
+        if let Some(still) = &still {
+            self.check_can_stand(still).await?;
+        }
         live.check()?;
         self.change(self.prepare_scratch(&fleece)).await?;
-        let begun = async {
-            // Before the cut: what is marked that lies before it is only looked at once more.
-            for disk in &guest {
-                qemu::mark(&qmp, disk, &marks.own).await?;
+        let ahead = Memory::new(None);
+        let (disks, hardware) = (Vec::new(), arguments_of(&qmp));
+        let mut fleeced = Fleeced { disks, hardware, marks, fleece, guest, still, server, folder, ahead };
+        match self.begin_reading(&fleeced, live).await {
+            Ok(disks) => {
+                fleeced.disks = disks;
+                Ok(fleeced)
             }
-            qemu::prepare(&qmp, &fleece, &server).await?;
-            self.still_for(still.as_ref(), live, qemu::cut(&qmp, &fleece)).await?;
-            self.read_fleece(&fleece, &guest, &marks, folder.path()).await
-        };
-        let disks = match begun.await {
-            Ok(disks) => disks,
             Err(error) => {
-                self.release_or_tell(&qmp, &fleece).await;
-                marks.settle(false).await;
-                return Err(error);
+                self.unfleece(fleeced).await.settle(false).await;
+                Err(error)
             }
-        };
-        let process = qmp.peer().map(|peer| peer.process);
-        let hardware = process.map_or_else(
-            || Err(Error::new(Kind::NotFound, "the kernel does not say which process it is")),
-            |process| running_arguments(process).map(Hardware::QemuArgs),
-        );
-        Ok(Fleeced { disks, hardware, marks, fleece, _folder: folder })
+        }
     }
 
     /// What is to be put into a QEMU.
@@ -224,134 +235,13 @@ impl Protection {
         })?;
         Ok(self.standstill_of_guest(&source.name, agent, source.name.as_str()))
     }
+}
 
-    /// Opens what is kept since the cut, which is over, and after which the guest goes on.
-    async fn read_fleece(
-        &self,
-        fleece: &Fleece,
-        guest: &[GuestDisk],
-        marks: &Marks,
-        folder: &Path,
-    ) -> Result<Vec<Reading>> {
-        let qmp = &marks.qmp;
-        if fleece.halts {
-            let goes_on = |fleece: &mut Fleece| {
-                fleece.halts = false;
-                Ok(())
-            };
-            catalog::change(&self.store, &fleece.key(), goes_on).await?;
-        }
-        let whole: Vec<Option<String>> = guest.iter().map(|disk| marks.wrong(disk)).collect();
-        let socket = folder.join("nbd.sock");
-        qemu::export(qmp, fleece, &socket, |at| marks.last.clone().filter(|_| whole[at].is_none())).await?;
-        let mut disks = Vec::new();
-        for (disk, whole) in fleece.disks.iter().zip(whole) {
-            let address = Address { place: Place::Unix(socket.clone()), export: disk.target.to_string() };
-            let bitmap = (marks.last.is_some() && whole.is_none()).then_some(qemu::LOOKED_UP);
-            let from = Client::connect(&self.env, &address, bitmap, GREET_MAX).await?;
-            disks.push(Reading { target: disk.target.clone(), from: Origin::Export(from), whole });
-        }
-        Ok(disks)
-    }
-
-    /// Takes out of a QEMU what was put into it. What cannot be taken out now is so with a later round; the bitmaps stay.
-    pub(crate) async fn unfleece(&self, fleeced: Fleeced) -> Marks {
-        let Fleeced { disks, marks, fleece, .. } = fleeced;
-        drop(disks);
-        self.release_or_tell(&marks.qmp, &fleece).await;
-        marks
-    }
-
-    async fn release_or_tell(&self, qmp: &Qmp, fleece: &Fleece) {
-        // As it is kept: it may have gone on since.
-        let kept = catalog::find::<Fleece>(&self.store, fleece.source.as_str()).await;
-        let kept = kept.ok().flatten().unwrap_or_else(|| fleece.clone());
-        if let Err(error) = self.release(Some(qmp), &kept).await {
-            tracing::warn!("source '{}': its guest still has parts of a backup: {error}", fleece.source);
-        }
-    }
-
-    /// Takes everything out, and forgets it; without a QEMU, which took all with it when it ended, but the scratch disks.
-    async fn release(&self, qmp: Option<&Qmp>, fleece: &Fleece) -> Result<()> {
-        if let Some(qmp) = qmp {
-            self.take_out(qmp, fleece).await?;
-        }
-        for disk in &fleece.disks {
-            self.remove_scratch(disk).await?;
-        }
-        self.change(async {
-            // A run that has begun since, of a QEMU that was started anew, has one of its own.
-            match catalog::find::<Fleece>(&self.store, fleece.source.as_str()).await? {
-                Some(now) if now.disks == fleece.disks => {
-                    catalog::remove::<Fleece>(&self.store, fleece.source.as_str()).await
-                }
-                _ => Ok(()),
-            }
-        })
-        .await
-    }
-
-    async fn take_out(&self, qmp: &Qmp, fleece: &Fleece) -> Result<()> {
-        for _ in 1..RELEASES_MAX {
-            match qemu::release(qmp, fleece).await {
-                Err(error) if error.kind() == Kind::Conflict => self.env.sleep(AGAIN).await,
-                // It ended meanwhile.
-                Err(error) if error.kind() == Kind::Closed => return Ok(()),
-                released => return released,
-            }
-        }
-        qemu::release(qmp, fleece).await
-    }
-
-    /// Its QEMU may not have hung up yet.
-    async fn remove_scratch(&self, disk: &FleecedDisk) -> Result<()> {
-        for _ in 1..RELEASES_MAX {
-            if !disk.number.is_there(&self.store, &disk.scratch)? {
-                return Ok(());
-            }
-            match self.store.remove_disk_numbered(&disk.scratch, disk.number.0).await {
-                Err(error) if error.kind() == Kind::Busy => self.env.sleep(AGAIN).await,
-                removed => return removed,
-            }
-        }
-        self.store.remove_disk_numbered(&disk.scratch, disk.number.0).await
-    }
-
-    /// Takes out what runs have left that were cut off, each in a task of its own: a QEMU that does not answer keeps nothing else waiting.
-    pub(crate) async fn release_left(&self) -> Result<()> {
-        for key in catalog::keys::<Fleece>(&self.store, None).await? {
-            let Some(left) = self.readable::<Fleece>(&key).await? else { continue };
-            let Some(me) = self.me.upgrade().filter(|me| !me.copies.is_copied(&left.source)) else {
-                continue;
-            };
-            self.env.spawn("release a guest", async move { me.release_one(&left).await });
-        }
-        Ok(())
-    }
-
-    async fn release_one(&self, left: &Fleece) {
-        let qmp = match Qmp::connect(&self.env, &left.socket, GREET_MAX).await {
-            Ok(qmp) => Some(qmp),
-            // It has ended, and nobody listens any more.
-            Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Io) => None,
-            // Most likely a run of this very source, which sees to it.
-            Err(_) => return,
-        };
-        match self.release(qmp.as_ref(), left).await {
-            Ok(()) => {
-                tracing::warn!("source '{}': what a backup left in its guest is taken out", left.source)
-            }
-            Err(error) => {
-                tracing::warn!("source '{}': its guest still has parts of a backup: {error}", left.source)
-            }
-        }
-    }
-
-    /// Takes the bitmaps of a source out of its QEMU, as far as that can be reached.
-    pub(crate) async fn forget_marks(&self, source: &Source, socket: &Path) -> Result<()> {
-        let qmp = Qmp::connect(&self.env, socket, GREET_MAX).await?;
-        qemu::unmark(&qmp, &format!("{OURS}{:x}-", source.added), None).await
-    }
+/// What a guest was started with.
+fn arguments_of(qmp: &Qmp) -> Result<Hardware> {
+    let unknown = || Error::new(Kind::NotFound, "the kernel does not say which process it is");
+    let peer = qmp.peer().ok_or_else(unknown)?;
+    running_arguments(peer.process).map(Hardware::QemuArgs)
 }
 
 impl Marks {

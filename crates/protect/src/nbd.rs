@@ -58,6 +58,8 @@ pub(crate) struct Client {
     env: Env,
     export: Export,
     writer: tokio::sync::Mutex<Writer>,
+    /// Requests that are to be sent.
+    unsent: Mutex<Vec<u8>>,
     shared: Arc<Shared>,
     /// How long a server may be silent that owes an answer.
     patience: Duration,
@@ -145,7 +147,8 @@ impl Client {
         let ears = Ears { env: env.clone(), reader: wire.reader, shared: shared.clone(), export };
         env.spawn("nbd client", ears.listen(ended));
         let writer = tokio::sync::Mutex::new(wire.writer);
-        Ok(Client { env: env.clone(), export, writer, shared, patience, _end: end })
+        let unsent = Mutex::default();
+        Ok(Client { env: env.clone(), export, writer, unsent, shared, patience, _end: end })
     }
 
     /// What the server says of the export.
@@ -171,7 +174,7 @@ impl Client {
     }
 
     async fn request(&self, kind: u16, (mut asked, told): (Asked, Told)) -> Result<Answer> {
-        let (cookie, request) = {
+        let cookie = {
             let mut waiting = self.shared.waiting.lock();
             if let Some(why) = &waiting.gone {
                 return Err(why.clone());
@@ -179,12 +182,14 @@ impl Client {
             waiting.next += 1;
             let cookie = waiting.next;
             asked.cookie = cookie;
-            let request = encode(kind, cookie, asked.offset, asked.len);
+            self.unsent.lock().extend(encode(kind, cookie, asked.offset, asked.len));
             waiting.asked.insert(cookie, asked);
-            (cookie, request)
+            cookie
         };
         let answered = async {
-            let sent = self.writer.lock().await.write_all(&request).await;
+            // What others ask for meanwhile goes along: one call of the kernel's, and one waking of the server, for all of it.
+            self.env.yield_now().await;
+            let sent = self.send().await;
             // Why it cannot be sent is found by who reads, too; he tells.
             let told = told.await;
             told.unwrap_or_else(|_| Err(self.shared.why_gone(sent.err())))
@@ -192,6 +197,13 @@ impl Client {
         let answer = self.unless_silent(answered).await;
         self.shared.waiting.lock().asked.remove(&cookie);
         answer
+    }
+
+    /// Sends what is to be sent.
+    async fn send(&self) -> std::io::Result<()> {
+        let mut writer = self.writer.lock().await;
+        let unsent = std::mem::take(&mut *self.unsent.lock());
+        if unsent.is_empty() { Ok(()) } else { writer.write_all(&unsent).await }
     }
 
     /// What comes of something, unless the server says nothing at all for too long meanwhile.

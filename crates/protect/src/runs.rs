@@ -95,6 +95,9 @@ pub struct Copied {
     pub sent_bytes: u64,
     /// Bytes written to the disk, because they differed.
     pub written_bytes: u64,
+    /// The instant that its point is of, by trusted time, nanoseconds since 1970, where that is not its beginning.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cut: Option<WallNanos>,
     /// How long it took, in milliseconds.
     pub took_ms: u64,
     /// What there is to know of it, in words.
@@ -428,7 +431,10 @@ impl Protection {
             disks: run.disks.iter().map(of).collect::<Result<_>>()?,
             hardware: run.hardware.clone(),
             database: run.database.clone(),
-            taken: run.received.as_ref().map_or(run.begun, |received| received.taken),
+            taken: match (&run.received, run.copied.as_ref().and_then(|copied| copied.cut)) {
+                (Some(received), _) => received.taken,
+                (None, cut) => cut.unwrap_or(run.begun),
+            },
             // Of one that is made here it is said once the guest is seen to have stood still.
             consistency: match (&run.received, &run.database) {
                 (Some(received), _) => received.consistency,

@@ -149,6 +149,11 @@ impl Protection {
         done
     }
 
+    /// Fails where a guest could not be had to stand still: what takes hours before it is to be is not begun.
+    pub(crate) async fn check_can_stand(&self, still: &Standstill) -> Result<()> {
+        self.guest(still).greet().await.map(drop).map_err(|e| e.context(still.whose()))
+    }
+
     /// Does something while a guest stands still. Where it cannot be had to, nothing is done.
     pub(crate) async fn while_still<T>(
         &self,

@@ -78,7 +78,7 @@ pub use findings::{CheckFound, DamagedReads, Known};
 pub use freed::Freed;
 pub use growth::Trend;
 pub use latency::{Latencies, Latency};
-pub use qos::QosInfo;
+pub use qos::{Evenly, QosInfo};
 pub use reclaim::Reclaimed;
 pub use salvage::{Salvage, Salvaged, SalvagedFrom, SalvagedRange};
 pub use scrubber::ScrubStatus;

@@ -26,6 +26,7 @@ pub(crate) use classes::open;
 pub(crate) use flow::{Flow, Place};
 pub(crate) use lanes::Lane;
 
+use crate::store::Store;
 use background::{Look, Pace, TICK};
 use flow::Gates;
 use parking_lot::Mutex;
@@ -46,6 +47,8 @@ pub(crate) struct Qos {
     paces: [Mutex<Pace>; 3],
     /// How many wait for a round of the fold to end.
     hurried: AtomicUsize,
+    /// How many know of others who would be disturbed.
+    beside: AtomicUsize,
     closing: AtomicBool,
 }
 
@@ -58,6 +61,24 @@ impl Drop for Hurry<'_> {
     }
 }
 
+/// While it lives, the pool's own work goes evenly, at its reservations, and faster only where it is pressed: others than clients would be disturbed, of whom
+/// the pool knows nothing, as a guest on other storage that is backed up.
+pub struct Evenly(Arc<Store>);
+
+impl Drop for Evenly {
+    fn drop(&mut self) {
+        self.0.qos.beside.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Store {
+    /// See [`Evenly`].
+    pub fn goes_evenly(self: &Arc<Self>) -> Evenly {
+        self.qos.beside.fetch_add(1, Ordering::Relaxed);
+        Evenly(self.clone())
+    }
+}
+
 impl Qos {
     pub(crate) fn new(env: Env, classes: QosClasses) -> Self {
         let qos = Qos {
@@ -66,6 +87,7 @@ impl Qos {
             changing: tokio::sync::Mutex::default(),
             paces: Default::default(),
             hurried: AtomicUsize::new(0),
+            beside: AtomicUsize::new(0),
             closing: AtomicBool::new(false),
         };
         qos.adopt(classes);
@@ -108,7 +130,8 @@ impl Qos {
         let urgent = self.closing.load(Ordering::Relaxed)
             || of == Background::Fold && self.hurried.load(Ordering::Relaxed) > 0;
         let mut pace = self.paces[of as usize].lock();
-        let may_begin = pace.may_begin(Look { now, progress, idle, pressure }) || urgent;
+        let beside = self.beside.load(Ordering::Relaxed) > 0;
+        let may_begin = pace.may_begin(Look { now, progress, idle, beside, pressure }) || urgent;
         if may_begin {
             pace.owe(now, bytes);
             pace.waited += now.saturating_sub(began);

@@ -14,7 +14,7 @@ use std::future::Future;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use stonefold_env::Env;
+use stonefold_env::{Env, WallNanos};
 use stonefold_types::{Name, PointName, Result, Size};
 use tokio::sync::{Semaphore, watch};
 
@@ -37,6 +37,8 @@ pub(crate) struct Live {
     /// Whether its guest is to stand still at the instant that is copied; and how it did.
     pub(crate) has_it_stand: bool,
     stood: Memory<Option<Stood>>,
+    /// The instant that its point is of, by trusted time, where that is not its beginning.
+    cut: Memory<Option<WallNanos>>,
     notes: Memory<Vec<String>>,
     pub(super) cancelled: AtomicBool,
     stop: watch::Sender<bool>,
@@ -47,6 +49,8 @@ pub(crate) struct Live {
     /// That in bytes a second, and the slowest that it was.
     pub(super) speed: AtomicU64,
     pub(super) slowest: AtomicU64,
+    /// A guest uses what is read.
+    pub(super) beside: AtomicBool,
 }
 
 /// Such a run for whoever makes it. One that is dropped before it has ended was left in its midst.
@@ -114,6 +118,7 @@ impl Live {
             figures: Figures::default(),
             has_it_stand,
             stood: Memory::default(),
+            cut: Memory::default(),
             notes: Memory::default(),
             cancelled: AtomicBool::new(false),
             stop: watch::Sender::new(false),
@@ -122,6 +127,7 @@ impl Live {
             pace: Bandwidth::new(NonZeroU64::MAX),
             speed: AtomicU64::new(u64::MAX),
             slowest: AtomicU64::new(u64::MAX),
+            beside: AtomicBool::new(false),
         }
     }
 
@@ -136,6 +142,10 @@ impl Live {
             Ok(())
         };
         self.unless_stopped(turn).await
+    }
+
+    pub(crate) fn is_beside_a_guest(&self) -> bool {
+        self.beside.load(Ordering::Relaxed)
     }
 
     /// Has what goes on end at its next step.
@@ -176,6 +186,11 @@ impl Live {
         self.stood.lock().take()
     }
 
+    /// What is read from now on is of this instant, by trusted time.
+    pub(crate) fn was_cut(&self, at: WallNanos) {
+        self.cut.lock().replace(at);
+    }
+
     pub(crate) fn note(&self, text: String) {
         self.notes.lock().push(text);
     }
@@ -185,6 +200,7 @@ impl Live {
         copied.read_bytes = of(&self.figures.read);
         copied.sent_bytes = of(&self.figures.sent);
         copied.written_bytes = of(&self.figures.written);
+        copied.cut = *self.cut.lock();
         copied.notes = self.notes.lock().clone();
         if of(&self.slowest) < SPEED_BEGINNING {
             let slowest = Size(of(&self.slowest));

@@ -1,6 +1,6 @@
 //! What a run reads: its source, opened.
 
-use super::{Copying, Guest, PATIENCE};
+use super::{Copying, Guest, Live, PATIENCE};
 use crate::domain_backup::{Checkpoints, Pulled};
 use crate::fleece::{self, Fleeced};
 use crate::nbd::Client;
@@ -193,6 +193,15 @@ impl Protection {
             None => 0,
         };
         Ok(Image { source, target, bytes_min, journal })
+    }
+
+    /// What is to be read once all is that was; nothing where that was all. Of it, what a bitmap marks differs from that.
+    pub(super) async fn next_reading(&self, opened: &Opened, live: &Live) -> Result<Option<Vec<Reading>>> {
+        match &opened.kept {
+            // Not dropped half done, either.
+            Kept::Guest(fleeced) => self.read_on(fleeced, live).await,
+            _ => Ok(None),
+        }
     }
 
     /// Ends what does harm to its guest, while others still read it.

@@ -2,11 +2,11 @@
 //!
 //! | | the guest's device reads and writes |
 //! |---|---|
-//! | otherwise | its node |
-//! | while it is backed up | `cbw` → its node; before a write `cbw` copies what is overwritten to `scratch`, a disk of ours |
+//! | otherwise, and while it is read ahead | its node |
+//! | after the cut | `cbw` → its node; before a write `cbw` copies what is overwritten to `scratch`, a disk of ours |
 //!
-//! `look` → `cbw` reads the disk as it was when `cbw` came between; QEMU's NBD server exports it, with a bitmap of the node that says what
-//! has changed since the last point. A scratch that fails, or takes longer than [`COPY_MAX_S`], breaks what is looked at, and the
+//! QEMU's NBD server exports the node while it is read ahead, and after the cut `look` → `cbw`, which reads the disk as it was when `cbw` came between;
+//! with a bitmap of the node that says what has changed since the last point, or since it was read ahead. A scratch that fails, or takes longer than [`COPY_MAX_S`], breaks what is looked at, and the
 //! guest goes on. (<https://www.qemu.org/docs/master/interop/qemu-qmp-ref.html>: `BlockdevOptionsCbw`; since QEMU 7.1.)
 
 use super::{Fleece, FleecedDisk};
@@ -53,6 +53,9 @@ pub(super) struct Bitmap {
     /// Its QEMU ended without having kept it.
     #[serde(default)]
     inconsistent: bool,
+    /// What it has marked, in bytes.
+    #[serde(rename = "count")]
+    pub(super) bytes: u64,
 }
 
 #[derive(Deserialize)]
@@ -163,12 +166,19 @@ fn name_of(drive: &str, qdev: &str, is_taken: &dyn Fn(&Name) -> bool) -> Result<
     names.find(|name| name.as_ref().map_or(true, |name| !is_taken(name))).expect("numbers go on")
 }
 
-/// Has what is written from now on marked in a bitmap.
-pub(super) async fn mark(qmp: &Qmp, disk: &GuestDisk, bitmap: &str) -> Result<()> {
+/// Has what is written from now on marked in a bitmap: for the next point, which may come to another QEMU, or for this run alone.
+pub(super) async fn mark(qmp: &Qmp, disk: &GuestDisk, bitmap: &str, for_next: bool) -> Result<()> {
     let wanted = json!({
-        "node": disk.node, "name": bitmap, "granularity": grain_of(disk.bytes), "persistent": disk.keeps,
+        "node": disk.node, "name": bitmap, "granularity": grain_of(disk.bytes),
+        "persistent": disk.keeps && for_next,
     });
     ask(qmp, "block-dirty-bitmap-add", wanted).await.map(drop)
+}
+
+/// What a bitmap has marked of all disks, in bytes.
+pub(super) async fn marked(qmp: &Qmp, bitmap: &str) -> Result<u64> {
+    let marks = disks(qmp).await?.into_iter().flat_map(|disk| disk.bitmaps);
+    Ok(marks.filter(|is| is.name == bitmap).map(|is| is.bytes).sum())
 }
 
 fn grain_of(disk_bytes: u64) -> u64 {
@@ -232,35 +242,61 @@ fn turned(disk: &FleecedDisk, node: &str) -> Value {
     json!({ "path": disk.device, "property": "drive", "value": node })
 }
 
-/// Exports the disks as they were, on a socket; of each, what `since` has marked is to be looked up, where it is named.
+/// Has QEMU's NBD server listen.
+pub(super) async fn serve(qmp: &Qmp, socket: &Path) -> Result<()> {
+    let address = json!({ "addr": { "type": "unix", "data": { "path": socket } } });
+    ask(qmp, "nbd-server-start", address).await.map(drop).map_err(|e| {
+        e.remedy("end the other export or backup of this QEMU, which has one NBD server, and run it again")
+    })
+}
+
+/// Puts what reads a disk as it was at the cut above its filter.
+pub(super) async fn look_at(qmp: &Qmp, at: usize) -> Result<()> {
+    let look = json!({ "driver": "snapshot-access", "node-name": look(at), "file": cbw(at) });
+    ask(qmp, "blockdev-add", look).await.map(drop)
+}
+
+/// Exports a disk, as its guest has it or as it was at the cut; what `since` has marked is to be looked up, where it is named.
 pub(super) async fn export(
     qmp: &Qmp,
-    fleece: &Fleece,
-    socket: &Path,
-    since: impl Fn(usize) -> Option<String>,
+    (at, disk): (usize, &FleecedDisk),
+    is_cut: bool,
+    since: Option<&str>,
 ) -> Result<()> {
-    let address = json!({ "addr": { "type": "unix", "data": { "path": socket } } });
-    ask(qmp, "nbd-server-start", address).await.map_err(|e| {
-        e.remedy("end the other export or backup of this QEMU, which has one NBD server, and run it again")
-    })?;
-    for (at, disk) in fleece.disks.iter().enumerate() {
-        let look = json!({ "driver": "snapshot-access", "node-name": look(at), "file": cbw(at) });
-        ask(qmp, "blockdev-add", look).await?;
-        let mut bitmaps = Vec::new();
-        if let Some(since) = since(at) {
-            // One that goes on marking cannot be exported. What it marks meanwhile is looked at and found to be alike.
-            let still = json!({
-                "node": disk.node, "name": LOOKED_UP, "granularity": grain_of(disk.bytes), "disabled": true,
-            });
-            ask(qmp, "block-dirty-bitmap-add", still).await?;
-            let merge = json!({ "node": disk.node, "target": LOOKED_UP, "bitmaps": [since] });
-            ask(qmp, "block-dirty-bitmap-merge", merge).await?;
-            bitmaps.push(json!({ "node": disk.node, "name": LOOKED_UP }));
-        }
-        let export = json!({
-            "type": "nbd", "id": exported(at), "node-name": self::look(at), "name": disk.target, "bitmaps": bitmaps,
+    let mut bitmaps = Vec::new();
+    if let Some(since) = since {
+        // One that goes on marking cannot be exported. What it marks meanwhile is looked at and found to be alike.
+        let still = json!({
+            "node": disk.node, "name": LOOKED_UP, "granularity": grain_of(disk.bytes), "disabled": true,
         });
-        ask(qmp, "block-export-add", export).await?;
+        ask(qmp, "block-dirty-bitmap-add", still).await?;
+        let merge = json!({ "node": disk.node, "target": LOOKED_UP, "bitmaps": [since] });
+        ask(qmp, "block-dirty-bitmap-merge", merge).await?;
+        bitmaps.push(json!({ "node": disk.node, "name": LOOKED_UP }));
+    }
+    let node = if is_cut { look(at) } else { disk.node.clone() };
+    let export = json!({
+        "type": "nbd", "id": exported(at), "node-name": node, "name": disk.target, "bitmaps": bitmaps,
+    });
+    ask(qmp, "block-export-add", export).await.map(drop)
+}
+
+/// Ends the exports, with what they looked up.
+///
+/// # Errors
+/// [`Kind::Conflict`] where one is still there: what was asked of it is answered first.
+pub(super) async fn end_exports(qmp: &Qmp, fleece: &Fleece) -> Result<()> {
+    for at in 0..fleece.disks.len() {
+        undo(qmp, "block-export-del", json!({ "id": exported(at), "mode": "hard" })).await?;
+    }
+    let exports = ask(qmp, "query-block-exports", json!({})).await?;
+    let mut ids = exports.as_array().into_iter().flatten().filter_map(|export| export["id"].as_str());
+    if let Some(left) = ids.find(|id| id.starts_with(OURS)) {
+        return Err(Error::new(Kind::Conflict, format!("QEMU still has '{left}' of a backup")));
+    }
+    for disk in &fleece.disks {
+        let bitmap = json!({ "node": disk.node, "name": LOOKED_UP });
+        undo(qmp, "block-dirty-bitmap-remove", bitmap).await?;
     }
     Ok(())
 }
@@ -273,13 +309,10 @@ pub(super) async fn release(qmp: &Qmp, fleece: &Fleece) -> Result<()> {
     if fleece.halts && ask(qmp, "query-status", json!({})).await?["status"] == "paused" {
         go_on(qmp).await?;
     }
-    for at in 0..fleece.disks.len() {
-        undo(qmp, "block-export-del", json!({ "id": exported(at), "mode": "hard" })).await?;
-    }
+    end_exports(qmp, fleece).await?;
     // Somebody else's exports are on a server that is not ours.
     let exports = ask(qmp, "query-block-exports", json!({})).await?;
-    let is_ours = |export: &Value| export["id"].as_str().is_some_and(|id| id.starts_with(OURS));
-    if exports.as_array().is_some_and(|exports| exports.iter().all(is_ours)) {
+    if exports.as_array().is_some_and(Vec::is_empty) {
         undo(qmp, "nbd-server-stop", json!({})).await?;
     }
     for (at, disk) in fleece.disks.iter().enumerate() {
@@ -290,7 +323,6 @@ pub(super) async fn release(qmp: &Qmp, fleece: &Fleece) -> Result<()> {
         }
         undo(qmp, "blockdev-del", json!({ "node-name": cbw(at) })).await?;
         undo(qmp, "blockdev-del", json!({ "node-name": scratch_of(at) })).await?;
-        undo(qmp, "block-dirty-bitmap-remove", json!({ "node": disk.node, "name": LOOKED_UP })).await?;
     }
     check_released(qmp, fleece).await
 }

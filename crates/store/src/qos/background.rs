@@ -3,7 +3,8 @@
 //! A step is paid for before the next one begins. What it cost is paid off by three things, whichever are there: by clients
 //! being served, in proportion to the shares (when a disk of share 400 has been served 8 MiB, a class of share 50 has earned
 //! 1 MiB); by time, at the class's reservation; and at once by there being nobody to disturb. So it takes the engine for itself
-//! while clients are quiet, its part when they are not, and goes on however busy they are.
+//! while clients are quiet, its part when they are not, and goes on however busy they are. Beside others of whom the pool knows nothing, whose disks may lie
+//! on the same devices, neither clients nor their absence earn anything: so it goes evenly, at the reservation, and in no bursts.
 //!
 //! *Promises*: nothing here waits for a client's request to end, so that clients may wait for the fold. *Pressure*: the fold earns
 //! the more the fuller the journal is, reclaim the fuller the pool, and from [`PRESSURE_FULL`] on neither is held up at all.
@@ -49,6 +50,8 @@ pub(crate) struct Look {
     pub(crate) progress: u64,
     /// Nothing of clients is under way.
     pub(crate) idle: bool,
+    /// There are others than clients to be disturbed.
+    pub(crate) beside: bool,
     /// How urgent it is, in thousandths of [`PRESSURE_FULL`] and beyond; 0 where nothing presses.
     pub(crate) pressure: u64,
 }
@@ -73,14 +76,14 @@ impl Pace {
 
     /// Whether a step may begin now.
     pub(crate) fn may_begin(&mut self, look: Look) -> bool {
-        let Look { now, progress, idle, pressure } = look;
+        let Look { now, progress, idle, beside, pressure } = look;
         let served = progress - self.progress;
         let elapsed = now.saturating_sub(self.looked_at);
         if served > 0 {
             self.moved_at = now;
         }
         (self.progress, self.looked_at) = (progress, now);
-        let quiet = idle && now.saturating_sub(self.moved_at) >= QUIET;
+        let quiet = idle && !beside && now.saturating_sub(self.moved_at) >= QUIET;
         if quiet || pressure >= PRESSURE_FULL {
             self.owed = 0;
         }
@@ -88,6 +91,7 @@ impl Pace {
         let urgent = |earned: u128| {
             earned * u128::from(PRESSURE_FULL) / u128::from(PRESSURE_FULL - pressure.min(PRESSURE_FULL - 1))
         };
+        let served = if beside { 0 } else { served };
         let by_share = u128::from(served) * u128::from(self.figures.share) / u128::from(VIRTUAL);
         let by_time = u128::from(self.figures.min_bytes) * elapsed.as_nanos() / 1_000_000_000;
         let earned = urgent(by_share + by_time).min(u128::from(u64::MAX)) as u64;
@@ -117,12 +121,16 @@ mod tests {
 
     /// Steps of 1 MiB in ten seconds, while a disk of share 400 is served `per_ms` bytes in each millisecond.
     fn steps(pace: &mut Pace, per_ms: u64, pressure: u64) -> u64 {
+        steps_beside(pace, per_ms, pressure, false)
+    }
+
+    fn steps_beside(pace: &mut Pace, per_ms: u64, pressure: u64, beside: bool) -> u64 {
         let mut progress = 0;
         let mut steps = 0;
         for ms in 1..=10_000 {
             progress += per_ms * VIRTUAL / 400;
             let now = Duration::from_millis(ms);
-            let look = Look { now, progress, idle: per_ms == 0, pressure };
+            let look = Look { now, progress, idle: per_ms == 0, beside, pressure };
             // More in a millisecond than this the machine would not do either.
             for _ in 0..4 {
                 if pace.may_begin(look) {
@@ -148,6 +156,16 @@ mod tests {
         // A request of a client now and then, never quiet for long enough, and next to no share.
         let steps = steps(&mut pace(1, 8 * MIB), 400, 0);
         assert!((76..=82).contains(&steps), "{steps} MiB");
+    }
+
+    #[test]
+    fn beside_others_it_goes_evenly_and_faster_where_it_has_to() {
+        let beside = |per_ms, pressure| steps_beside(&mut pace(400, 32 * MIB), per_ms, pressure, true);
+        for per_ms in [0, 20_000] {
+            let (low, half, full) = (beside(per_ms, 0), beside(per_ms, 500), beside(per_ms, PRESSURE_FULL));
+            assert!((300..=325).contains(&low) && (890..=970).contains(&half), "{low}, {half} MiB");
+            assert_eq!(full, 40_000);
+        }
     }
 
     #[test]
