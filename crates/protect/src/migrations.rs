@@ -73,6 +73,9 @@ pub struct MovedDisk {
     pub total_bytes: u64,
     /// What has been copied.
     pub done_bytes: u64,
+    /// The machine has it at its new place, whatever became of the others.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub moved: bool,
 }
 
 /// How far a migration is.
@@ -158,23 +161,13 @@ impl Protection {
                 Error::new(Kind::Conflict, what).remedy("move it on by QEMU's or libvirt's own means")
             );
         }
-        let mut disks = Vec::new();
-        for disk in &recovery.disks {
-            let info = self.store.disk(&disk.disk)?;
-            let home = home::of_disk(&asked.to, asked.format, &recovery.disks, disk)?;
-            disks.push(MovedDisk {
-                target: disk.target.clone(),
-                disk: disk.disk.clone(),
-                home,
-                total_bytes: info.size_bytes,
-                done_bytes: 0,
-            });
-        }
+        let disks = self.to_be_moved(&recovery, &asked).await?;
         home::check_reach(&host, &disks)?;
         let held = |disk: &MovedDisk| {
             self.store.disk(&disk.disk).map_or(0, |info| info.mapped_bytes + info.unfolded_bytes)
         };
-        home::check_room(&disks, disks.iter().map(held).sum())?;
+        let left: Vec<&MovedDisk> = disks.iter().filter(|disk| !disk.moved).collect();
+        home::check_room(&left, left.iter().map(|disk| held(disk)).sum())?;
         let migration = Migration {
             name: asked.name.clone(),
             disks,
@@ -201,6 +194,33 @@ impl Protection {
         .await?;
         self.carry(asked.name, host, false);
         Ok(migration)
+    }
+
+    /// A machine's disks, each with where it goes; those that went before, with others that could not, stay there.
+    async fn to_be_moved(&self, recovery: &Recovery, asked: &MigrateRequest) -> Result<Vec<MovedDisk>> {
+        let before = catalog::find::<Migration>(&self.store, asked.name.as_str()).await?;
+        let mut disks = Vec::new();
+        for disk in &recovery.disks {
+            let at_home = before
+                .iter()
+                .flat_map(|before| &before.disks)
+                .find(|moved| moved.moved && moved.disk == disk.disk);
+            if let Some(moved) = at_home {
+                disks.push(moved.clone());
+                continue;
+            }
+            let info = self.store.disk(&disk.disk)?;
+            let home = home::of_disk(&asked.to, asked.format, &recovery.disks, disk)?;
+            disks.push(MovedDisk {
+                target: disk.target.clone(),
+                disk: disk.disk.clone(),
+                home,
+                total_bytes: info.size_bytes,
+                done_bytes: 0,
+                moved: false,
+            });
+        }
+        Ok(disks)
     }
 
     /// Has a migration stand still, go on, or end and leave the machine where it is.
@@ -278,12 +298,7 @@ impl Protection {
         self.env.spawn("migration", carried);
     }
 
-    async fn look_after(
-        &self,
-        name: &Name,
-        host: &Host,
-        again: bool,
-    ) -> Result<(MigrationState, Option<String>)> {
+    async fn look_after(&self, name: &Name, host: &Host, again: bool) -> Result<Ended> {
         let migration: Migration = catalog::get(&self.store, name.as_str()).await?;
         let jobs = Jobs::find(&self.env, host, &migration, again).await?;
         let moved = async {
@@ -302,12 +317,41 @@ impl Protection {
                     moved.as_ref().err().map_or_else(|| "it was cancelled".to_owned(), ToString::to_string);
                 left.context(format!("{why}; what was copied may still be there"))
             })?;
+            return self.left_half(name, &jobs, moved).await;
         }
         let (state, to_know) = moved?;
         let alike = (state == MigrationState::Done && migration.verify)
             .then(|| "both ends were alike while the guest stood still".to_owned());
         let notes: Vec<String> = alike.into_iter().chain(to_know).collect();
         Ok((state, (!notes.is_empty()).then(|| notes.join("; "))))
+    }
+
+    /// Keeps which disks have gone over all the same, of a move that did not come to its end, and has it told.
+    async fn left_half(&self, name: &Name, jobs: &Jobs, ended: Result<Ended>) -> Result<Ended> {
+        let migration: Migration = catalog::get(&self.store, name.as_str()).await?;
+        let moved = jobs.moved(&migration).await?;
+        let say = |migration: &mut Migration| {
+            migration.disks.iter_mut().zip(&moved).for_each(|(disk, moved)| disk.moved = *moved);
+            Ok(())
+        };
+        let at_home = catalog::change::<Migration>(&self.store, name.as_str(), say).await?.disks;
+        let at_home: Vec<&str> =
+            at_home.iter().filter(|disk| disk.moved).map(|disk| disk.target.as_str()).collect();
+        if at_home.is_empty() {
+            return ended;
+        }
+        let told = format!(
+            "the machine has '{}' at the new place already, and the others where they were",
+            at_home.join("', '")
+        );
+        match ended {
+            Ok((state, to_know)) => {
+                Ok((state, Some(to_know.into_iter().chain([told]).collect::<Vec<_>>().join("; "))))
+            }
+            Err(error) => {
+                Err(error.context(told).remedy("see to that, and begin again: what is left is moved"))
+            }
+        }
     }
 
     /// Whether the server is leaving: then nothing that fails says anything of a migration.
@@ -317,12 +361,7 @@ impl Protection {
     }
 
     /// Looks after the jobs until they have ended, or are to: how, and what somebody is to know of it.
-    async fn follow(
-        &self,
-        jobs: &Jobs,
-        migration: &Migration,
-        pace: &mut Pace,
-    ) -> Result<(MigrationState, Option<String>)> {
+    async fn follow(&self, jobs: &Jobs, migration: &Migration, pace: &mut Pace) -> Result<Ended> {
         let mut saved = self.env.monotonic();
         let (mut paused, mut wish) = (false, migration.state);
         loop {
@@ -403,6 +442,9 @@ impl Protection {
         catalog::change::<Migration>(&self.store, name.as_str(), end).await.map(drop)
     }
 }
+
+/// How a move has ended, and what somebody is to know of it.
+type Ended = (MigrationState, Option<String>);
 
 /// Where the machine of a recovery runs.
 fn host_of(recovery: &Recovery) -> Result<Host> {

@@ -295,6 +295,11 @@ impl Copies {
         ))
     }
 
+    /// Of each disk whether the domain has it at its new place.
+    pub(super) async fn moved(&self) -> Result<Vec<bool>> {
+        Ok(self.now().await?.iter().map(|(disk, told)| told.lies.is(&disk.home)).collect())
+    }
+
     /// Ends what was begun: the machine goes on with what it has, and files that it does not have go.
     pub(super) async fn abandon(&self) -> Result<()> {
         let made = self.made.lock().clone();

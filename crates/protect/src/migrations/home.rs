@@ -134,7 +134,7 @@ pub(super) fn check_reach(host: &Host, disks: &[MovedDisk]) -> Result<()> {
 }
 
 /// Fails where a file is there already, or the folders of them have too little room for what the disks hold.
-pub(super) fn check_room(disks: &[MovedDisk], held_bytes: u64) -> Result<()> {
+pub(super) fn check_room(disks: &[&MovedDisk], held_bytes: u64) -> Result<()> {
     let files = disks.iter().filter_map(|disk| match &disk.home {
         Home::File(path) => Some(path),
         Home::Nbd(_) => None,
@@ -252,10 +252,11 @@ mod tests {
             home,
             total_bytes: 1,
             done_bytes: 0,
+            moved: false,
         };
-        check_room(&[moved(file.clone())], 1).unwrap();
-        assert_eq!(check_room(&[moved(file)], u64::MAX).unwrap_err().kind(), Kind::NoSpace);
-        assert_eq!(check_room(&[moved(to)], 1).unwrap_err().kind(), Kind::AlreadyExists);
+        check_room(&[&moved(file.clone())], 1).unwrap();
+        assert_eq!(check_room(&[&moved(file)], u64::MAX).unwrap_err().kind(), Kind::NoSpace);
+        assert_eq!(check_room(&[&moved(to)], 1).unwrap_err().kind(), Kind::AlreadyExists);
     }
 
     #[test]
@@ -263,7 +264,14 @@ mod tests {
         let of = |uri: &str| Host::Libvirt { uri: uri.into(), domain: "again".into() };
         let to = |home: &str| {
             let MachineDisk { target, disk } = disk("vda");
-            [MovedDisk { target, disk, home: home.parse().unwrap(), total_bytes: 1, done_bytes: 0 }]
+            [MovedDisk {
+                target,
+                disk,
+                home: home.parse().unwrap(),
+                total_bytes: 1,
+                done_bytes: 0,
+                moved: false,
+            }]
         };
         for here in ["qemu:///system", "qemu+unix:///system?socket=/run/x", "qemu:///session"] {
             check_reach(&of(here), &to("file:/srv/a")).unwrap();

@@ -73,6 +73,14 @@ impl Jobs {
         }
     }
 
+    /// Of each disk whether the machine has it at its new place.
+    pub(super) async fn moved(&self, migration: &Migration) -> Result<Vec<bool>> {
+        match self {
+            Jobs::Qemu(mirrors) => mirrors.moved(migration).await,
+            Jobs::Libvirt(copies) => copies.moved().await,
+        }
+    }
+
     /// Ends what was begun: the machine goes on with what it has, and files that it does not have go.
     pub(super) async fn abandon(&self, migration: &Migration) -> Result<()> {
         match self {

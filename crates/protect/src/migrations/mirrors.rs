@@ -328,6 +328,15 @@ impl Mirrors {
             .unwrap_or_default())
     }
 
+    /// Of each disk whether the machine has it at its new place.
+    pub(super) async fn moved(&self, migration: &Migration) -> Result<Vec<bool>> {
+        let mut moved = Vec::new();
+        for number in 0..migration.disks.len() {
+            moved.push(self.is_pivoted(number).await?);
+        }
+        Ok(moved)
+    }
+
     /// Whether a device of the machine has the new disk.
     async fn is_pivoted(&self, number: usize) -> Result<bool> {
         let devices = self.ask("query-block", json!({})).await?;

@@ -2,11 +2,13 @@
 
 use super::*;
 use crate::hypervisor::Folder;
+use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use stonefold_engine::MemoryEngine;
 use stonefold_env::{Env, SystemWorld};
 use stonefold_store::{Options, Store};
+use stonefold_types::DiskSettings;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 
@@ -43,17 +45,71 @@ async fn answer(mut stream: BufReader<UnixStream>, asked: &Asked) -> std::io::Re
     Ok(())
 }
 
+/// Has copied two disks, and goes over to the first; the second it refuses.
+async fn half_a_qemu(listener: UnixListener, asked: Asked) {
+    let Ok((stream, _)) = listener.accept().await else { return };
+    let mut stream = BufReader::new(stream);
+    let begun = stream.write_all(b"{\"QMP\": {}}\n").await;
+    let mut line = String::new();
+    while begun.is_ok() && stream.read_line(&mut line).await.is_ok_and(|read| read > 0) {
+        let command: Value = serde_json::from_str(&line).unwrap();
+        let name = command["execute"].as_str().unwrap_or_default().to_owned();
+        let what = format!("{name} {}", command["arguments"]);
+        let has = |what: &str, job: &str| {
+            asked.lock().iter().any(|asked| asked.starts_with(what) && asked.contains(job))
+        };
+        let gone = |job: &str| has("job-dismiss", job);
+        let jobs = ["stonefold-home0", "stonefold-home1"].into_iter().filter(|job| !gone(job));
+        let told = match name.as_str() {
+            "query-jobs" => jobs
+                .map(|job| {
+                    let is_over =
+                        has("job-complete", job) && job.ends_with('0') || has("block-job-cancel", job);
+                    let status = if is_over { "concluded" } else { "ready" };
+                    json!({ "id": job, "status": status, "current-progress": 9, "total-progress": 9 })
+                })
+                .collect(),
+            "query-block-jobs" => {
+                jobs.map(|job| json!({ "device": job, "ready": true, "paused": false })).collect()
+            }
+            "query-block" if has("job-complete", "home0") => {
+                json!([{ "inserted": { "node-name": "stonefold-home0" } }])
+            }
+            "query-block" | "query-blockstats" | "query-named-block-nodes" => json!([]),
+            _ => json!({}),
+        };
+        let is_refused = name == "job-complete" && what.contains("home1");
+        asked.lock().push(what);
+        let error =
+            json!({ "error": { "class": "GenericError", "desc": "no permission" }, "id": command["id"] });
+        let answer = if is_refused { error } else { json!({ "return": told, "id": command["id"] }) };
+        if stream.write_all(format!("{answer}\n").as_bytes()).await.is_err() {
+            return;
+        }
+        line.clear();
+    }
+}
+
 struct World {
     env: Env,
     store: Arc<Store>,
     protection: Arc<Protection>,
     asked: Asked,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 impl World {
     /// A server that finds a move under way.
     async fn begin() -> World {
+        let world = World::with(&["vda"], |listener, asked| Box::pin(qemu(listener, asked))).await;
+        world.until("it is looked after", |asked| asked.contains(&"block-job-set-speed".to_owned())).await;
+        world
+    }
+
+    async fn with(
+        targets: &[&str],
+        qemu: impl FnOnce(UnixListener, Asked) -> BoxFuture<'static, ()>,
+    ) -> World {
         let env = Env::new(SystemWorld::new(tokio::runtime::Handle::current(), 1).unwrap());
         let options = Options { cache_bytes: 4 << 20, journal_bytes_max: 4 << 20, ..Options::default() };
         let store = Store::open(env.clone(), Arc::new(MemoryEngine::default()), options).await.unwrap();
@@ -61,14 +117,20 @@ impl World {
         let asked = Asked::default();
         let listener = UnixListener::bind(Folder(folder.path().into()).qmp()).unwrap();
         env.spawn("qemu", qemu(listener, asked.clone()));
+        let each =
+            |of: &dyn Fn(&str) -> Value| -> Value { targets.iter().map(|target| of(target)).collect() };
         let recovery = json!({
             "version": 1, "name": "again", "point": "nightly@20261123T184005Z",
-            "disks": [{ "target": "vda", "disk": "again.vda" }], "of": ["root"], "numbers": ["0123456789abcdef"],
+            "disks": each(&|target| json!({ "target": target, "disk": format!("again.{target}") })),
+            "of": each(&|target| json!(target)), "numbers": each(&|_| json!("0123456789abcdef")),
             "begun": 1, "ready_us": 1, "started": { "host": { "qemu": { "folder": folder.path() } }, "asked": 1 },
         });
         let migration = json!({
             "version": 1, "name": "again", "format": "raw", "floor_percent": 75, "state": "copying", "begun": 1,
-            "disks": [{ "target": "vda", "disk": "again.vda", "home": { "file": "/nowhere" }, "total_bytes": 9, "done_bytes": 1 }],
+            "disks": each(&|target| json!({
+                "target": target, "disk": format!("again.{target}"), "home": { "file": format!("/nowhere/{target}") },
+                "total_bytes": 9, "done_bytes": 1,
+            })),
         });
         let recovery: Recovery = catalog::read(&recovery.to_string()).unwrap();
         catalog::put_new(&store, &recovery).await.unwrap();
@@ -76,9 +138,19 @@ impl World {
         catalog::put_new(&store, &migration).await.unwrap();
         let protection = Protection::new(env.clone(), store.clone());
         protection.clone().go_on_moving().await;
-        let world = World { env, store, protection, asked, _folder: folder };
-        world.until("it is looked after", |asked| asked.contains(&"block-job-set-speed".to_owned())).await;
-        world
+        World { env, store, protection, asked, folder }
+    }
+
+    /// A move once it has ended.
+    async fn ended(&self, name: &Name) -> Migration {
+        for _ in 0..600 {
+            let migration = self.protection.migration(name).await.unwrap();
+            if !migration.is_under_way() {
+                return migration;
+            }
+            self.env.sleep(Duration::from_millis(20)).await;
+        }
+        panic!("not in time: {:?}", self.asked.lock());
     }
 
     async fn until(&self, what: &str, is_so: impl Fn(&[String]) -> bool) {
@@ -113,13 +185,7 @@ async fn one_that_is_cancelled_is_ended_in_qemu_first() {
     let name = Name::new("again").unwrap();
     world.protection.set_migration(&name, MigrationState::Cancelling).await.unwrap();
     world.until("it is cancelled", |asked| asked.contains(&"block-job-cancel".to_owned())).await;
-    for _ in 0..600 {
-        if !world.protection.migration(&name).await.unwrap().is_under_way() {
-            break;
-        }
-        world.env.sleep(Duration::from_millis(20)).await;
-    }
-    assert_eq!(world.protection.migration(&name).await.unwrap().state, MigrationState::Cancelled);
+    assert_eq!(world.ended(&name).await.state, MigrationState::Cancelled);
     let again = world.protection.set_migration(&name, MigrationState::Paused).await.unwrap_err();
     assert_eq!(again.kind(), Kind::Conflict);
 }
@@ -158,4 +224,40 @@ async fn a_comparison_is_given_up_where_somebody_cancels_or_the_server_leaves() 
     assert!(!world.protection.leaves(&failed), "what has failed is left for the next server");
     world.protection.end_comparisons(Duration::from_secs(3600)).await;
     assert!(!world.is_cancelled(), "{:?}", world.asked.lock());
+}
+
+/// Goal: of a move that goes over with one disk and not with the other it is told which did; the next one leaves that where it is.
+#[tokio::test]
+async fn a_move_that_is_left_half_done_is_told_and_goes_on_from_there() {
+    let world = World::with(&["vda", "vdb"], |listener, asked| Box::pin(half_a_qemu(listener, asked))).await;
+    let name = Name::new("again").unwrap();
+    let left = world.ended(&name).await;
+    let note = left.note.unwrap_or_default();
+    assert_eq!(left.state, MigrationState::Failed);
+    assert!(note.contains("has 'vda' at the new place already") && note.contains("no permission"), "{note}");
+    assert_eq!(left.disks.iter().map(|disk| disk.moved).collect::<Vec<_>>(), [true, false]);
+    let refused = |asked: &String| asked.starts_with("block-job-cancel") && asked.contains("home0");
+    assert!(
+        !world.asked.lock().iter().any(refused),
+        "what has gone over is taken back: {:?}",
+        world.asked.lock()
+    );
+
+    for disk in ["again.vda", "again.vdb"] {
+        world.store.create_disk(&Name::new(disk).unwrap(), 1 << 20, DiskSettings::default()).await.unwrap();
+    }
+    let recovery = world.protection.recovery(&name).await.unwrap();
+    let asked = MigrateRequest {
+        name: name.clone(),
+        to: Home::File(world.folder.path().into()),
+        format: HomeFormat::Qcow2,
+        floor_percent: 75,
+        verify: false,
+    };
+    let again = world.protection.to_be_moved(&recovery, &asked).await.unwrap();
+    assert_eq!((again[0].moved, &again[0].home), (true, &Home::File("/nowhere/vda".into())));
+    assert_eq!(
+        (again[1].moved, &again[1].home),
+        (false, &Home::File(world.folder.path().join("again.vdb.qcow2")))
+    );
 }
