@@ -37,6 +37,9 @@ use stonefold_env::Env;
 use stonefold_format::qos::QosClasses;
 use stonefold_types::QosFigures;
 
+/// The part of the journal's room, in thousandths, up to which the fold waits where it would disturb others: what is copied is mostly less than that.
+const FOLD_WAITS_BELOW: u64 = 200;
+
 /// See the module.
 pub(crate) struct Qos {
     gates: Arc<Gates>,
@@ -61,8 +64,8 @@ impl Drop for Hurry<'_> {
     }
 }
 
-/// While it lives, the pool's own work goes evenly, at its reservations, and faster only where it is pressed: others than clients would be disturbed, of whom
-/// the pool knows nothing, as a guest on other storage that is backed up.
+/// While it lives, the pool's own work goes evenly, at its reservations, and faster only where it is pressed, and the fold not before a fifth of the journal
+/// is full: others than clients would be disturbed, of whom the pool knows nothing, as a guest on other storage that is backed up.
 pub struct Evenly(Arc<Store>);
 
 impl Drop for Evenly {
@@ -131,7 +134,8 @@ impl Qos {
             || of == Background::Fold && self.hurried.load(Ordering::Relaxed) > 0;
         let mut pace = self.paces[of as usize].lock();
         let beside = self.beside.load(Ordering::Relaxed) > 0;
-        let may_begin = pace.may_begin(Look { now, progress, idle, beside, pressure }) || urgent;
+        let can_wait = beside && of == Background::Fold && pressure < FOLD_WAITS_BELOW;
+        let may_begin = !can_wait && pace.may_begin(Look { now, progress, idle, beside, pressure }) || urgent;
         if may_begin {
             pace.owe(now, bytes);
             pace.waited += now.saturating_sub(began);
