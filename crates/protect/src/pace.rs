@@ -16,6 +16,10 @@ use stonefold_types::Result;
 
 /// How often.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
+/// A look that tells of a guest that has become slower by more than this may have met a moment of something else's: another one soon is to confirm it, and
+/// until then no more of it is believed than that.
+const RISE: f64 = 1.25;
+const RISE_BELIEVED: f64 = 2.0;
 /// How often at most, where that would tell something new.
 const LOOK_SOON: Duration = Duration::from_secs(5);
 /// Requests in a second below which a guest says nothing of its speed.
@@ -87,6 +91,8 @@ pub(crate) struct Pace {
     floor: f64,
     /// The mean time of a request without the copy, in nanoseconds; nothing while the guest did too little.
     alone: Option<f64>,
+    /// That has risen, and is to be confirmed.
+    is_doubted: bool,
     measured: Duration,
     before: (Duration, Counted),
     speed: u64,
@@ -104,7 +110,8 @@ impl Pace {
         let (alone, ()) = (alone?, set?);
         let measured = env.monotonic();
         let before = (measured, paced.counted().await?);
-        Ok(Pace { floor: f64::from(floor_percent) / 100.0, alone, measured, before, speed })
+        let floor = f64::from(floor_percent) / 100.0;
+        Ok(Pace { floor, alone, is_doubted: false, measured, before, speed })
     }
 
     /// Sets the speed by what the guest did since the last time.
@@ -112,7 +119,8 @@ impl Pace {
         let now = (env.monotonic(), paced.counted().await?);
         let latency = latency(&self.before.1, &now.1, now.0.saturating_sub(self.before.0));
         let looked = now.0.saturating_sub(self.measured);
-        if looked > LOOK_AGAIN || looked > LOOK_SOON && self.is_to_look(latency, P::SPEED_MIN) {
+        let is_soon = self.is_doubted || self.is_to_look(latency, P::SPEED_MIN);
+        if looked > LOOK_AGAIN || looked > LOOK_SOON && is_soon {
             paced.pause().await?;
             let alone = look(env, paced).await;
             if self.alone.is_none() && matches!(alone, Ok(Some(_))) {
@@ -120,7 +128,7 @@ impl Pace {
                 paced.set_speed(self.speed).await?;
             }
             paced.resume().await?;
-            self.alone = alone?.or(self.alone);
+            (self.alone, self.is_doubted) = believed(self.alone, alone?);
             self.measured = env.monotonic();
             self.before = (self.measured, paced.counted().await?);
             return Ok(self.rate(None));
@@ -152,6 +160,14 @@ async fn look<P: Paced>(env: &Env, paced: &P) -> Result<Option<f64>> {
     env.sleep(P::LOOK.saturating_sub(P::LOOK_AT_IDLE)).await;
     let after = paced.counted().await?;
     Ok(latency(&before, &after, env.monotonic().saturating_sub(began)))
+}
+
+/// What is taken for the mean time of a request without the copy, after another look; and whether that is to be confirmed.
+fn believed(before: Option<f64>, looked: Option<f64>) -> (Option<f64>, bool) {
+    match (before, looked) {
+        (Some(before), Some(now)) => (Some(now.min(before * RISE_BELIEVED)), now > before * RISE),
+        (before, looked) => (looked.or(before), false),
+    }
 }
 
 /// The mean time of a request, in nanoseconds; nothing where there were too few.

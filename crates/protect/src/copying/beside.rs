@@ -1,9 +1,14 @@
 //! Guests whose disks are read while they use them: how fast they are read is set by what that costs them ([`pace`](crate::pace)).
+//!
+//! QEMU counts the time of a request from when it comes to it, and does that, and the reads of a backup, in one thread: reads that cost it time and no
+//! wait, as of what reads as zeros, delay what it does not see yet. So it is asked something small now and then, which waits in the same way.
 
 use super::Live;
-use crate::hypervisor::Virsh;
+use crate::hypervisor::{ANSWER_MAX, Virsh};
 use crate::pace::{CopyRate, Counted, Pace, Paced, SPEED_BEGINNING, SPEED_MAX};
 use crate::qmp::Qmp;
+use parking_lot::Mutex as Memory;
+use serde_json::json;
 use std::convert::Infallible;
 use std::num::NonZeroU64;
 use std::sync::atomic::Ordering;
@@ -15,6 +20,8 @@ use stonefold_types::Result;
 const FLOOR_PERCENT: u8 = 80;
 /// How often the speed is set.
 const SET_EVERY: Duration = Duration::from_millis(500);
+/// How often a QEMU is asked something small.
+const ASK_EVERY: Duration = Duration::from_millis(50);
 /// How often it is tried to ask a guest that could not be.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
 
@@ -33,15 +40,40 @@ struct Reader<'a> {
     env: &'a Env,
     guest: &'a Guest,
     live: &'a Live,
+    heard: Memory<Heard>,
+}
+
+/// How long a QEMU's answers take.
+#[derive(Default)]
+struct Heard {
+    /// Since it was looked at last: in nanoseconds, of so many.
+    nanos: u64,
+    answers: u64,
+    /// The guest's requests until then, and what all of these have waited before they were counted, as long as answers did.
+    operations: u64,
+    waited: u64,
+}
+
+impl Heard {
+    /// What requests have waited besides, when so many have been counted.
+    fn waited(&mut self, operations: u64) -> u64 {
+        let mean = self.nanos.checked_div(self.answers).unwrap_or(0);
+        self.waited += operations.saturating_sub(self.operations) * mean;
+        (self.nanos, self.answers, self.operations) = (0, 0, operations);
+        self.waited
+    }
 }
 
 impl Guest {
     /// Sets the speed, for as long as this is waited for; what a copy costs besides its reads, as the copy of what is overwritten, is there
     /// from the beginning. Nothing is read before the guest was looked at.
     pub(super) async fn keep_pace(&self, env: &Env, live: &Live) -> Infallible {
-        let reader = Reader { env, guest: self, live };
+        let reader = Reader { env, guest: self, live, heard: Memory::default() };
         loop {
-            let Err(error) = reader.keep_pace().await;
+            let error = tokio::select! {
+                Err(error) = reader.keep_pace() => error,
+                Err(error) = reader.listen() => error,
+            };
             // What else it is asked for tells what is wrong with it.
             tracing::warn!("it is not known what a backup costs its guest: {error}");
             live.read_at(live.speed.load(Ordering::Relaxed).min(SPEED_BEGINNING));
@@ -51,6 +83,19 @@ impl Guest {
 }
 
 impl Reader<'_> {
+    /// Hears how long a QEMU's answers take.
+    async fn listen(&self) -> Result<Infallible> {
+        let Guest::Qemu(qmp) = self.guest else { return std::future::pending().await };
+        loop {
+            self.env.sleep(ASK_EVERY).await;
+            let asked = self.env.monotonic();
+            qmp.execute("query-status", json!({}), ANSWER_MAX).await?;
+            let mut heard = self.heard.lock();
+            heard.nanos += self.env.monotonic().saturating_sub(asked).as_nanos() as u64;
+            heard.answers += 1;
+        }
+    }
+
     async fn keep_pace(&self) -> Result<Infallible> {
         let mut pace = Pace::begin(self.env, self, FLOOR_PERCENT).await?;
         loop {
@@ -70,7 +115,10 @@ impl Paced for Reader<'_> {
 
     async fn counted(&self) -> Result<Counted> {
         match self.guest {
-            Guest::Qemu(qmp) => Counted::by(qmp).await,
+            Guest::Qemu(qmp) => {
+                let Counted { operations, nanos } = Counted::by(qmp).await?;
+                Ok(Counted { operations, nanos: nanos + self.heard.lock().waited(operations) })
+            }
             Guest::Libvirt { uri, domain } => {
                 let (operations, nanos) = Virsh { env: self.env, uri }.block_counters(domain).await?;
                 Ok(Counted { operations, nanos })
@@ -102,5 +150,22 @@ impl Live {
             self.speed.store(bytes.get(), Ordering::Relaxed);
             self.slowest.fetch_min(bytes.get(), Ordering::Relaxed);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_wait_as_long_as_answers_took_meanwhile() {
+        let mut heard = Heard { operations: 1000, ..Heard::default() };
+        assert_eq!(heard.waited(1100), 0, "nothing was heard");
+        (heard.nanos, heard.answers) = (6000, 3);
+        assert_eq!(heard.waited(1110), 10 * 2000);
+        (heard.nanos, heard.answers) = (500, 1);
+        assert_eq!(heard.waited(1110), 10 * 2000, "there were no requests");
+        (heard.nanos, heard.answers) = (500, 1);
+        assert_eq!(heard.waited(1111), 10 * 2000 + 500);
     }
 }

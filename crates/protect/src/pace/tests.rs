@@ -99,6 +99,33 @@ async fn a_copy_that_is_not_the_cause_is_let_go() {
     assert!(pace.speed > 5 << 20, "it is held back for what it has not done: {}", pace.speed);
 }
 
+/// Goal: a moment in which the guest's storage is slow by itself, just when it is looked at, lets the copy go for some seconds and not for a minute.
+#[tokio::test]
+async fn a_look_at_a_bad_moment_is_not_believed_for_long() {
+    let guest = Played::new(true);
+    let env = guest.clock.env();
+    let mut pace = Pace::begin(&env, &guest, 80).await.unwrap();
+    let mut worst = Vec::new();
+    for round in 0..120 {
+        // Ten seconds of it: the copy comes down to its slowest, and then it is looked at.
+        guest.change(|now| now.slow = if (40..60).contains(&round) { 20 } else { 1 });
+        env.sleep(Duration::from_millis(500)).await;
+        worst.extend(pace.set(&env, &guest).await.unwrap().guest_percent.filter(|_| round > 75));
+    }
+    assert!(worst.iter().all(|kept| *kept >= 75), "{worst:?}");
+    assert!(pace.alone.is_some_and(|alone| alone < 1.3e6), "{:?}", pace.alone);
+}
+
+#[test]
+fn a_guest_that_is_slower_is_believed_step_by_step() {
+    assert_eq!(believed(None, Some(5.0)), (Some(5.0), false));
+    assert_eq!(believed(Some(5.0), None), (Some(5.0), false));
+    assert_eq!(believed(Some(4.0), Some(5.0)), (Some(5.0), false));
+    assert_eq!(believed(Some(4.0), Some(7.0)), (Some(7.0), true));
+    assert_eq!(believed(Some(4.0), Some(70.0)), (Some(8.0), true));
+    assert_eq!(believed(Some(8.0), Some(4.0)), (Some(4.0), false));
+}
+
 #[test]
 fn the_copy_gives_way_until_the_guest_keeps_its_share() {
     // A guest whose requests take longer by what the copy takes: at 100 MiB/s twice as long.
