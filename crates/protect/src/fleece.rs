@@ -150,7 +150,7 @@ impl Protection {
             self.release(Some(&qmp), &left).await?;
         }
         let guest = qemu::disks(&qmp).await?;
-        let fleece = self.fleece_of(source, socket, &guest, qemu::is_running(&qmp).await?)?;
+        let fleece = self.fleece_of(source, socket, &guest)?;
         let ours = format!("{OURS}{:x}-", source.added);
         let bitmap = |stamp: &Name| format!("{ours}{stamp}");
         let marks = Marks {
@@ -183,7 +183,7 @@ impl Protection {
     }
 
     /// What is to be put into a QEMU.
-    fn fleece_of(&self, source: &Source, socket: &Path, guest: &[GuestDisk], runs: bool) -> Result<Fleece> {
+    fn fleece_of(&self, source: &Source, socket: &Path, guest: &[GuestDisk]) -> Result<Fleece> {
         if guest.is_empty() {
             let what = "the guest has no disk that could be backed up";
             return Err(Error::new(Kind::Invalid, what).remedy("look whether it is the right one"));
@@ -203,7 +203,8 @@ impl Protection {
         Ok(Fleece {
             source: source.name.clone(),
             socket: socket.to_owned(),
-            halts: runs && disks.len() > 1,
+            // Until the cut, which may be hours later.
+            halts: false,
             disks,
             begun: self.store.time().trusted,
             unknown: Unknown::new(),

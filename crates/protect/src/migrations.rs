@@ -199,6 +199,8 @@ impl Protection {
     /// A machine's disks, each with where it goes; those that went before, with others that could not, stay there.
     async fn to_be_moved(&self, recovery: &Recovery, asked: &MigrateRequest) -> Result<Vec<MovedDisk>> {
         let before = catalog::find::<Migration>(&self.store, asked.name.as_str()).await?;
+        // Of an earlier recovery of that name, at most.
+        let before = before.filter(|before| before.begun >= recovery.begun);
         let mut disks = Vec::new();
         for disk in &recovery.disks {
             let at_home = before
@@ -252,6 +254,24 @@ impl Protection {
             Some(migration) if migration.is_under_way() => {
                 Err(Error::new(Kind::Busy, format!("machine '{name}' is being moved"))
                     .remedy(format!("wait for it, or cancel it first: stonefold migrate cancel {name}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Fails where a move has left some of a machine's disks here and others at their new places: what is here is not all of it.
+    pub(crate) async fn check_not_half_moved(&self, name: &Name) -> Result<()> {
+        let Some(migration) = catalog::find::<Migration>(&self.store, name.as_str()).await? else {
+            return Ok(());
+        };
+        let is_half =
+            |migration: &Migration| !migration.is_under_way() && migration.state != MigrationState::Done;
+        match migration.disks.iter().find(|disk| disk.moved) {
+            Some(disk) if is_half(&migration) => {
+                let what = format!("machine '{name}' has disk '{}' at {} already", disk.target, disk.home);
+                Err(Error::new(Kind::Conflict, what).remedy(
+                    "move the others, too: stonefold migrate; or end it all the same: --power-off, after which that one is there, and the others are here",
+                ))
             }
             _ => Ok(()),
         }
@@ -312,12 +332,13 @@ impl Protection {
             && !self.is_closed(name).await
         {
             // The machine goes on with what it has.
-            jobs.abandon(&migration).await.map_err(|left| {
+            let abandoned = jobs.abandon(&migration).await.map_err(|left| {
                 let why =
                     moved.as_ref().err().map_or_else(|| "it was cancelled".to_owned(), ToString::to_string);
                 left.context(format!("{why}; what was copied may still be there"))
-            })?;
-            return self.left_half(name, &jobs, moved).await;
+            });
+            let left = self.left_half(name, &jobs, moved).await;
+            return abandoned.and(left);
         }
         let (state, to_know) = moved?;
         let alike = (state == MigrationState::Done && migration.verify)

@@ -229,6 +229,9 @@ impl Protection {
         self.stop_fetching(name).await;
         if let Some(started) = &recovery.started {
             self.check_not_moving(name).await?;
+            if !asked.power_off {
+                self.check_not_half_moved(name).await?;
+            }
             if asked.discard {
                 self.check_nobody_s_else(&recovery).await?;
             }

@@ -134,8 +134,7 @@ impl Qos {
             || of == Background::Fold && self.hurried.load(Ordering::Relaxed) > 0;
         let mut pace = self.paces[of as usize].lock();
         let beside = self.beside.load(Ordering::Relaxed) > 0;
-        let can_wait = beside && of == Background::Fold && pressure < FOLD_WAITS_BELOW;
-        let may_begin = !can_wait && pace.may_begin(Look { now, progress, idle, beside, pressure }) || urgent;
+        let may_begin = pace.may_begin(Look { now, progress, idle, beside, pressure }) || urgent;
         if may_begin {
             pace.owe(now, bytes);
             pace.waited += now.saturating_sub(began);
@@ -147,6 +146,12 @@ impl Qos {
     pub(crate) fn hurry(&self) -> Hurry<'_> {
         self.hurried.fetch_add(1, Ordering::Relaxed);
         Hurry(self)
+    }
+
+    /// Whether a round of the fold need not begin yet, where the journal is so full, in thousandths, and somebody would be disturbed. One that has begun goes
+    /// on: others wait for its end.
+    pub(crate) fn can_fold_wait(&self, filled: u64) -> bool {
+        self.beside.load(Ordering::Relaxed) > 0 && filled < FOLD_WAITS_BELOW
     }
 
     /// From now on nothing of the pool's own is held up.

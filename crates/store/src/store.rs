@@ -73,6 +73,8 @@ const RECLAIM_HURRIED: Duration = Duration::from_secs(2);
 const PRESSURE_HURRIES: u64 = PRESSURE_FULL / 2;
 /// A round that failed is tried again after this.
 const FOLD_RETRY: Duration = Duration::from_secs(1);
+/// How often it is looked whether the fold, which would disturb others, still need not begin.
+const FOLD_WAITS: Duration = Duration::from_millis(20);
 
 /// For a round of the fold or a pass of reclaim to notice that the store is being left: a job of packing, a put of a segment.
 const GIVE_UP_MAX: Duration = Duration::from_millis(250);
@@ -359,6 +361,9 @@ impl Store {
 
     async fn fold_rounds(self: Arc<Self>) {
         while self.check_open().is_ok() {
+            while self.check_open().is_ok() && self.qos.can_fold_wait(self.budget.filled()) {
+                self.env.sleep(FOLD_WAITS).await;
+            }
             // At once after opening, too: what was replayed is folded, and a full place is seen before it is needed.
             while self.check_open().is_ok() && !self.fold_and_check().await {
                 self.env.sleep(FOLD_RETRY).await;

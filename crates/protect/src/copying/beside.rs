@@ -76,6 +76,8 @@ impl Guest {
             };
             // What else it is asked for tells what is wrong with it.
             tracing::warn!("it is not known what a backup costs its guest: {error}");
+            // It may have stood still for a look.
+            live.pace.stand_still(false);
             live.read_at(live.speed.load(Ordering::Relaxed).min(SPEED_BEGINNING));
             env.sleep(ASK_AGAIN).await;
         }

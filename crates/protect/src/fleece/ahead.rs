@@ -10,7 +10,7 @@
 //! when it is done, and before it tells the guest; what is under way at the cut is done before that. Once what is left would be read in about a
 //! second, or does not get less, the cut is made. Little is not read ahead at all.
 
-use super::qemu::{self, GuestDisk, LOOKED_UP};
+use super::qemu::{self, AHEAD, GuestDisk, LOOKED_UP};
 use super::{AGAIN, Fleeced, GREET_MAX, RELEASES_MAX};
 use crate::catalog;
 use crate::copying::{Live, Reading};
@@ -61,7 +61,7 @@ impl Protection {
         live.check()?;
         let qmp = &fleeced.marks.qmp;
         self.end_exports(fleeced).await?;
-        let left = qemu::marked(qmp, &ahead.bitmap).await?;
+        let left = qemu::check_same(qmp, &fleeced.guest, Some(&ahead.bitmap)).await?;
         tracing::debug!(left, read = ahead.bytes, "a guest's disks were read ahead");
         let since = vec![Some(ahead.bitmap.as_str()); fleeced.guest.len()];
         if left > CUT_BYTES && left < ahead.bytes / 2 {
@@ -78,7 +78,7 @@ impl Protection {
         (bytes, before): (u64, u32),
     ) -> Result<Vec<Reading>> {
         let marks = &fleeced.marks;
-        let bitmap = format!("{}ahead-{before}", marks.ours);
+        let bitmap = format!("{}{AHEAD}{before}", marks.ours.trim_end_matches('-'));
         // Before what the last one has marked is copied: what is written in between is in both.
         for disk in &fleeced.guest {
             qemu::mark(&marks.qmp, disk, &bitmap, false).await?;
@@ -90,25 +90,35 @@ impl Protection {
 
     /// Has the filters come between, and exports the disks as they were then.
     async fn cut(&self, fleeced: &Fleeced, live: &Live, since: &[Option<&str>]) -> Result<Vec<Reading>> {
-        let (marks, fleece) = (&fleeced.marks, &fleeced.fleece);
+        let (marks, mut fleece) = (&fleeced.marks, fleeced.fleece.clone());
         // Before the cut: what is marked that lies before it is only looked at once more.
         for disk in &fleeced.guest {
             qemu::mark(&marks.qmp, disk, &marks.own, true).await?;
         }
-        qemu::prepare(&marks.qmp, fleece, &fleeced.server).await?;
-        self.still_for(fleeced.still.as_ref(), live, qemu::cut(&marks.qmp, fleece)).await?;
+        qemu::prepare(&marks.qmp, &fleece, &fleeced.server).await?;
+        // As it is now, and not as it was hours ago: it may have been started since, or somebody has it stand still.
+        qemu::check_same(&marks.qmp, &fleeced.guest, None).await?;
+        fleece.halts = fleece.disks.len() > 1 && qemu::is_running(&marks.qmp).await?;
+        if fleece.halts {
+            self.say_halts(&fleece, true).await?;
+        }
+        self.still_for(fleeced.still.as_ref(), live, qemu::cut(&marks.qmp, &fleece)).await?;
         live.was_cut(self.store.time().trusted);
         if fleece.halts {
-            let goes_on = |fleece: &mut Fleece| {
-                fleece.halts = false;
-                Ok(())
-            };
-            catalog::change(&self.store, &fleece.source.to_string(), goes_on).await?;
+            self.say_halts(&fleece, false).await?;
         }
         for at in 0..fleece.disks.len() {
             qemu::look_at(&marks.qmp, at).await?;
         }
         self.exported(fleeced, true, since).await
+    }
+
+    async fn say_halts(&self, fleece: &Fleece, halts: bool) -> Result<()> {
+        let say = |fleece: &mut Fleece| {
+            fleece.halts = halts;
+            Ok(())
+        };
+        catalog::change(&self.store, fleece.source.as_str(), say).await.map(drop)
     }
 
     /// Exports the disks, each with what a bitmap has marked where one is named, and reaches them.
@@ -133,7 +143,7 @@ impl Protection {
         let qmp = &fleeced.marks.qmp;
         for _ in 1..RELEASES_MAX {
             match qemu::end_exports(qmp, &fleeced.fleece).await {
-                Err(error) if error.kind() == Kind::Conflict => self.env.sleep(AGAIN / 10).await,
+                Err(error) if error.kind() == Kind::Conflict => self.env.sleep(AGAIN).await,
                 ended => return ended,
             }
         }

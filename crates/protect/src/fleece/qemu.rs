@@ -25,6 +25,8 @@ const COPY_MAX_S: u32 = 5;
 const GRAIN_BYTES: u64 = 4096;
 /// The most that a bitmap counts: 32 MiB of QEMU's memory for one.
 const GRAINS_MAX: u64 = 1 << 28;
+/// What marks what is written while a run reads ahead is named so, behind its source's name.
+pub(super) const AHEAD: &str = "-ahead-";
 /// The bitmap that is exported.
 pub(super) const LOOKED_UP: &str = "stonefold-look";
 
@@ -175,10 +177,27 @@ pub(super) async fn mark(qmp: &Qmp, disk: &GuestDisk, bitmap: &str, for_next: bo
     ask(qmp, "block-dirty-bitmap-add", wanted).await.map(drop)
 }
 
-/// What a bitmap has marked of all disks, in bytes.
-pub(super) async fn marked(qmp: &Qmp, bitmap: &str) -> Result<u64> {
-    let marks = disks(qmp).await?.into_iter().flat_map(|disk| disk.bitmaps);
-    Ok(marks.filter(|is| is.name == bitmap).map(|is| is.bytes).sum())
+/// Fails where a guest has not the disks any more that it had, or a bitmap has not marked all that was written: what was read ahead took its time, and others
+/// may move disks. Returns what the bitmap has marked of all of them, in bytes.
+pub(super) async fn check_same(qmp: &Qmp, guest: &[GuestDisk], bitmap: Option<&str>) -> Result<u64> {
+    let now = disks(qmp).await?;
+    let mut bytes = 0;
+    for disk in guest {
+        let changed = |what: &str| {
+            let what = format!("disk '{}' of the guest {what} while it was read", disk.target);
+            Error::new(Kind::Conflict, what).remedy("run it again, while nobody changes its disks")
+        };
+        let same = now.iter().find(|now| now.device == disk.device && now.node == disk.node);
+        let same = same.ok_or_else(|| changed("was moved or taken away"))?;
+        if same.bytes != disk.bytes {
+            return Err(changed("got another size"));
+        }
+        if let Some(bitmap) = bitmap {
+            let found = same.bitmaps.iter().find(|is| is.name == bitmap && is.wrong().is_none());
+            bytes += found.ok_or_else(|| changed("lost the bitmap of what is written"))?.bytes;
+        }
+    }
+    Ok(bytes)
 }
 
 fn grain_of(disk_bytes: u64) -> u64 {
@@ -309,7 +328,11 @@ pub(super) async fn release(qmp: &Qmp, fleece: &Fleece) -> Result<()> {
     if fleece.halts && ask(qmp, "query-status", json!({})).await?["status"] == "paused" {
         go_on(qmp).await?;
     }
-    end_exports(qmp, fleece).await?;
+    // One that still answers somebody keeps no filter in.
+    let ended = match end_exports(qmp, fleece).await {
+        Err(error) if error.kind() == Kind::Closed => return Err(error),
+        ended => ended,
+    };
     // Somebody else's exports are on a server that is not ours.
     let exports = ask(qmp, "query-block-exports", json!({})).await?;
     if exports.as_array().is_some_and(Vec::is_empty) {
@@ -324,7 +347,12 @@ pub(super) async fn release(qmp: &Qmp, fleece: &Fleece) -> Result<()> {
         undo(qmp, "blockdev-del", json!({ "node-name": cbw(at) })).await?;
         undo(qmp, "blockdev-del", json!({ "node-name": scratch_of(at) })).await?;
     }
-    check_released(qmp, fleece).await
+    for disk in disks(qmp).await? {
+        for bitmap in disk.bitmaps.iter().filter(|is| is.name.starts_with(OURS) && is.name.contains(AHEAD)) {
+            undo(qmp, "block-dirty-bitmap-remove", json!({ "node": disk.node, "name": bitmap.name })).await?;
+        }
+    }
+    ended.and(check_released(qmp, fleece).await)
 }
 
 async fn check_released(qmp: &Qmp, fleece: &Fleece) -> Result<()> {

@@ -246,6 +246,8 @@ async fn a_move_that_is_left_half_done_is_told_and_goes_on_from_there() {
     for disk in ["again.vda", "again.vdb"] {
         world.store.create_disk(&Name::new(disk).unwrap(), 1 << 20, DiskSettings::default()).await.unwrap();
     }
+    let half = world.protection.check_not_half_moved(&name).await.unwrap_err();
+    assert!(half.to_string().contains("'vda' at /nowhere/vda already"), "{half}");
     let recovery = world.protection.recovery(&name).await.unwrap();
     let asked = MigrateRequest {
         name: name.clone(),
