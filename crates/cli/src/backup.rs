@@ -366,7 +366,7 @@ fn run_text(run: &Run) -> String {
         ("policy", run.policy.as_ref().map(Name::to_string).unwrap_or_default()),
         ("state", state_text(run.state).to_owned()),
         ("begun", format!("{} UTC", run.begun.to_seconds_text())),
-        ("as it was", cut.map(|at| format!("{} UTC", at.to_seconds_text())).unwrap_or_default()),
+        ("instant", cut.map(|at| format!("{} UTC", at.to_seconds_text())).unwrap_or_default()),
         ("ended", run.ended.map(|at| format!("{} UTC", at.to_seconds_text())).unwrap_or_default()),
         ("copied to", run.copied.as_ref().map(|copied| listed(&copied.disks)).unwrap_or_default()),
         ("read", copied(|copied| copied.read_bytes)),

@@ -350,7 +350,13 @@ impl Protection {
     /// Keeps which disks have gone over all the same, of a move that did not come to its end, and has it told.
     async fn left_half(&self, name: &Name, jobs: &Jobs, ended: Result<Ended>) -> Result<Ended> {
         let migration: Migration = catalog::get(&self.store, name.as_str()).await?;
-        let moved = jobs.moved(&migration).await?;
+        let moved = match jobs.moved(&migration).await {
+            Ok(moved) => moved,
+            Err(error) => {
+                tracing::warn!("which disks of '{name}' have gone over is not known: {error}");
+                return ended;
+            }
+        };
         let say = |migration: &mut Migration| {
             migration.disks.iter_mut().zip(&moved).for_each(|(disk, moved)| disk.moved = *moved);
             Ok(())

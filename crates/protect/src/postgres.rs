@@ -230,7 +230,7 @@ impl Protection {
         known: Option<&Database>,
     ) -> Result<(Told, Option<String>)> {
         let told = client.ask().await?;
-        let full = copying.run.copied.as_ref().is_some_and(|copied| copied.full);
+        let full = copying.live.full;
         let mut gap = None;
         match known {
             Some(known) if known.system != told.system && !full => {
@@ -296,7 +296,7 @@ impl Protection {
             let folder = archive.folder.display();
             return Ok(Some(format!("WAL since the last one is missing in '{folder}'; {LOST}")));
         }
-        let full = copying.run.copied.as_ref().is_some_and(|copied| copied.full);
+        let full = copying.live.full;
         let (wal, most) = (archive.bytes().await?, WAL_BYTES_MIN.max(data.size_bytes / 8));
         let why = if told.tablespaces() != known.tablespaces {
             return Ok(Some(format!("the cluster has other tablespaces; {LOST}")));

@@ -34,6 +34,8 @@ pub(crate) struct Copies {
 /// A run that copies, now.
 pub(crate) struct Live {
     pub(crate) figures: Figures,
+    /// Whether all is read, also what reads as zeros or is told not to have changed.
+    pub(crate) full: bool,
     /// Whether its guest is to stand still at the instant that is copied; and how it did.
     pub(crate) has_it_stand: bool,
     stood: Memory<Option<Stood>>,
@@ -78,7 +80,7 @@ impl Default for Copies {
 impl Copies {
     pub(super) fn enter(self: &Arc<Self>, source: Source, run: Run, asked: RunRequest) -> Copying {
         let bandwidth = self.bandwidth.get().cloned();
-        let live = Arc::new(Live::new(asked.consistency == Consistency::App, bandwidth));
+        let live = Arc::new(Live::new(asked, bandwidth));
         self.live.lock().insert(run.name.clone(), live.clone());
         Copying { copies: self.clone(), live, source, run, sent: None, ended: false }
     }
@@ -113,10 +115,11 @@ impl Copies {
 }
 
 impl Live {
-    pub(super) fn new(has_it_stand: bool, bandwidth: Option<Arc<Bandwidth>>) -> Self {
+    pub(super) fn new(asked: RunRequest, bandwidth: Option<Arc<Bandwidth>>) -> Self {
         Live {
             figures: Figures::default(),
-            has_it_stand,
+            full: asked.full,
+            has_it_stand: asked.consistency == Consistency::App,
             stood: Memory::default(),
             cut: Memory::default(),
             notes: Memory::default(),

@@ -61,7 +61,7 @@ impl Protection {
         let peer: Arc<str> = format!("backup run '{}'", copying.run.name).into();
         let attached = self.store.attach_for(&ExportName::Disk(disk.disk.clone()), peer.clone())?;
         let before = self.store.disk(&disk.disk)?.traffic[WRITTEN];
-        let full = copying.run.copied.as_ref().is_some_and(|copied| copied.full);
+        let full = copying.live.full;
         Ok(Target { disk: disk.disk.clone(), attached, peer, before, written: 0, full, since })
     }
 
@@ -148,8 +148,7 @@ impl Protection {
         last: &Point,
         disk: &PointDisk,
     ) -> Result<bool> {
-        let full = copying.run.copied.as_ref().is_some_and(|copied| copied.full);
-        if full || !matches!(copying.source.of, SourceOf::Nbd(_)) {
+        if copying.live.full || !matches!(copying.source.of, SourceOf::Nbd(_)) {
             return Ok(true);
         }
         let export = ExportName::Snapshot(last.snapshot_of(disk));

@@ -38,7 +38,7 @@ impl Protection {
         let marks = &fleeced.marks;
         let whole: Vec<Option<String>> = fleeced.guest.iter().map(|disk| marks.wrong(disk)).collect();
         let since: Vec<Option<&str>> =
-            whole.iter().map(|why| marks.last.as_deref().filter(|_| why.is_none())).collect();
+            whole.iter().map(|why| marks.last.as_deref().filter(|_| why.is_none() && !live.full)).collect();
         let bytes_of = |(disk, since): (&GuestDisk, &Option<&str>)| match since {
             Some(since) => disk.bitmaps.iter().filter(|is| is.name == *since).map(|is| is.bytes).sum(),
             None => disk.bytes,
