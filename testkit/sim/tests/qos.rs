@@ -53,6 +53,30 @@ async fn class(store: &Store, class: &str, figures: QosFigures) {
     store.set_qos(&name(class), |now| *now = figures).await.unwrap();
 }
 
+/// Goal: beside others the fold waits until a fifth of the journal is full; nobody waits for a fold that waits.
+#[test]
+fn beside_others_the_fold_waits_and_nobody_waits_for_it() {
+    play(0, 64 << 20, |env, store| async move {
+        let minute = Duration::from_secs(60);
+        let _evenly = store.goes_evenly();
+        let unfolded = |disk: &str| store.disk(&name(disk)).unwrap().unfolded_bytes;
+        let one = disk(&store, "one", "production").await;
+        one.write(0, &vec![7; 1 << 20], false).await.unwrap();
+        env.sleep(minute).await;
+        assert!(unfolded("one") > 0, "it was folded, and nothing pressed");
+        drop(one);
+        let since = env.monotonic();
+        store.remove_disk(&name("one")).await.unwrap();
+        assert!(env.monotonic() - since < minute / 60, "somebody waited for a fold that waits");
+        let two = disk(&store, "two", "production").await;
+        for at in 0..16 {
+            two.write(at << 20, &vec![at as u8 + 1; 1 << 20], false).await.unwrap();
+        }
+        env.sleep(minute).await;
+        assert_eq!(unfolded("two"), 0, "a quarter of the journal is full");
+    });
+}
+
 #[derive(Clone, Copy)]
 enum Doing {
     Read,
