@@ -563,3 +563,64 @@ fn what_cannot_be_backed_up_is_told() {
         server.stop()
     });
 }
+
+/// Goal: a disk that grows, one that comes, a guest that is started anew in the midst of its backup: each is told, and what is not known of a disk is
+/// compared; all points are what the images held.
+#[test]
+fn what_becomes_of_a_guest_between_its_backups_and_in_one_is_told() {
+    in_a_place(|place| {
+        Guest::make_images_of(place, 256 * MIB)?;
+        let extra = place.text("c.raw");
+        run("qemu-img", &["create", "-q", "-f", "raw", &extra, "32M"])?;
+        let (guest, mut monitor) = Guest::start(place)?;
+        let server = server(place)?;
+        for drive in ["root", "data"] {
+            monitor.write(drive, 0, 8 * MIB, 3)?;
+        }
+        place.json("backup run mail")?;
+
+        monitor.ask("block_resize", &json!({ "device": "root", "size": 300 * MIB }))?;
+        monitor.write("root", 290 * MIB, BLOCK, 4)?;
+        monitor.write("data", MIB, BLOCK, 4)?;
+        let run = place.json("backup run mail")?;
+        let notes = run["copied"]["notes"].to_string();
+        ensure!(notes.contains("grown") && notes.contains("'root'") && !notes.contains("'data'"), "{run}");
+        ensure!(run["copied"]["written_bytes"] == 2 * BLOCK, "{run}");
+        is_as_the_images(place, &mut monitor, &run)?;
+
+        let line = format!("drive_add 0 if=none,id=extra,file={extra},format=raw,cache=none");
+        monitor.ask("human-monitor-command", &json!({ "command-line": line }))?;
+        monitor.ask(
+            "device_add",
+            &json!({ "driver": "scsi-hd", "drive": "extra", "bus": "bus0.0", "id": "sd1" }),
+        )?;
+        monitor.write("extra", 5 * MIB, MIB, 6)?;
+        monitor.write("data", 2 * MIB, BLOCK, 6)?;
+        let run = place.json("backup run mail")?;
+        ensure!(run["copied"]["written_bytes"] == MIB + BLOCK, "{run}");
+        is_as_the_images(place, &mut monitor, &run)?;
+        monitor.io("extra", "flush")?;
+        run_compare(&extra, "raw", &place.uri(&format!("mail.extra@{}", stamp(&run)?)))?;
+
+        monitor.write("root", 0, 200 * MIB, 7)?;
+        let mut backup = Command::new(stonefold_e2e::binary::stonefold()?);
+        backup.args(["--api", &place.api(), "backup", "run", "mail"]).stderr(Stdio::piped());
+        let backup = backup.spawn()?;
+        let patience = Deadline::after(PATIENCE);
+        while !monitor.has_marks("ahead-0")? {
+            ensure!(!patience.passed(), "no backup came to it");
+        }
+        guest.quit(monitor)?;
+        let ended = backup.wait_with_output()?;
+        let said = String::from_utf8_lossy(&ended.stderr);
+        ensure!(!ended.status.success() && said.contains("QEMU"), "{said}");
+        let points = place.json("point ls")?;
+        ensure!(points.as_array().is_some_and(|points| points.len() == 3), "{points}");
+        let (guest, mut monitor) = Guest::start(place)?;
+        let run = place.json("backup run mail")?;
+        ensure!(run["copied"]["notes"].to_string().contains("'root' was compared"), "{run}");
+        is_as_the_images(place, &mut monitor, &run)?;
+        guest.quit(monitor)?;
+        server.stop()
+    });
+}

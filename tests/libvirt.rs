@@ -57,6 +57,31 @@ fn a_point_comes_back_as_a_domain_and_goes_again() {
         ensure!(virsh(&uri, &["list", "--all", "--name"])?.trim().is_empty(), "a domain is left");
         place.ok("disk rm again.vda")?;
 
+        // What cannot be is refused before anything is made: a sign that libvirt does not tell, a network and limits that are not to be had.
+        let recover = |options: &str| format!("recover {point} --as other --to libvirt:{uri} {options}");
+        for (options, status, says) in [
+            ("--wait port:22", 2, "can be waited for"),
+            ("--network nowhere", 1, "nowhere"),
+            ("--network nowhere --dry-run", 1, "nowhere"),
+            ("--memory-max 32M --dry-run", 1, "less than the 67108864"),
+            // This libvirt was told to do without the kernel's groups.
+            ("--processors 0.5", 1, "refuses 'start'"),
+        ] {
+            let said = place.fails(&recover(options), status)?;
+            ensure!(said.contains(says), "{options}: {said}");
+            ensure!(
+                virsh(&uri, &["list", "--all", "--name"])?.trim().is_empty(),
+                "{options}: a domain is left"
+            );
+            let disks = place.json("disk ls")?;
+            ensure!(disks.as_array().is_some_and(|disks| disks.len() == 1), "{options}: {disks}");
+        }
+        // One that has no agent runs, and has given no sign.
+        let silent = place.json(&recover("--network isolated --wait agent --timeout 2s"))?;
+        ensure!(silent["notes"].to_string().contains("no sign of life (agent): not within 2 s"), "{silent}");
+        ensure!(silent["recovery"]["started"].get("alive_us").is_none(), "{silent}");
+        place.ok("recover stop other --discard")?;
+
         // What libvirt refuses leaves nothing.
         fs::write(place.path("bad.xml"), XML.replace("machine='pc'", "machine='no-such'"))?;
         place.ok("source rm nightly")?;

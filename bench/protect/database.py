@@ -92,8 +92,8 @@ class Mounted:
             log = os.path.join(self.lab.scratch, "nbdfuse.log")
             process = self.lab.processes.start(["nbdfuse", self.fuse, self.uri], log)
             stack.callback(self.lab.processes.stop, process)
-            stack.callback(again, ["fusermount3", "-u", self.fuse])
             wait_for("nbdfuse", lambda: os.path.exists(f"{self.fuse}/nbd"), 30, process, log)
+            stack.callback(again, ["fusermount3", "-u", self.fuse])
             device = call(["losetup", "--find", "--show", "--direct-io=on", f"{self.fuse}/nbd"]).strip()
             stack.callback(again, ["losetup", "--detach", device])
             if self.make:

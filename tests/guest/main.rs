@@ -1,9 +1,11 @@
-//! A real Debian, from the distribution's packages: proven to boot by its own agent, brought back, and moved home while it runs.
+//! A real Debian, from the distribution's packages: proven to boot by its own agent, brought back, and moved home while it runs; and a database in it
+//! that comes back from any of its points.
 //!
 //! And a load that several guests make together, the package under a systemd that runs, and a guest that is read over SSH.
 //!
 //! Run by `./test`, which has the guest's image made (`setup/guest-image`), with its folder in STONEFOLD_GUEST; minutes where there is no KVM.
 
+mod database;
 mod reached;
 mod still;
 mod unit;
@@ -69,7 +71,8 @@ fn a_debian_is_proven_brought_back_and_moved_home() {
         let _ended = Machines(place);
         let guest = guest()?;
         // What runs under KVM here is not known; emulation runs everywhere.
-        let server = place.start(&["--machines", &place.text("machines"), "--accelerator", "tcg"])?;
+        let serve = || place.start(&["--machines", &place.text("machines"), "--accelerator", "tcg"]);
+        let server = serve()?;
         place.ok(&format!("disk import deb {}", guest.join("disk.raw").display()))?;
         fs::write(place.path("args"), "-m 512M -smp 2 -nic user,mac=52:54:00:01:02:03")?;
         place.ok(&format!("machine add deb --disk deb --qemu-args {}", place.text("args")))?;
@@ -128,6 +131,8 @@ fn a_debian_is_proven_brought_back_and_moved_home() {
         still::on_other_storage(place, folder)?;
         let running = fs::read_dir(place.path("machines"))?.count();
         ensure!(running == 1, "the machine went with its old disks");
+        place.ok("source rm still")?;
+        let server = database::comes_back_from_any_point(place, folder, server, serve)?;
         server.stop()
     });
 }

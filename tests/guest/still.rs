@@ -12,7 +12,7 @@ use stonefold_e2e::tools::{attempt, run};
 use stonefold_guest::time::Deadline;
 use stonefold_needs::{Need, there_is};
 
-use crate::{LOGIN_MAX, guest};
+use crate::{BOOT_MAX, LOGIN_MAX, guest};
 
 /// Of the superblock of ext4 (Documentation/filesystems/ext4): where it is, its magic number, the features that must be understood, and among
 /// them that its journal has to be replayed.
@@ -109,8 +109,17 @@ fn a_debian_of_libvirts_stands_still_for_its_points() {
             sleep(Duration::from_secs(1));
         }
         place.json("backup run shop")?;
-        both_ways(place, "shop", "shop.vda")?;
+        let app = both_ways(place, "shop", "shop.vda")?;
         virsh(&uri, &["destroy", "deb"])?;
+
+        // The point comes back as a domain beside it, and its agent says when it is up.
+        let recover = format!(
+            "recover {app} --as again --to libvirt:{uri} --network isolated --wait cmd:hostname --timeout {BOOT_MAX}"
+        );
+        let made = place.json_within(&recover, LOGIN_MAX)?;
+        let alive = made["recovery"]["started"]["alive_us"].is_u64();
+        ensure!(alive && made["notes"].to_string().contains("stonefold-guest"), "{made}");
+        place.ok("recover stop again --discard")?;
         libvirt.kill();
         server.stop()
     });

@@ -19,8 +19,10 @@
 //! | [`tools`] | foreign programs; [`mounts`]: file systems and loop devices, for root |
 //! | [`root`] | a root file system to install things into; [`package`]: the Debian package |
 //! | [`replicas`] | points on their way to another pool |
+//! | [`agent`] | commands that run in a guest, by its agent |
 //! | [`postgres`] | a database server, as a user of its own |
 
+pub mod agent;
 pub mod away;
 pub mod binary;
 pub mod gateway;

@@ -49,7 +49,7 @@ pub use migration::{Migration, MigrationCreate, MigrationDisk, MigrationState};
 pub use openapi::document;
 pub use policy::{
     Archive, ArchiveSet, PlanVerdict, PlannedPoint, PlannedRun, Policy, PolicyApply, PolicyCreate,
-    PolicyPlan, PolicySet, PolicySource, Replica, ReplicaSet,
+    PolicyPlan, PolicySet, PolicySource, PolicyVerify, Replica, ReplicaSet,
 };
 pub use pool::{
     Checked, DamagedReads, Directory, DirectoryChange, DirectoryReplace, DirectoryState, LastCheck, Pool,
@@ -57,7 +57,9 @@ pub use pool::{
 };
 pub use proof::{Proof, ProofStage, VerifyCreate};
 pub use qos::{QosClass, QosCreate, QosSet};
-pub use recovery::{Recovered, Recovery, RecoveryCreate, RecoveryStart, RecoveryStarted, StartedMachine};
+pub use recovery::{
+    MachineLimits, Recovered, Recovery, RecoveryCreate, RecoveryStart, RecoveryStarted, StartedMachine,
+};
 pub use salvage::{Salvage, Salvaged, SalvagedFrom, SalvagedRange};
 pub use server::Server;
 pub use snapshot::{CloneCreate, Diff, DiffRange, Rollback, Snapshot, SnapshotCreate, SnapshotLock};

@@ -60,6 +60,9 @@ pub struct Migration {
     /// The guest's speed against its own without the copy, in percent; absent while it does too little to say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guest_percent: Option<u64>,
+    /// How long it will yet take, by how fast it was lately, in seconds; absent while that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_seconds: Option<u64>,
     /// When it was begun.
     pub begun: Time,
     /// When it ended.
@@ -83,6 +86,9 @@ pub struct MigrationDisk {
     pub total_bytes: u64,
     /// What has been copied.
     pub done_bytes: u64,
+    /// The machine has it at its new place already.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub moved: bool,
 }
 
 /// How far a migration is.

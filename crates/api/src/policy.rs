@@ -1,9 +1,37 @@
 //! Policies: when points are made, which of them stay, and what a policy would do.
 
-use crate::{Consistency, Time, VerifyCreate};
+use crate::{Consistency, Time};
 use serde::{Deserialize, Serialize};
 use stonefold_types::{Name, PointName};
 use utoipa::ToSchema;
+
+/// How a policy's points are proven to boot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PolicyVerify {
+    /// The sign of life, as when one point is verified.
+    #[serde(default = "agent")]
+    #[schema(examples("agent", "port:22", "console:login:"))]
+    pub wait: String,
+    /// How long it is waited for, in seconds.
+    #[serde(default = "five_minutes")]
+    #[schema(examples(300))]
+    pub timeout_seconds: u64,
+    /// Every point that is made from now on, each once; left out, the newest of each source.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub every: bool,
+    /// None any more, whatever the rest says; never so of a policy that is shown.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub off: bool,
+}
+
+fn agent() -> String {
+    "agent".to_owned()
+}
+
+fn five_minutes() -> u64 {
+    300
+}
 
 /// When points of which sources are made, which of them stay, and how long nobody removes them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -45,9 +73,9 @@ pub struct Policy {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(examples("https://hooks.example/…"))]
     pub on_failure_webhook: Option<String>,
-    /// How its points are proven to boot, the newest of each source; absent where they are not.
+    /// How its points are proven to boot; absent where they are not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub verify: Option<VerifyCreate>,
+    pub verify: Option<PolicyVerify>,
     /// The pool that its points are sent to, by its URL; absent where they are not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(examples("file:///mnt/other/pool"))]

@@ -49,6 +49,13 @@ pub struct RecoveryCreate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(examples("isolated"))]
     pub network: Option<String>,
+    /// Where a machine is to be started with it: then it is looked, before anything is made, whether one could be. It is not started by this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(examples("qemu", "libvirt:qemu:///system"))]
+    pub on: Option<String>,
+    /// What that machine is to take of its host.
+    #[serde(default, skip_serializing_if = "MachineLimits::is_none")]
+    pub limits: MachineLimits,
     /// Only look whether it can be done, and tell what would be there.
     #[serde(default)]
     pub dry_run: bool,
@@ -89,6 +96,28 @@ pub struct StartedMachine {
     /// Where its disks are since it was moved; empty while they are the recovery's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub home: Vec<String>,
+    /// What it may take of its host; empty where nothing is said of that.
+    #[serde(default, skip_serializing_if = "MachineLimits::is_none")]
+    pub limits: MachineLimits,
+}
+
+/// What a machine may take of its host at most.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MachineLimits {
+    /// Memory in bytes, the hypervisor's own and its page cache among it: more than the guest is given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
+    /// Hundredths of a processor's time: 150 is one and a half.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processors_percent: Option<u32>,
+}
+
+impl MachineLimits {
+    /// Whether there are none.
+    pub fn is_none(&self) -> bool {
+        *self == MachineLimits::default()
+    }
 }
 
 /// A machine to be started with a recovery's disks.
@@ -104,6 +133,9 @@ pub struct RecoveryStart {
     /// How long it is waited for, in seconds.
     #[serde(default = "five_minutes")]
     pub timeout_seconds: u64,
+    /// What it may take of its host. Left out: what there is.
+    #[serde(default, skip_serializing_if = "MachineLimits::is_none")]
+    pub limits: MachineLimits,
 }
 
 fn five_minutes() -> u64 {

@@ -4,7 +4,7 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::table::Table;
 use clap::{Args, Subcommand};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
 use std::time::Duration;
 use stonefold_api::{Client, Migration, MigrationCreate, MigrationState};
 use stonefold_types::{Error, Kind, Name, Size};
@@ -174,7 +174,8 @@ fn line(migration: &Migration) -> String {
 }
 
 fn table(migrations: &[Migration]) -> String {
-    let mut table = Table::new(&["NAME", "TO", "STATE", "DONE>", "OF>", "SPEED>", "BEGUN (UTC)", "NOTE"]);
+    let mut table =
+        Table::new(&["NAME", "TO", "STATE", "DONE>", "OF>", "SPEED>", "LEFT>", "BEGUN (UTC)", "NOTE"]);
     for migration in migrations {
         let homes: Vec<&str> = migration.disks.iter().map(|disk| disk.home.as_str()).collect();
         table.row([
@@ -188,6 +189,9 @@ fn table(migrations: &[Migration]) -> String {
             } else {
                 "-".to_owned()
             },
+            migration
+                .left_seconds
+                .map_or("-".to_owned(), |seconds| HumanDuration(Duration::from_secs(seconds)).to_string()),
             migration.begun.to_seconds_text(),
             migration.note.clone().unwrap_or_default(),
         ]);

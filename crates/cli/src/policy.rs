@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::recover::patience;
+use crate::recover::{TIMEOUT_SECONDS, patience};
 use crate::snapshot::until;
 use crate::table::{Table, count, facts};
 use crate::waiting::wait_for;
@@ -10,7 +10,7 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 use stonefold_api::{
     Archive, ArchiveSet, Client, Consistency, PlanVerdict, PlannedPoint, Policy as Shown, PolicyApply,
-    PolicyCreate, PolicyPlan, PolicySet, Replica, ReplicaSet, Run, Time, VerifyCreate,
+    PolicyCreate, PolicyPlan, PolicySet, PolicyVerify, Replica, ReplicaSet, Run, Time,
 };
 use stonefold_types::{Error, Kind, Name, Size};
 
@@ -109,8 +109,8 @@ pub(crate) struct Create {
     /// where the server is started with --notify-command
     #[arg(long, value_name = "URL")]
     on_failure_webhook: Option<String>,
-    /// Prove that points boot, the newest of each source, as 'stonefold verify' does: boot
-    #[arg(long, value_name = "HOW", value_parser = ["boot"])]
+    /// Prove that points boot, as 'stonefold verify' does: boot, the newest of each source; every, each that is made
+    #[arg(long, value_name = "HOW", value_parser = ["boot", "every"])]
     verify: Option<String>,
     /// What is waited for then: agent, port:N, console:REGEX or cmd:COMMAND
     #[arg(long, value_name = "SIGN", default_value = "agent", requires = "verify")]
@@ -168,6 +168,15 @@ pub(crate) struct Set {
     /// Who is told when a run fails; 'none' for nobody
     #[arg(long, value_name = "URL", group = "changes")]
     on_failure_webhook: Option<String>,
+    /// Prove that points boot: boot, the newest of each source; every, each that is made from now on; none
+    #[arg(long, value_name = "HOW", value_parser = ["boot", "every", "none"], group = "changes")]
+    verify: Option<String>,
+    /// What is waited for then: agent, port:N, console:REGEX or cmd:COMMAND
+    #[arg(long, value_name = "SIGN", group = "changes")]
+    wait: Option<String>,
+    /// How long
+    #[arg(long, value_name = "TIME", value_parser = patience, group = "changes")]
+    timeout: Option<u64>,
     /// The URL of another pool that its points are sent to, which the server opens; 'none' for nowhere: what is there stays
     #[arg(long, value_name = "URL", group = "changes")]
     replicate: Option<String>,
@@ -289,6 +298,11 @@ impl Set {
             on_failure_webhook: of(self.on_failure_webhook),
         };
         // First what may be refused to whoever may do the rest.
+        if self.verify.is_some() || self.wait.is_some() || self.timeout.is_some() {
+            let now = client.policy(&self.name)?.verify;
+            let verify = changed_verification(&self.name, now, self.verify, self.wait, self.timeout)?;
+            client.verify_policy(&self.name, &verify)?;
+        }
         if let Some(url) = self.replicate {
             let url = Some(url).filter(|url| url != "none");
             client.set_replica(&self.name, &ReplicaSet { url })?;
@@ -302,6 +316,24 @@ impl Set {
         }
         client.set_policy(&self.name, &asked)
     }
+}
+
+/// What is not named of how points are proven stays as it is now.
+fn changed_verification(
+    policy: &Name,
+    now: Option<PolicyVerify>,
+    how: Option<String>,
+    wait: Option<String>,
+    timeout: Option<u64>,
+) -> Result<PolicyVerify, Error> {
+    if now.is_none() && how.is_none() {
+        return Err(Error::new(Kind::Invalid, format!("policy '{policy}' has no point proven"))
+            .remedy("say which: --verify boot or --verify every"));
+    }
+    let now = now.unwrap_or_else(|| verification("boot", "agent", TIMEOUT_SECONDS));
+    let how = how.unwrap_or_else(|| if now.every { "every" } else { "boot" }.to_owned());
+    let (wait, timeout) = (wait.unwrap_or(now.wait), timeout.unwrap_or(now.timeout_seconds));
+    Ok(verification(&how, &wait, timeout))
 }
 
 /// What is not named of an archive stays as it is now.
@@ -331,10 +363,14 @@ fn undone(client: &Client, name: &Name, error: Error) -> Error {
     }
 }
 
+/// `how`: boot, every or none.
+fn verification(how: &str, wait: &str, timeout_seconds: u64) -> PolicyVerify {
+    PolicyVerify { wait: wait.to_owned(), timeout_seconds, every: how == "every", off: how == "none" }
+}
+
 impl Create {
-    fn verification(&self) -> Option<VerifyCreate> {
-        let asked = || VerifyCreate { wait: self.wait.clone(), timeout_seconds: self.timeout };
-        self.verify.as_ref().map(|_| asked())
+    fn verification(&self) -> Option<PolicyVerify> {
+        self.verify.as_ref().map(|how| verification(how, &self.wait, self.timeout))
     }
 
     fn asked(self) -> PolicyCreate {
@@ -406,7 +442,10 @@ fn policy_text(policy: &Shown) -> String {
             policy
                 .verify
                 .as_ref()
-                .map(|verify| format!("the newest point boots ({})", verify.wait))
+                .map(|verify| {
+                    let which = if verify.every { "every point" } else { "the newest point" };
+                    format!("{which} boots ({})", verify.wait)
+                })
                 .unwrap_or_default(),
         ),
         ("sends to", policy.replicate.clone().unwrap_or_default()),

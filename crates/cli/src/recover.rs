@@ -14,8 +14,8 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 use std::path::PathBuf;
 use std::str::FromStr;
-use stonefold_api::{Client, Recovered, Recovery, StartedMachine};
-use stonefold_types::{Error, Kind, Name, PointName};
+use stonefold_api::{Client, MachineLimits, Recovered, Recovery, StartedMachine};
+use stonefold_types::{Error, Kind, Name, PointName, Size};
 
 /// Bring a point back, at once whatever its size and age
 ///
@@ -41,7 +41,7 @@ pub(crate) struct Recover {
     #[arg(long = "as", value_name = "NAME", required_unless_present = "plan", conflicts_with = "plan")]
     name: Option<Name>,
     /// Bring back all machines of this plan, in the order of their priorities
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["to", "network", "wait", "timeout", "qos"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["to", "network", "wait", "timeout", "qos", "memory_max", "processors"])]
     plan: Option<PathBuf>,
     /// Where it runs: libvirt:URI, qemu (one of its own, on the server's host), or export (nowhere: its disks are served)
     #[arg(long, value_name = "WHERE", default_value = "export")]
@@ -49,7 +49,7 @@ pub(crate) struct Recover {
     /// Where its network goes: isolated, or a network of libvirt's by its name [default: where the original's goes]
     #[arg(long, value_name = "NETWORK")]
     network: Option<String>,
-    /// With --to qemu, a sign of life to wait for: agent, port:N, console:REGEX or cmd:COMMAND
+    /// A sign of life to wait for: agent or cmd:COMMAND; of a qemu port:N and console:REGEX, too
     #[arg(long, value_name = "SIGN")]
     wait: Option<String>,
     /// How long
@@ -58,6 +58,12 @@ pub(crate) struct Recover {
     /// A class of service for its disks [default: that of the originals]
     #[arg(long, value_name = "CLASS")]
     qos: Option<Name>,
+    /// The memory that its hypervisor may take of the host, its own among it
+    #[arg(long, value_name = "SIZE")]
+    memory_max: Option<Size>,
+    /// The processors that it may take of the host: 2, 0.5
+    #[arg(long, value_name = "NUMBER")]
+    processors: Option<Processors>,
     /// Only look whether it can be done, and show what would be there
     #[arg(long)]
     dry_run: bool,
@@ -87,8 +93,32 @@ impl FromStr for To {
     }
 }
 
+/// How many processors, in hundredths of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Processors(u32);
+
+impl FromStr for Processors {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let count: f64 =
+            text.parse().map_err(|_| format!("'{text}' is no number of processors; write 2 or 0.5"))?;
+        match (0.05..=4096.0).contains(&count) {
+            true => Ok(Processors((count * 100.0).round() as u32)),
+            false => Err(format!("'{text}' processors are none that a machine could have; write 2 or 0.5")),
+        }
+    }
+}
+
+fn limits(memory_max: Option<Size>, processors: Option<Processors>) -> MachineLimits {
+    MachineLimits {
+        memory_bytes: memory_max.map(|size| size.0),
+        processors_percent: processors.map(|processors| processors.0),
+    }
+}
+
 /// How long a sign of life is waited for unless told otherwise.
-const TIMEOUT_SECONDS: u64 = 300;
+pub(crate) const TIMEOUT_SECONDS: u64 = 300;
 
 /// A time to wait, in seconds: `90s`, `5m`, `1h`.
 pub(crate) fn patience(text: &str) -> Result<u64, String> {
@@ -164,8 +194,9 @@ impl Recover {
             let error = Error::new(Kind::Invalid, "a recovery needs a point and a name");
             return Err(Failure::Misuse(error.remedy("write SOURCE@TIME --as NAME")));
         };
+        let limits = limits(self.memory_max, self.processors);
         let Recover { to, network, wait, timeout: timeout_seconds, qos, dry_run, .. } = self;
-        let asked = Asked { point, name, to, network, wait, timeout_seconds, qos };
+        let asked = Asked { point, name, to, network, wait, timeout_seconds, qos, limits };
         asked.check().map_err(Failure::Misuse)?;
         let made = wait_for(client, "recover", move |client| match dry_run {
             true => asked.look(client),
@@ -199,12 +230,22 @@ fn lines(recovery: &Recovery) -> String {
         ("disks", disks_text(&recovery.disks)),
         ("reached at", uris(recovery)),
         ("runs on", started.map(on_text).unwrap_or_default()),
+        ("takes at most", started.map(|started| limits_text(&started.limits)).unwrap_or_default()),
         ("first block", after(started.and_then(|started| started.first_block_us))),
         ("sign of life", after(started.and_then(|started| started.alive_us))),
         ("moved to", started.map(|started| started.home.join("\n")).unwrap_or_default()),
         ("domain", started.and_then(|started| started.domain.clone()).unwrap_or_default()),
         ("console", started.and_then(|started| started.folder.clone()).unwrap_or_default()),
     ])
+}
+
+fn limits_text(limits: &MachineLimits) -> String {
+    let memory = limits.memory_bytes.map(|bytes| format!("{} of memory", Size(bytes)));
+    let processors = limits.processors_percent.map(|percent| match percent {
+        100 => "1 processor".to_owned(),
+        _ => format!("{} processors", f64::from(percent) / 100.0),
+    });
+    memory.into_iter().chain(processors).collect::<Vec<_>>().join(", ")
 }
 
 fn on_text(started: &StartedMachine) -> String {
@@ -261,5 +302,20 @@ mod tests {
         for wrong in ["", "5", "m", "0s", "25h", "5 m", "99999999999999999999s"] {
             assert!(patience(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn processors_read_and_are_shown() {
+        for (text, percent, shown) in
+            [("2", 200, "2 processors"), ("0.5", 50, "0.5 processors"), ("1", 100, "1 processor")]
+        {
+            assert_eq!(text.parse(), Ok(Processors(percent)));
+            assert_eq!(limits_text(&limits(None, Some(Processors(percent)))), shown);
+        }
+        for wrong in ["", "0", "-1", "NaN", "two", "99999"] {
+            assert!(wrong.parse::<Processors>().is_err(), "{wrong}");
+        }
+        let both = limits(Some(Size(3 << 30)), Some(Processors(150)));
+        assert_eq!(limits_text(&both), "3G of memory, 1.5 processors");
     }
 }

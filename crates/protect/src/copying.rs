@@ -26,7 +26,7 @@ use crate::catalog;
 use crate::copy::stopped;
 use crate::machines::MachineDisk;
 use crate::points::Point;
-use crate::runs::{Copied, Run, RunRequest, RunState, Slot, key};
+use crate::runs::{CUT_OFF, Copied, MADE_AGAIN, Run, RunRequest, RunState, Slot, key};
 use crate::sources::{Source, copied_to};
 use crate::{Policy, Protection};
 use futures::FutureExt;
@@ -247,7 +247,11 @@ impl Protection {
 
     async fn failed(&self, copying: &Copying, copied: Copied, error: Error) -> Result<Result<Run>> {
         self.say(copying, copied).await?;
-        self.end(&copying.run.name, RunState::Failed, Some(&error.to_string())).await?;
+        match self.ending.load(Ordering::SeqCst) {
+            true if copying.run.slot.is_some() => self.end_cut_off(&copying.run.name, MADE_AGAIN).await?,
+            true => self.end_cut_off(&copying.run.name, CUT_OFF).await?,
+            false => self.end(&copying.run.name, RunState::Failed, Some(&error.to_string())).await?,
+        };
         self.forget_old_runs(&copying.source.name).await;
         Ok(Err(error))
     }

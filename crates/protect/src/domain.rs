@@ -7,9 +7,11 @@
 //! The format is libvirt's domain XML (<https://libvirt.org/formatdomain.html>).
 
 mod edits;
+mod limited;
 mod machine;
 mod reach;
 
+pub(crate) use limited::limited;
 pub(crate) use machine::Machine;
 pub(crate) use reach::RECONNECT_DELAY_S;
 pub use reach::Reach;

@@ -7,6 +7,7 @@ mod accelerator;
 mod agent;
 mod described;
 mod guest;
+mod limits;
 mod qemu;
 mod sign;
 mod sockets;
@@ -19,6 +20,7 @@ pub(crate) use described::{
 };
 pub use guest::AgentPlace;
 pub(crate) use guest::Guest;
+pub use limits::Limits;
 pub(crate) use qemu::{ANSWER_MAX, Folder, nbd_server};
 pub use sign::Sign;
 pub(crate) use sign::Watched;
@@ -26,9 +28,10 @@ pub(crate) use sockets::socket_folder;
 pub(crate) use virsh::{Virsh, is_of_this_host};
 
 use crate::Hardware;
-use crate::domain::{Domain, Machine, Reach};
+use crate::domain::{self, Domain, Machine, Reach};
 use crate::machines::MachineDisk;
 use crate::qmp::Qmp;
+use limits::Groups;
 use qemu::Attached;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -123,6 +126,8 @@ pub(crate) struct Start<'a> {
     pub(crate) reach: &'a Reach,
     /// A port of this host, and the guest's that it leads to; nothing else of a network then.
     pub(crate) forward: Option<(u16, u16)>,
+    /// What it may take of its host.
+    pub(crate) limits: Limits,
 }
 
 impl Start<'_> {
@@ -154,6 +159,16 @@ impl Start<'_> {
             Attached { export: ExportName::Disk(disk.disk.clone()), bus: bus.to_owned() }
         };
         Ok(self.disks.iter().map(of).collect())
+    }
+}
+
+/// What the guest of a machine is given, in bytes, where that is plain.
+pub(crate) fn memory_bytes(name: &Name, hardware: Option<&Hardware>) -> Result<Option<u64>> {
+    match hardware {
+        Some(Hardware::QemuArgs(text)) => Ok(Words::parse(text)?.memory_bytes()),
+        // What libvirt takes is more than what is understood here.
+        Some(Hardware::Libvirt(xml)) => Ok(Machine::parse(xml).ok().map(|machine| machine.memory_mib << 20)),
+        None => Ok(described::made_up(name.as_str()).0.memory_bytes()),
     }
 }
 
@@ -194,17 +209,23 @@ impl Host {
 
     /// Starts it; it runs on return, or it is not there.
     pub(crate) async fn start(&self, env: &Env, start: &Start<'_>, kvm: bool) -> Result<Started> {
+        start.limits.check(memory_bytes(start.name, start.hardware)?)?;
         match self {
             Host::Qemu { folder } => {
                 let folder = Folder(folder.clone());
                 let (arguments, notes) = start.arguments(&folder, kvm)?;
                 tracing::info!("starting '{}' by QEMU in '{}'", start.name, folder.0.display());
-                let qmp = qemu::start(env, &folder, &arguments).await?;
+                let groups = match start.limits.is_none() {
+                    true => None,
+                    false => Some(Groups::of(&folder, &start.limits)?),
+                };
+                let qmp = qemu::start(env, &folder, &arguments, groups.as_ref()).await?;
                 Ok(Started { qmp: Some(qmp), notes })
             }
             Host::Libvirt { uri, domain } => {
                 let xml = start.hardware.map(Hardware::text).unwrap_or_default();
-                Virsh { env, uri }.start(xml, domain).await?;
+                let xml = domain::limited(xml, &start.limits)?;
+                Virsh { env, uri }.start(&xml, domain).await?;
                 Ok(Started { qmp: None, notes: Vec::new() })
             }
         }

@@ -59,7 +59,7 @@ mod tree;
 mod zone;
 
 pub use hardware::{HARDWARE_BYTES_MAX, Hardware};
-pub use hypervisor::{Accelerator, AgentPlace, Host, Hypervisors, Sign, Where};
+pub use hypervisor::{Accelerator, AgentPlace, Host, Hypervisors, Limits, Sign, Where};
 pub use machines::{CLONES_MAX, CloneRequest, Cloned, DISKS_MAX, Machine, MachineDisk, NewMachine};
 pub use migrations::{Home, HomeFormat, MigrateRequest, Migration, MigrationState, MovedDisk};
 pub use outcomes::{Listener, Outcome};
@@ -67,7 +67,8 @@ pub use pace::CopyRate;
 pub use plan::{Plan, Planned, Verdict};
 pub use points::{Consistency, DiskDiff, Point, PointDiff, PointDisk, PointStatus};
 pub use policies::{
-    Applied, Archive, LOCK_SECONDS_MAX, NewPolicy, Policy, PolicyChange, Verification, WEBHOOK_BYTES_MAX,
+    Applied, Archive, LOCK_SECONDS_MAX, NewPolicy, NewVerification, Policy, PolicyChange, Verification,
+    WEBHOOK_BYTES_MAX,
 };
 pub use postgres::{Cluster, Database};
 pub use proofs::{Proof, ProofRecord, Stage, VerifyRequest};

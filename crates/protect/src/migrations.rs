@@ -10,6 +10,7 @@ mod copies;
 mod ends;
 mod home;
 mod jobs;
+mod left;
 mod mirrors;
 
 pub use home::{Home, HomeFormat};
@@ -21,6 +22,7 @@ use crate::pace::{Pace, Paced};
 use crate::recoveries::Recovery;
 use crate::{CopyRate, Machine, Protection};
 use jobs::{Jobs, Progress};
+use left::Left;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
@@ -390,7 +392,7 @@ impl Protection {
     /// Looks after the jobs until they have ended, or are to: how, and what somebody is to know of it.
     async fn follow(&self, jobs: &Jobs, migration: &Migration, pace: &mut Pace) -> Result<Ended> {
         let mut saved = self.env.monotonic();
-        let (mut paused, mut wish) = (false, migration.state);
+        let (mut paused, mut wish, mut left) = (false, migration.state, Left::default());
         loop {
             match catalog::get::<Migration>(&self.store, migration.name.as_str()).await {
                 Ok(found) => wish = found.state,
@@ -405,6 +407,9 @@ impl Protection {
                 _ => {}
             }
             paused = wish == MigrationState::Paused;
+            if paused {
+                left = Left::default();
+            }
             let progress = jobs.progress().await?;
             if self.env.monotonic().saturating_sub(saved) > SAVE_EVERY {
                 self.save_progress(&migration.name, &progress).await;
@@ -421,8 +426,12 @@ impl Protection {
                 };
             }
             if !paused {
+                let left_seconds = left.seconds(self.env.monotonic(), progress.sums());
                 match pace.set(&self.env, jobs).await {
-                    Ok(rate) => drop(self.moving.lock().insert(migration.name.clone(), rate)),
+                    Ok(rate) => {
+                        let rate = CopyRate { left_seconds, ..rate };
+                        self.moving.lock().insert(migration.name.clone(), rate);
+                    }
                     // Whether it goes on at all is looked at the next time.
                     Err(error) => {
                         tracing::warn!("the pace of the migration of '{}' stays: {error}", migration.name)

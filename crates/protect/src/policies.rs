@@ -78,6 +78,20 @@ pub struct Verification {
     pub sign: Sign,
     /// How long it is waited for.
     pub timeout_seconds: u64,
+    /// Not the newest alone, but every one that was made from then on: trusted time, nanoseconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub every_since: Option<WallNanos>,
+}
+
+/// How points are to be proven from now on.
+#[derive(Clone, Debug)]
+pub struct NewVerification {
+    /// The sign of life.
+    pub sign: Sign,
+    /// How long it is waited for.
+    pub timeout_seconds: u64,
+    /// Every point that is made from now on; else the newest.
+    pub every: bool,
 }
 
 /// A source that a policy is applied to.
@@ -346,9 +360,14 @@ impl Protection {
     }
 
     /// Says how a policy's points are proven to boot, or that they are not any more.
-    pub async fn verify_policy(&self, name: &Name, verify: Option<Verification>) -> Result<Policy> {
+    pub async fn verify_policy(&self, name: &Name, verify: Option<NewVerification>) -> Result<Policy> {
+        let now = self.store.time().trusted;
         let set = |policy: &mut Policy| {
-            policy.verify.clone_from(&verify);
+            // What is to be proven yet stays so, however it is proven from now on.
+            let since = policy.verify.as_ref().and_then(|verify| verify.every_since).unwrap_or(now);
+            policy.verify = verify.clone().map(|NewVerification { sign, timeout_seconds, every }| {
+                Verification { sign, timeout_seconds, every_since: every.then_some(since) }
+            });
             Ok(())
         };
         self.change(catalog::change(&self.store, name.as_str(), set)).await

@@ -12,7 +12,7 @@ mod key;
 use crate::catalog::{self, Entry, Unknown};
 use crate::clones::hexadecimal;
 use crate::domain::{Network, Reach};
-use crate::hypervisor::{ANSWER_MAX, Folder, Host, Sign, Where};
+use crate::hypervisor::{ANSWER_MAX, Folder, Host, Limits, Sign, Where};
 use crate::points::Point;
 use crate::recoveries::Recovery;
 use crate::starts::{Begun, StartRequest, StopRequest};
@@ -190,8 +190,13 @@ impl Protection {
         self.bring_back(request, true).await?;
         self.pass(&mut stages, "disks ready");
         let port = if let Sign::Port(port) = asked.sign { Some(port) } else { None };
-        let start =
-            StartRequest { name: name.clone(), to: Where::Qemu, reach: asked.reach.clone(), wait: None };
+        let start = StartRequest {
+            name: name.clone(),
+            to: Where::Qemu,
+            reach: asked.reach.clone(),
+            wait: None,
+            limits: Limits::default(),
+        };
         let machine = self.begin_machine(&start, port).await?;
         if let Some(first) = machine.recovery.started.as_ref().and_then(|started| started.first_block_us) {
             let before = machine.asked.saturating_sub(stages.begun).as_micros() as u64;

@@ -1,7 +1,7 @@
 //! Rounds: runs that are due are made, and what their policies no longer keep is removed.
 //!
 //! *Promises*: a run is made for the newest slot that is over, so what was missed is caught up once; which slot that was stands in the run's own
-//! document, which comes first, so no start makes it again. Of a policy that is paused nothing is made and nothing goes; resumed, it catches up
+//! document, which comes first, so no start makes it again, but one of a copy that ended with its server. Of a policy that is paused nothing is made and nothing goes; resumed, it catches up
 //! in the same way. Guests that were left standing still are told to go on first. After each run the points that its policy no longer keeps go,
 //! oldest first, one change each: a crash in between leaves fewer to go. What fails for one source is told, and keeps no other from its run; nor
 //! does one that is copied, for hours perhaps, or whose guest has to stand still first: it has a task of its own, and where it has not ended when
@@ -16,6 +16,7 @@ use crate::runs::{Run, Slot};
 use crate::{Policy, Protection, Source};
 use std::collections::HashSet;
 use std::sync::Weak;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use stonefold_env::{Env, WallNanos};
 use stonefold_types::{Error, Kind, Name, PointName, Result};
@@ -24,6 +25,9 @@ use stonefold_types::{Error, Kind, Name, PointName, Result};
 const LOOK_INTERVAL: Duration = Duration::from_secs(60);
 /// How soon at the earliest: a run that could not be begun is not tried again without a pause.
 const PAUSE: Duration = Duration::from_secs(1);
+
+/// How many runs in a row may end with their servers until the slot counts as made.
+const CUT_OFF_MAX: u32 = 3;
 
 /// No slot: before all.
 const NONE: WallNanos = 0;
@@ -155,7 +159,8 @@ impl Protection {
             Ok(None) => return,
             Ok(Some(run)) => self.tell_done(policy, &run).await,
             Err(error) => {
-                if is_told(&error) {
+                // What a server that leaves has cut off is made again.
+                if is_told(&error) && !self.ending.load(Ordering::SeqCst) {
                     tracing::warn!("policy '{name}', source '{source}': no point: {error}");
                     self.tell_failed(policy, source, &error.to_string()).await;
                 }
@@ -189,12 +194,16 @@ impl Protection {
         Ok(if since > now { last } else { last.max(since) })
     }
 
-    /// Read from the runs' documents, once after a start.
+    /// Read from the runs' documents, once after a start. A slot whose copy ended with its server is to be made yet; but one in which servers end
+    /// again and again is passed over like one that fails.
     async fn slot_of_last_run(&self, policy: &Policy, source: &Name) -> Result<WallNanos> {
         let keys = catalog::keys::<Run>(&self.store, Some(source.as_str())).await?;
+        let mut cut_off = 0;
         for key in keys.iter().rev() {
-            let slot = self.readable::<Run>(key).await?.and_then(|run| run.slot);
-            if let Some(slot) = slot.filter(|slot| slot.policy == policy.name) {
+            let Some(run) = self.readable::<Run>(key).await? else { continue };
+            let Some(slot) = run.slot.filter(|slot| slot.policy == policy.name) else { continue };
+            cut_off += u32::from(run.cut_off);
+            if !run.cut_off || cut_off == CUT_OFF_MAX {
                 return Ok(slot.at);
             }
         }

@@ -7,6 +7,8 @@
 
 mod ended;
 
+pub(crate) use ended::{CUT_OFF, MADE_AGAIN};
+
 use crate::catalog::{self, Entry, Unknown};
 use crate::copying::Copying;
 use crate::machines::MachineDisk;
@@ -70,6 +72,9 @@ pub struct Run {
     /// What it was begun for; nothing where somebody asked for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slot: Option<Slot>,
+    /// It copied, and ended with its server: what it was begun for is to be made yet.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cut_off: bool,
     /// Until when its point is to be locked, by trusted time, nanoseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lock_until: Option<WallNanos>,
@@ -412,6 +417,7 @@ impl Protection {
             note: None,
             lock_until: of.as_ref().and_then(|(policy, _)| policy.lock_of(begun)),
             slot: of.map(|(_, slot)| slot),
+            cut_off: false,
             received: None,
             unknown: Unknown::new(),
         })
@@ -476,6 +482,16 @@ impl Protection {
             }
         }
         Ok(None)
+    }
+
+    /// Ends a run that copied, and that its server has not brought to an end.
+    pub(crate) async fn end_cut_off(&self, run: &PointName, note: &str) -> Result<Run> {
+        let cut_off = |run: &mut Run| {
+            run.cut_off = true;
+            Ok(())
+        };
+        catalog::change(&self.store, &key(run), cut_off).await?;
+        self.end(run, RunState::Failed, Some(note)).await
     }
 
     pub(crate) async fn end(&self, run: &PointName, state: RunState, note: Option<&str>) -> Result<Run> {

@@ -5,8 +5,8 @@
 //! a machine is started twice of the same disks; disks go that a machine has.
 
 use crate::catalog;
-use crate::domain::Reach;
-use crate::hypervisor::{Folder, Host, Sign, Start, Watched, Where};
+use crate::domain::{Network, Reach};
+use crate::hypervisor::{Folder, Host, Limits, Sign, Start, Virsh, Watched, Where, memory_bytes};
 use crate::qmp::Qmp;
 use crate::recoveries::Recovery;
 use crate::runs::key;
@@ -42,6 +42,9 @@ pub struct StartedMachine {
     /// Where its disks are since it was moved; nothing while they are the recovery's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub home: Vec<String>,
+    /// What it may take of its host.
+    #[serde(default, skip_serializing_if = "Limits::is_none")]
+    pub limits: Limits,
 }
 
 /// A machine that is to be started with a recovery's disks.
@@ -55,6 +58,8 @@ pub struct StartRequest {
     pub reach: Reach,
     /// A sign of life to wait for, and how long.
     pub wait: Option<(Sign, Duration)>,
+    /// What it may take of its host.
+    pub limits: Limits,
 }
 
 /// How a recovery is ended.
@@ -83,6 +88,9 @@ impl Protection {
     /// Starts a machine with a recovery's disks; it runs on return, and has read from them, or that is noted. One that does not start is not
     /// there, and the recovery stays as it was.
     pub async fn start_recovery(&self, asked: StartRequest) -> Result<(Recovery, Vec<String>)> {
+        if let (Where::Libvirt(_), Some((sign, _))) = (&asked.to, &asked.wait) {
+            sign.check_of_domain()?;
+        }
         let mut begun = self.begin_machine(&asked, None).await?;
         if begun.recovery.started.as_ref().is_some_and(|started| started.first_block_us.is_none()) {
             begun.notes.push(format!(
@@ -119,6 +127,7 @@ impl Protection {
             hardware: recovery.hardware.as_ref(),
             reach: &asked.reach,
             forward: forwarded.zip(guest_port),
+            limits: asked.limits,
         };
         let ahead = self.fetch_ahead(&recovery).await;
         let traced = self.trace_boot(&recovery);
@@ -139,6 +148,39 @@ impl Protection {
                 self.say_ended(&asked.name, &started.host).await?;
                 Err(error.context(format!("starting '{}'", asked.name)))
             }
+        }
+    }
+
+    /// Whether a machine could be started with a recovery, as far as that can be seen without one: with its description, its limits, and the libvirt
+    /// that is to have it.
+    ///
+    /// # Errors
+    /// Whatever is in the way; [`Kind::AlreadyExists`] where that libvirt has a domain of its name.
+    pub async fn check_start(
+        &self,
+        recovery: &Recovery,
+        to: &Where,
+        limits: &Limits,
+        network: &Network,
+    ) -> Result<()> {
+        let of = (&recovery.name, recovery.hardware.as_ref());
+        Host::draw(to, &self.env, of, &self.hypervisors)?;
+        limits.check(memory_bytes(&recovery.name, recovery.hardware.as_ref())?)?;
+        let Where::Libvirt(uri) = to else {
+            let Network::Named(network) = network else { return Ok(()) };
+            let what = format!("'{network}' is a network of libvirt's, which a QEMU by itself does not know");
+            return Err(Error::new(Kind::Invalid, what).remedy(
+                "say isolated, or leave the network out: then it is as the machine's description has it",
+            ));
+        };
+        let virsh = Virsh { env: &self.env, uri };
+        if virsh.state(recovery.name.as_str()).await?.is_some() {
+            let what = format!("libvirt at '{uri}' has a domain '{}' already", recovery.name);
+            return Err(Error::new(Kind::AlreadyExists, what).remedy("choose another name: --as NAME"));
+        }
+        match network {
+            Network::Named(network) => virsh.check_network(network).await,
+            Network::Same | Network::Isolated => Ok(()),
         }
     }
 
@@ -169,6 +211,7 @@ impl Protection {
                     first_block_us: None,
                     alive_us: None,
                     home: Vec::new(),
+                    limits: asked.limits,
                 });
                 Ok(())
             };
@@ -204,14 +247,20 @@ impl Protection {
 
     /// Waits for a sign of life of a machine.
     pub(crate) async fn watch(&self, begun: &Begun, sign: &Sign, patience: Duration) -> Result<String> {
-        let Some(Host::Qemu { folder }) = begun.recovery.started.as_ref().map(|started| &started.host) else {
-            let what = "signs of life are looked for in machines that QEMU itself runs";
-            return Err(Error::new(Kind::Unsupported, what)
-                .remedy("ask libvirt: virsh console, virsh qemu-agent-command"));
+        let said = match begun.recovery.started.as_ref().map(|started| &started.host) {
+            Some(Host::Qemu { folder }) => {
+                let folder = Folder(folder.clone());
+                let watched = Watched { env: &self.env, folder: &folder, forwarded: begun.forwarded };
+                watched.wait_for(sign, patience).await?
+            }
+            Some(Host::Libvirt { uri, domain }) => {
+                Virsh { env: &self.env, uri }.wait_for(domain, sign, patience).await?
+            }
+            None => {
+                let what = format!("recovery '{}' was stopped", begun.recovery.name);
+                return Err(Error::new(Kind::Conflict, what));
+            }
         };
-        let folder = Folder(folder.clone());
-        let watched = Watched { env: &self.env, folder: &folder, forwarded: begun.forwarded };
-        let said = watched.wait_for(sign, patience).await?;
         begun.up.send_replace(true);
         Ok(said)
     }

@@ -4,9 +4,9 @@ use super::Client;
 use crate::{
     ArchiveSet, Machine, MachineClone, MachineCloned, MachineCreate, MachineSet, MachineSnapshot,
     MachineSnapshotTaken, MachineStats, MachineSync, MachineSynced, Migration, MigrationCreate, Point,
-    PointDiff, Policy, PolicyApply, PolicyCreate, PolicyPlan, PolicySet, Proof, Recovered, Recovery,
-    RecoveryCreate, RecoveryStart, RecoveryStarted, ReplicaSet, Run, RunStart, SnapshotLock, Source,
-    SourceCreate, VerifyCreate, paths,
+    PointDiff, Policy, PolicyApply, PolicyCreate, PolicyPlan, PolicySet, PolicyVerify, Proof, Recovered,
+    Recovery, RecoveryCreate, RecoveryStart, RecoveryStarted, ReplicaSet, Run, RunStart, SnapshotLock,
+    Source, SourceCreate, VerifyCreate, paths,
 };
 use stonefold_types::{Kind, Name, PointName, Result};
 
@@ -152,7 +152,7 @@ impl Client {
     }
 
     /// Has a policy prove that its points boot.
-    pub fn verify_policy(&self, name: &Name, verify: &VerifyCreate) -> Result<Policy> {
+    pub fn verify_policy(&self, name: &Name, verify: &PolicyVerify) -> Result<Policy> {
         self.post(&paths::of_policy(paths::POLICY_VERIFY, name), verify)
     }
 

@@ -3,13 +3,13 @@
 use super::operation;
 use crate::{
     Archive, ArchiveSet, Consistency, ErrorBody, Hardware, HardwareKind, Machine, MachineClone,
-    MachineCloned, MachineCreate, MachineDisk, MachineDiskStats, MachineSet, MachineSnapshot,
+    MachineCloned, MachineCreate, MachineDisk, MachineDiskStats, MachineLimits, MachineSet, MachineSnapshot,
     MachineSnapshotTaken, MachineStats, MachineSync, MachineSynced, Migration, MigrationCreate,
     MigrationDisk, MigrationState, PlanVerdict, PlannedPoint, PlannedRun, Point, PointDatabase, PointDiff,
     PointDisk, PointDiskDiff, PointState, Policy, PolicyApply, PolicyCreate, PolicyEvent, PolicyEventKind,
-    PolicyPlan, PolicySet, PolicySource, Proof, ProofStage, Recovered, Recovery, RecoveryCreate,
-    RecoveryStart, RecoveryStarted, Replica, ReplicaSet, Run, RunCopied, RunStart, RunState, SnapshotLock,
-    Source, SourceCreate, StartedMachine, VerifyCreate,
+    PolicyPlan, PolicySet, PolicySource, PolicyVerify, Proof, ProofStage, Recovered, Recovery,
+    RecoveryCreate, RecoveryStart, RecoveryStarted, Replica, ReplicaSet, Run, RunCopied, RunStart, RunState,
+    SnapshotLock, Source, SourceCreate, StartedMachine, VerifyCreate,
 };
 use utoipa::OpenApi;
 
@@ -74,6 +74,7 @@ use utoipa::OpenApi;
         MachineCreate,
         MachineDisk,
         MachineDiskStats,
+        MachineLimits,
         MachineSet,
         MachineSnapshot,
         MachineSnapshotTaken,
@@ -98,6 +99,7 @@ use utoipa::OpenApi;
         PolicyPlan,
         PolicySet,
         PolicySource,
+        PolicyVerify,
         Replica,
         ReplicaSet,
         Archive,
@@ -370,7 +372,7 @@ operation! {
     responses((status = 200, body = Migration), (status = "default", body = ErrorBody))
 }
 operation! {
-    /// Have a policy prove that its points boot, the newest of each source: one that does not is told like a run that failed. Takes an admin
-    policy_verify: post, path = "/v1/policies/{policy}/verify", tag = "policies", params(("policy" = String, Path)), request_body = VerifyCreate,
+    /// Have a policy prove that its points boot, the newest of each source, every one, or none any more: one that does not is told like a run that failed. Takes an admin
+    policy_verify: post, path = "/v1/policies/{policy}/verify", tag = "policies", params(("policy" = String, Path)), request_body = PolicyVerify,
     responses((status = 200, body = Policy), (status = "default", body = ErrorBody))
 }

@@ -1,7 +1,7 @@
 //! One machine that is to be back.
 
 use super::To;
-use stonefold_api::{Client, Recovered, RecoveryCreate, RecoveryStart};
+use stonefold_api::{Client, MachineLimits, Recovered, RecoveryCreate, RecoveryStart};
 use stonefold_types::{Error, Kind, Name, PointName, Result};
 
 /// See the module.
@@ -14,16 +14,40 @@ pub(super) struct Asked {
     pub(super) wait: Option<String>,
     pub(super) timeout_seconds: u64,
     pub(super) qos: Option<Name>,
+    pub(super) limits: MachineLimits,
 }
 
 impl Asked {
     /// Fails where what is asked for makes no sense, whatever the server has.
     pub(super) fn check(&self) -> Result<()> {
+        let wrong = |what: String, remedy: &str| Err(Error::new(Kind::Invalid, what).remedy(remedy));
         match (&self.to, &self.wait) {
-            (To::Export, Some(_)) => {
-                let what = format!("there is no machine '{}' to wait for", self.name);
-                Err(Error::new(Kind::Invalid, what)
-                    .remedy("say qemu for where it runs, or leave the sign of life out"))
+            (To::Export, Some(_)) => wrong(
+                format!("there is no machine '{}' to wait for", self.name),
+                "say qemu for where it runs, or leave the sign of life out",
+            ),
+            (To::Export, None) if !self.limits.is_none() => wrong(
+                format!("there is no machine '{}' to limit", self.name),
+                "say qemu or libvirt:URI for where it runs, or leave its limits out",
+            ),
+            (To::On(on), _)
+                if on == "qemu" && self.network.as_ref().is_some_and(|network| network != "isolated") =>
+            {
+                wrong(
+                    format!(
+                        "'{}' is a network of libvirt's, which a QEMU by itself does not know",
+                        self.network.as_deref().unwrap_or_default()
+                    ),
+                    "say isolated, or leave the network out: then it is as the machine's description has it",
+                )
+            }
+            (To::On(on), Some(sign))
+                if on != "qemu" && ["port:", "console:"].iter().any(|kind| sign.starts_with(kind)) =>
+            {
+                wrong(
+                    format!("of a domain of libvirt's no '{sign}' can be waited for"),
+                    "wait for agent or cmd:COMMAND, or say qemu for where it runs",
+                )
             }
             _ => Ok(()),
         }
@@ -38,12 +62,22 @@ impl Asked {
     pub(super) fn carry_out(&self, client: &Client) -> Result<Recovered> {
         let mut made = client.recover(&self.created(false))?;
         let To::On(on) = &self.to else { return Ok(made) };
-        let start =
-            RecoveryStart { on: on.clone(), wait: self.wait.clone(), timeout_seconds: self.timeout_seconds };
+        let start = RecoveryStart {
+            on: on.clone(),
+            wait: self.wait.clone(),
+            timeout_seconds: self.timeout_seconds,
+            limits: self.limits,
+        };
         let started = client.start_recovery(&self.name, &start).map_err(|error| self.clear(client, error))?;
         made.recovery = started.recovery;
         made.notes.extend(started.notes);
         Ok(made)
+    }
+
+    /// Whether it gave the sign of life that is waited for, where one is.
+    pub(super) fn is_alive(&self, made: &Recovered) -> bool {
+        self.wait.is_none()
+            || made.recovery.started.as_ref().is_some_and(|started| started.alive_us.is_some())
     }
 
     fn created(&self, dry_run: bool) -> RecoveryCreate {
@@ -52,6 +86,11 @@ impl Asked {
             name: self.name.clone(),
             qos: self.qos.clone(),
             network: self.network.clone(),
+            on: match &self.to {
+                To::On(on) => Some(on.clone()),
+                To::Export => None,
+            },
+            limits: self.limits,
             dry_run,
         }
     }

@@ -1,16 +1,16 @@
 //! `stonefold recover --plan`: a group of machines brought back, in the order that they need each other.
 //!
 //! *Promises*: all of them are looked at before the first is made; one that cannot be made then leaves nothing made. Those of one priority come before those of the
-//! next, and where one of them fails, the next do not begin: they may need it.
+//! next, and where one of them fails, or gives no sign of life, the next do not begin: they may need it.
 
-use super::{Asked, TIMEOUT_SECONDS, To, made_text, patience};
+use super::{Asked, Processors, TIMEOUT_SECONDS, To, limits, made_text, patience};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::waiting::wait_for;
 use serde::Deserialize;
 use std::path::Path;
 use stonefold_api::{Client, Recovered};
-use stonefold_types::{Error, Kind, Name, PointName, Result};
+use stonefold_types::{Error, Kind, Name, ParseSizeError, PointName, Result, Size};
 
 /// A plan, as it is written.
 #[derive(Deserialize)]
@@ -34,6 +34,9 @@ struct Usual {
     qos: Option<Name>,
     wait: Option<String>,
     timeout: Option<String>,
+    #[serde(rename = "memory-max")]
+    memory_max: Option<String>,
+    processors: Option<f64>,
 }
 
 /// A machine of a plan.
@@ -53,6 +56,9 @@ struct Machine {
     qos: Option<Name>,
     wait: Option<String>,
     timeout: Option<String>,
+    #[serde(rename = "memory-max")]
+    memory_max: Option<String>,
+    processors: Option<f64>,
 }
 
 /// Carries a plan out, or looks whether it can be.
@@ -70,6 +76,7 @@ pub(super) fn run(
         wanted.push((machine.priority, asked));
     }
     wanted.sort_by_key(|(priority, _)| *priority);
+    check_names(&wanted).map_err(|e| Failure::Misuse(e.context(format!("plan '{}'", file.display()))))?;
     let mut made: Vec<Recovered> = Vec::new();
     for (_, asked) in &wanted {
         made.push(asked.look(client)?);
@@ -83,7 +90,15 @@ pub(super) fn run(
             }
             let of_thread = asked.clone();
             match wait_for(client, "recover", move |client| of_thread.carry_out(client)) {
-                Ok(done) => made.push(done),
+                Ok(done) if asked.is_alive(&done) => made.push(done),
+                Ok(silent) => {
+                    let what = format!("recovering '{}': it runs, and has given no sign of life", asked.name);
+                    let error = Error::new(Kind::Io, what)
+                        .remedy("look at its console; nothing of a later priority was begun, for it may need this one");
+                    eprintln!("error: {error}");
+                    made.push(silent);
+                    failed = failed.or(Some((priority, error)));
+                }
                 Err(error) => {
                     eprintln!("error: {error}");
                     failed =
@@ -97,6 +112,17 @@ pub(super) fn run(
         }
     }
     context.answer(&made, || texts(&made))
+}
+
+/// Two of one name would be found out when the first is there.
+fn check_names(wanted: &[(u32, Asked)]) -> Result<()> {
+    for (at, (_, asked)) in wanted.iter().enumerate() {
+        if wanted[..at].iter().any(|(_, other)| other.name == asked.name) {
+            let what = format!("two machines are to be '{}'", asked.name);
+            return Err(Error::new(Kind::Invalid, what).remedy("give each a name of its own: as = \"NAME\""));
+        }
+    }
+    Ok(())
 }
 
 fn texts(made: &[Recovered]) -> String {
@@ -136,6 +162,14 @@ impl Plan {
         let bare = machine.name.clone().unwrap_or_else(|| point.source.clone());
         let timeout = machine.timeout.as_ref().or(self.all.timeout.as_ref());
         let timeout = timeout.map(|text| patience(text).map_err(|why| Error::new(Kind::Invalid, why)));
+        let memory_max = machine.memory_max.as_ref().or(self.all.memory_max.as_ref());
+        let memory_max: Option<Size> = memory_max
+            .map(|text| text.parse().map_err(|e: ParseSizeError| Error::new(Kind::Invalid, e.to_string())))
+            .transpose()?;
+        let processors = machine.processors.or(self.all.processors);
+        let processors: Option<Processors> = processors
+            .map(|count| count.to_string().parse().map_err(|why: String| Error::new(Kind::Invalid, why)))
+            .transpose()?;
         let to = machine.to.as_ref().or(self.all.to.as_ref());
         let to = to.map(|text| text.parse().map_err(|why: String| Error::new(Kind::Invalid, why)));
         let asked = Asked {
@@ -146,6 +180,7 @@ impl Plan {
             wait: machine.wait.clone().or(self.all.wait.clone()),
             timeout_seconds: timeout.transpose()?.unwrap_or(TIMEOUT_SECONDS),
             qos: machine.qos.clone().or(self.all.qos.clone()),
+            limits: limits(memory_max, processors),
         };
         asked.check().map(|()| asked)
     }

@@ -64,6 +64,7 @@ impl Protection {
             ended: None,
             note: None,
             slot: point.policy.clone().map(|policy| Slot { policy, at: point.taken }),
+            cut_off: false,
             lock_until: sent.lock_until,
             received: Some(received),
             unknown: catalog::Unknown::new(),

@@ -132,16 +132,30 @@ fn isolate(words: &mut Words) {
     words.push("nic", "none");
 }
 
+/// A card without an address is given the same one by every QEMU.
 fn new_macs(words: &mut Words, identity: &Identity) {
     let mut number = 0;
     words.each(|word| {
-        for name in ["mac", "macaddr"] {
-            if word.property(name).is_some() {
-                word.replace_property(name, &domain::mac(&identity.macs, number));
-                number += 1;
-            }
+        let own = ["mac", "macaddr"].into_iter().find(|name| word.property(name).is_some());
+        let Some(name) = own.or_else(|| card_without_address(word)) else { return };
+        let mac = domain::mac(&identity.macs, number);
+        match own {
+            Some(_) => word.replace_property(name, &mac),
+            None => word.value += &format!(",{name}={mac}"),
         }
+        number += 1;
     });
+}
+
+/// What its address would be called, of a network card that has none.
+fn card_without_address(word: &Word) -> Option<&'static str> {
+    let kind = word.property("type").or(word.value.split(',').next()).unwrap_or_default();
+    match word.option.as_str() {
+        "nic" if kind != "none" => Some("mac"),
+        "net" if kind == "nic" => Some("macaddr"),
+        "device" if word.property("netdev").is_some() => Some("mac"),
+        _ => None,
+    }
 }
 
 /// Arguments for what libvirt describes: what plain QEMU needs to boot the same disks.
@@ -229,6 +243,22 @@ mod tests {
             assert!(text.contains(kept), "no {kept} in {text}");
         }
         assert_eq!(notes, ["left out: -vnc :1"]);
+    }
+
+    #[test]
+    fn a_card_without_an_address_gets_one_of_its_own() {
+        let text =
+            "-nic user -net nic,model=e1000 -net user -netdev user,id=n -device e1000,netdev=n -nic none";
+        let own = Identity { macs: std::array::from_fn(|at| at as u8), ..identity(Network::Same) };
+        let (text, _) = recovered(text, &own).unwrap();
+        let macs: Vec<&str> = text
+            .split_whitespace()
+            .filter_map(|word| word.split_once("=52:54:00:"))
+            .map(|(_, mac)| mac)
+            .collect();
+        assert_eq!(macs.len(), 3, "{text}");
+        assert!(macs.iter().all(|mac| macs.iter().filter(|other| *other == mac).count() == 1), "{text}");
+        assert!(text.ends_with("-nic none") || text.contains("-nic none "), "{text}");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 use super::described::AGENT;
 use super::last_words;
+use super::limits::{Groups, NOT_ENTERED};
 use super::words::Words;
 use crate::domain::{RECONNECT_DELAY_S, Reach};
 use crate::qmp::{Qmp, within};
@@ -55,6 +56,11 @@ impl Folder {
         self.0.join("screen.png")
     }
 
+    /// Where the machine's control groups are listed, where it has any.
+    pub(super) fn groups(&self) -> PathBuf {
+        self.0.join("groups")
+    }
+
     fn pid(&self) -> PathBuf {
         self.0.join("pid")
     }
@@ -72,8 +78,9 @@ impl Folder {
         })
     }
 
-    /// Takes it away. Nothing of it is needed once the machine has gone.
-    pub(crate) fn remove(&self) {
+    /// Takes it away, and the machine's control groups. Nothing of it is needed once the machine has gone.
+    async fn remove(&self, env: &Env) {
+        Groups::remove(env, self).await;
         if let Err(error) = fs::remove_dir_all(&self.0) {
             if error.kind() != std::io::ErrorKind::NotFound {
                 tracing::warn!("the folder '{}' of a machine that has gone stays: {error}", self.0.display());
@@ -175,24 +182,34 @@ fn attach(words: &mut Words, number: usize, disk: &Attached) {
 ///
 /// # Errors
 /// [`Kind::NotFound`] where QEMU is not installed; what QEMU says, where it refuses: then nothing runs.
-pub(super) async fn start(env: &Env, folder: &Folder, arguments: &[String]) -> Result<Qmp> {
+pub(super) async fn start(
+    env: &Env,
+    folder: &Folder,
+    arguments: &[String],
+    groups: Option<&Groups>,
+) -> Result<Qmp> {
     folder.make()?;
-    let begun = run(env, arguments).await;
+    let begun = match groups.map_or(Ok(()), |groups| groups.make(folder)) {
+        Ok(()) => run(env, arguments, groups).await,
+        Err(error) => Err(error),
+    };
     let qmp = match begun {
         Ok(()) => Qmp::connect(env, &folder.qmp(), START_MAX).await,
         Err(error) => Err(error),
     };
     if qmp.is_err() {
         kill(folder);
-        folder.remove();
+        folder.remove(env).await;
     }
     qmp
 }
 
 /// QEMU goes into the background once it has everything; until then it says here what it lacks.
-async fn run(env: &Env, arguments: &[String]) -> Result<()> {
-    let mut command = Command::new(PROGRAM);
+async fn run(env: &Env, arguments: &[String], groups: Option<&Groups>) -> Result<()> {
+    let words = groups.map_or_else(|| vec![PROGRAM.to_owned()], |groups| groups.entered(PROGRAM));
+    let mut command = Command::new(&words[0]);
     command
+        .args(&words[1..])
         .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -203,22 +220,27 @@ async fn run(env: &Env, arguments: &[String]) -> Result<()> {
         Error::new(Kind::Io, what).remedy("look whether the host has memory and time for it")
     })?;
     let output = output.map_err(|e| match e.kind() {
-        std::io::ErrorKind::NotFound => Error::new(
-            Kind::NotFound,
-            format!("{PROGRAM} is not installed where the server runs"),
-        )
-        .remedy(
-            "install it: apt install qemu-system-x86 (Debian, Ubuntu) or dnf install qemu-kvm (Fedora, RHEL)",
-        ),
+        std::io::ErrorKind::NotFound => not_installed(),
         _ => Error::io("starting QEMU", e),
     })?;
-    match output.status.success() {
-        true => Ok(()),
-        false => {
-            Err(Error::new(Kind::Io, format!("QEMU refuses the machine: {}", last_words(&output.stderr)))
-                .remedy("correct the machine's description; 'stonefold machine show NAME --json' has it"))
+    let said = last_words(&output.stderr);
+    match output.status.code() {
+        Some(0) => Ok(()),
+        // Of the shell that enters its groups first.
+        Some(127) if groups.is_some() => Err(not_installed()),
+        Some(NOT_ENTERED) if groups.is_some() => {
+            Err(Error::new(Kind::Io, format!("QEMU cannot enter its control group: {said}"))
+                .remedy("start it without limits"))
         }
+        _ => Err(Error::new(Kind::Io, format!("QEMU refuses the machine: {said}"))
+            .remedy("correct the machine's description; 'stonefold machine show NAME --json' has it")),
     }
+}
+
+fn not_installed() -> Error {
+    Error::new(Kind::NotFound, format!("{PROGRAM} is not installed where the server runs")).remedy(
+        "install it: apt install qemu-system-x86 (Debian, Ubuntu) or dnf install qemu-kvm (Fedora, RHEL)",
+    )
 }
 
 pub(super) const PROGRAM: &str = "qemu-system-x86_64";
@@ -249,7 +271,7 @@ pub(crate) async fn end(env: &Env, folder: &Folder) -> Result<()> {
             env.sleep(Duration::from_millis(20)).await;
         }
     }
-    folder.remove();
+    folder.remove(env).await;
     Ok(())
 }
 
@@ -273,7 +295,7 @@ pub(crate) async fn shut_down(env: &Env, folder: &Folder, patience: Duration) ->
             env.sleep(Duration::from_millis(100)).await;
         }
     }
-    folder.remove();
+    folder.remove(env).await;
     Ok(())
 }
 

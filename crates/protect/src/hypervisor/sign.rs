@@ -17,9 +17,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 /// How often it is looked for.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How long one look may take: a guest that boots answers nothing.
-const LOOK_MAX: Duration = Duration::from_secs(3);
+pub(super) const LOOK_MAX: Duration = Duration::from_secs(3);
 /// What is kept of a console, in bytes: the end of it.
 const CONSOLE_BYTES_MAX: u64 = 1 << 20;
 /// What is shown of it where nothing was found.
@@ -39,6 +39,20 @@ pub enum Sign {
     Console(String),
     /// A command in the guest ends with 0.
     Command(String),
+}
+
+impl Sign {
+    /// Fails where it is none that libvirt can tell of a domain.
+    pub(crate) fn check_of_domain(&self) -> Result<()> {
+        match self {
+            Sign::Agent | Sign::Command(_) => Ok(()),
+            Sign::Port(_) | Sign::Console(_) => {
+                let what = format!("of a domain of libvirt's no '{self}' can be waited for");
+                Err(Error::new(Kind::Unsupported, what)
+                    .remedy("wait for agent or cmd:COMMAND, or start it by qemu"))
+            }
+        }
+    }
 }
 
 impl FromStr for Sign {
@@ -215,7 +229,7 @@ fn question(port: u16) -> &'static [u8] {
 }
 
 /// Without what moves a terminal, and no longer than a line.
-fn shortened(text: &str) -> String {
+pub(super) fn shortened(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(SAID_CHARS_MAX).collect()
 }
 

@@ -8,7 +8,7 @@ fn start<'a>(
     hardware: Option<&'a Hardware>,
     reach: &'a Reach,
 ) -> Start<'a> {
-    Start { name, disks, hardware, reach, forward: None }
+    Start { name, disks, hardware, reach, forward: None, limits: Limits::default() }
 }
 
 fn disk(target: &str) -> MachineDisk {

@@ -5,6 +5,7 @@
 
 mod backup;
 mod blocks;
+mod life;
 
 use super::last_words;
 use crate::qmp::within;
@@ -45,6 +46,12 @@ impl Virsh<'_> {
             Err(error) if is_no_domain(&error) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Fails where it has no such network.
+    pub(crate) async fn check_network(&self, network: &str) -> Result<()> {
+        let found = self.run(&["net-info", "--network", network], "").await;
+        found.map(drop).map_err(|e| e.remedy("'virsh net-list --all' shows the networks that there are"))
     }
 
     /// Asks the guest to shut down, and waits until it has.

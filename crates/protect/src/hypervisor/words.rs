@@ -25,6 +25,9 @@ const ALONE: &[&str] = &[
     "usb",
 ];
 
+/// What QEMU gives a guest of which nothing is said, in bytes.
+const MEMORY_USUAL: u64 = 128 << 20;
+
 /// An option, without its dashes, and its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Word {
@@ -93,6 +96,24 @@ impl Words {
         self.0.iter().any(|word| options.contains(&word.option.as_str()))
     }
 
+    /// What the guest is given, in bytes; nothing where that is not understood.
+    pub(super) fn memory_bytes(&self) -> Option<u64> {
+        let Some(word) = self.0.iter().rev().find(|word| word.option == "m") else {
+            return Some(MEMORY_USUAL);
+        };
+        let amount = word.property("size").or(word.value.split(',').next())?;
+        let (digits, unit) =
+            amount.split_at(amount.find(|c: char| !c.is_ascii_digit()).unwrap_or(amount.len()));
+        let shift = match unit {
+            "" | "M" | "m" => 20,
+            "K" | "k" => 10,
+            "G" | "g" => 30,
+            "T" | "t" => 40,
+            _ => return None,
+        };
+        digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+    }
+
     /// Takes out what `is_it` finds.
     pub(super) fn take(&mut self, is_it: impl Fn(&Word) -> bool) -> Vec<Word> {
         let (taken, left) = std::mem::take(&mut self.0).into_iter().partition(|word| is_it(word));
@@ -145,6 +166,19 @@ mod tests {
             ["-m", "2G", "-nographic", "-device", "virtio-net-pci,mac=52:54:00:00:00:01,netdev=a b", "-S"]
         );
         assert_eq!(Words::parse(&words.text()).unwrap(), words);
+    }
+
+    #[test]
+    fn a_guest_s_memory_is_read_as_qemu_reads_it() {
+        for (text, mib) in [
+            ("-m 512", Some(512)),
+            ("-m 2G,slots=4", Some(2048)),
+            ("-m size=1024M", Some(1024)),
+            ("-smp 2", Some(128)),
+            ("-m 1X", None),
+        ] {
+            assert_eq!(Words::parse(text).unwrap().memory_bytes(), mib.map(|mib: u64| mib << 20), "{text}");
+        }
     }
 
     #[test]

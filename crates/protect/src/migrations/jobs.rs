@@ -22,6 +22,13 @@ pub(super) struct Progress {
     pub(super) is_ready: bool,
 }
 
+impl Progress {
+    /// Of all disks together: done, and in all.
+    pub(super) fn sums(&self) -> (u64, u64) {
+        self.bytes.iter().fold((0, 0), |(done, total), (one, of)| (done + one, total + of))
+    }
+}
+
 /// See the module.
 pub(super) enum Jobs {
     Qemu(Mirrors),

@@ -1,12 +1,14 @@
-//! Proofs that policies want: of each of their sources the newest point, one after another, beside everything else.
+//! Proofs that policies want: of each of their sources the newest point, or every one, one after another, beside everything else.
 //!
-//! *Promises*: a point is proven once; one that could not be tried is tried again after [`AGAIN`], unless a newer one has come. A point that does
+//! *Promises*: a point is proven once; one that could not be tried is tried again after [`AGAIN`], unless it is the newest that is wanted and a newer one has come. A point that does
 //! not boot is told like a run that failed. *Never*: holds up a run: whatever takes minutes here is waited for by nobody.
 
 use crate::domain::Reach;
 use crate::policies::Verification;
-use crate::{Policy, Protection, VerifyRequest};
-use std::collections::HashMap;
+use crate::proofs::Proof;
+use crate::runs::key;
+use crate::{PointStatus, Policy, Protection, VerifyRequest, catalog};
+use std::collections::{HashMap, HashSet};
 use std::sync::Weak;
 use std::time::Duration;
 use stonefold_env::Env;
@@ -40,10 +42,9 @@ impl Protection {
         for policy in self.policies_at_work().await? {
             let Some(verify) = policy.verify.clone() else { continue };
             for applied in &policy.sources {
-                let Some(point) = self.newest_unproven(&policy, &applied.source).await? else { continue };
-                if untried.contains_key(&point) {
+                let Some(point) = self.to_be_proven(&policy, &applied.source, untried).await? else {
                     continue;
-                }
+                };
                 if let Err(error) = self.prove(&policy, &point, &verify, reach).await {
                     if error.kind() == Kind::Closed {
                         return Err(error);
@@ -56,16 +57,29 @@ impl Protection {
         Ok(())
     }
 
-    /// The newest point that a policy made of a source, where it is whole and not proven yet.
-    async fn newest_unproven(&self, policy: &Policy, source: &Name) -> Result<Option<PointName>> {
+    /// The newest point that a policy made of a source, where it is whole and not proven yet; of a policy that wants every one proven the oldest
+    /// such one.
+    async fn to_be_proven(
+        &self,
+        policy: &Policy,
+        source: &Name,
+        untried: &HashMap<PointName, Duration>,
+    ) -> Result<Option<PointName>> {
         let points = self.points(Some(source)).await?;
-        let of_policy = |status: &&crate::PointStatus| status.point.policy.as_ref() == Some(&policy.name);
-        let Some(newest) = points.iter().rev().find(of_policy).filter(|status| status.check_whole().is_ok())
-        else {
-            return Ok(None);
+        let of_policy = |status: &&PointStatus| status.point.policy.as_ref() == Some(&policy.name);
+        let is_ready =
+            |status: &&PointStatus| status.check_whole().is_ok() && !untried.contains_key(&status.point.name);
+        let mut made = points.iter().filter(of_policy);
+        let Some(since) = policy.verify.as_ref().and_then(|verify| verify.every_since) else {
+            let Some(newest) = made.next_back().filter(is_ready) else { return Ok(None) };
+            let name = newest.point.name.clone();
+            return Ok(self.proof(&name).await?.is_none().then_some(name));
         };
-        let name = newest.point.name.clone();
-        Ok(self.proof(&name).await?.is_none().then_some(name))
+        let proven = catalog::keys::<Proof>(&self.store, Some(source.as_str())).await?;
+        let proven: HashSet<String> = proven.into_iter().collect();
+        let is_wanted =
+            |status: &&PointStatus| status.point.taken >= since && !proven.contains(&key(&status.point.name));
+        Ok(made.filter(is_ready).find(is_wanted).map(|status| status.point.name.clone()))
     }
 
     async fn prove(

@@ -7,8 +7,10 @@ use crate::{Policy, Protection};
 use stonefold_store::SnapshotInfo;
 use stonefold_types::{Error, Kind, Name, Result, SnapshotName};
 
-/// What is said of a run that copied when its server stopped.
-const CUT_OFF: &str = "the server stopped in its midst; run it again: only what differs is copied";
+/// What is said of a run that copied when its server stopped, and nobody is to run again.
+pub(crate) const CUT_OFF: &str = "the server stopped in its midst; run it again: only what differs is copied";
+/// Of one that a policy's next round makes again.
+pub(crate) const MADE_AGAIN: &str = "the server stopped in its midst; its policy has it made again";
 
 impl Protection {
     /// Those beyond [`RUNS_MAX`]. What cannot be forgotten now is with the next run.
@@ -58,24 +60,44 @@ impl Protection {
     }
 
     async fn end_run(&self, run: Run) -> Result<()> {
-        let is_cut_off = run.copied.as_ref().is_some_and(|copied| !copied.complete);
-        let taken = if is_cut_off { None } else { self.snapshots_of(&run).await? };
+        let copied = run.copied.as_ref();
+        let taken = match copied.is_some_and(|copied| !copied.complete) {
+            true => None,
+            false => self.snapshots_of(&run).await?,
+        };
         let ended = match taken {
             Some(taken) => {
                 let note = "it was cut off when its snapshots had been taken, and ended later";
                 self.finish(run, &taken, Some(note)).await?
             }
+            None if copied.is_some() => {
+                let note = if run.slot.is_some() { MADE_AGAIN } else { CUT_OFF };
+                self.end_cut_off(&run.name, note).await?
+            }
             None => {
-                let note =
-                    if is_cut_off { CUT_OFF } else { "it was cut off before its snapshots were taken" };
+                let note = "it was cut off before its snapshots were taken";
                 self.end(&run.name, RunState::Failed, Some(note)).await?
             }
         };
         // Of those that fail while the server lives the round tells.
-        if self.is_starting() {
+        if !self.is_made_again(&ended).await? && self.is_starting() {
             self.tell_ended(&ended).await;
         }
         Ok(())
+    }
+
+    /// Whether what a run was begun for is due again.
+    async fn is_made_again(&self, run: &Run) -> Result<bool> {
+        let Some(slot) = run.slot.as_ref().filter(|_| run.cut_off) else { return Ok(false) };
+        let source = &run.name.source;
+        // Read again, now that it says so.
+        self.slots.lock().remove(&(slot.policy.clone(), source.clone()));
+        match self.readable::<Policy>(slot.policy.as_str()).await? {
+            Some(policy) if policy.since(source).is_some() => {
+                Ok(self.last_slot(&policy, source).await? < slot.at)
+            }
+            _ => Ok(false),
+        }
     }
 
     /// The snapshots of a run, durable; nothing where one mark has not taken them all.

@@ -335,7 +335,7 @@ fn a_server_killed_in_the_midst_leaves_no_point() {
         assert_eq!(points(&life).await, 1);
         let cut = life.protection.runs(None).await.unwrap().pop().unwrap();
         assert_eq!(cut.state, RunState::Failed);
-        assert!(cut.note.unwrap().contains("the server stopped in its midst; run it again"));
+        assert!(cut.cut_off && cut.note.unwrap().contains("the server stopped in its midst; run it again"));
         // The same source, elsewhere by now.
         life.protection.remove_source(&name("db")).await.unwrap();
         let added = life.protection.add_source(name("db"), SourceOf::Nbd("nbd://h/x".into())).await;
@@ -476,6 +476,81 @@ fn an_image_is_copied_by_a_real_qemu() {
             let gone = life.protection.back_up(&name("db"), RunRequest::default()).await.unwrap_err();
             refused(gone, Kind::Io, "No such file");
             assert_eq!(points(&life).await, 2);
+        });
+    }
+}
+
+/// Goal: what a policy's copy was begun for is made when its server is back, once it died in its midst; but not for ever, where servers die of it.
+#[test]
+fn a_policy_s_copy_that_ended_with_its_server_is_made_again() {
+    let pool = Pool::new();
+    let asked = || NewPolicy { every: "1d".to_owned(), zone: Some("UTC".to_owned()), ..NewPolicy::default() };
+    // How often the server dies; then whether the slot is made yet.
+    for (deaths, is_made) in [(1, true), (3, false)] {
+        let policy = name(&format!("daily-{deaths}"));
+        let source = name(&format!("db-{deaths}"));
+        let folder = tempfile::tempdir().unwrap();
+        for death in 0..deaths {
+            pool.life(|life| {
+                let (pool, policy, source, folder) = (&pool, &policy, &source, &folder);
+                async move {
+                    let exporter = Exporter::start_in(&life, folder, patterned(MIB, 1));
+                    let at = SourceOf::Nbd(exporter.uri().as_str().into());
+                    if death == 0 {
+                        life.protection.add_source(source.clone(), at).await.unwrap();
+                        life.protection.create_policy(policy.clone(), asked()).await.unwrap();
+                        life.protection.apply_policy(policy, std::slice::from_ref(source)).await.unwrap();
+                        pool.clock.passes(24 * HOUR);
+                    }
+                    exporter.after(Some((1, Then::Hang)));
+                    let round = life.protection.round().await.unwrap();
+                    assert_eq!(round.begun, [(policy.clone(), source.clone())], "after {death} deaths");
+                    while exporter.reads() <= 1 {
+                        life.env.sleep(Duration::from_millis(1)).await;
+                    }
+                }
+            });
+        }
+        pool.life(|life| {
+            let (policy, source) = (&policy, &source);
+            async move {
+                let round = life.protection.round().await.unwrap();
+                let wanted = if is_made { vec![(policy.clone(), source.clone())] } else { Vec::new() };
+                assert_eq!(round.begun, wanted, "after {deaths} deaths");
+                let runs = life.protection.runs(Some(source)).await.unwrap();
+                assert!(runs.iter().take(deaths).all(|run| run.cut_off), "{runs:?}");
+                life.protection.remove_policy(policy).await.unwrap();
+            }
+        });
+    }
+}
+
+/// Goal: whichever point goes, and in whatever order, all others are what they were, byte by byte, also when the room is given back.
+#[test]
+fn points_that_go_in_any_order_take_nothing_of_the_others() {
+    for seed in 1..=4 {
+        let mut dice = stonefold_dice::Dice::new(seed);
+        Pool::new().life(|life| async move {
+            let exporter = exported(&life, patterned(MIB, seed)).await;
+            let mut kept = Vec::new();
+            for _ in 0..10 {
+                for _ in 0..8 {
+                    let (at, byte) = (dice.index(MIB / BLOCK) * BLOCK, dice.below(256) as u8);
+                    exporter.change(|bytes| bytes[at..at + BLOCK].fill(byte));
+                }
+                kept.push((run(&life).await.name, exporter.bytes()));
+            }
+            while !kept.is_empty() {
+                let (gone, _) = kept.swap_remove(dice.index(kept.len()));
+                life.protection.remove_point(&gone).await.unwrap();
+                if dice.one_in(2) {
+                    life.store.reclaim().await.unwrap();
+                }
+                for (point, wanted) in &kept {
+                    is_held(&life, &snapshot(point), wanted, &format!("seed {seed}, without {gone}")).await;
+                }
+                assert_eq!(points(&life).await, kept.len());
+            }
         });
     }
 }

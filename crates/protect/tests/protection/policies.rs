@@ -384,11 +384,22 @@ fn two_thousand_points_are_planned_in_good_time() {
             life.store.close().await.unwrap();
         }
     });
-    pool.life(|life| async move {
-        round(&life).await;
-        let runs = life.protection.runs(None).await.unwrap();
-        let is_yearly = |run: &&stonefold_protect::Run| run.slot.as_ref().unwrap().policy == name("yearly");
-        assert_eq!(runs.iter().filter(is_yearly).count(), 1, "once a year, over a restart, too");
+    pool.life(|life| {
+        let pool = &pool;
+        async move {
+            round(&life).await;
+            let runs = life.protection.runs(None).await.unwrap();
+            let is_yearly =
+                |run: &&stonefold_protect::Run| run.slot.as_ref().unwrap().policy == name("yearly");
+            assert_eq!(runs.iter().filter(is_yearly).count(), 1, "once a year, over a restart, too");
+            pool.clock.passes(HOUR / 4);
+            let done = round(&life).await;
+            assert_eq!((done.done.len(), done.removed.len()), (1, POINTS as usize + 1 - 7));
+            let left = life.protection.points(None).await.unwrap();
+            let is_hourly =
+                |status: &&stonefold_protect::PointStatus| status.point.policy == Some(name(HOURLY));
+            assert_eq!(left.iter().filter(is_hourly).count(), 7);
+        }
     });
 }
 

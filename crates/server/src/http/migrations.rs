@@ -87,6 +87,7 @@ fn shown(migration: protect::Migration, rate: protect::CopyRate) -> Migration {
         home: disk.home.to_string(),
         total_bytes: disk.total_bytes,
         done_bytes: disk.done_bytes,
+        moved: disk.moved,
     };
     Migration {
         name: migration.name,
@@ -106,6 +107,7 @@ fn shown(migration: protect::Migration, rate: protect::CopyRate) -> Migration {
         verify: migration.verify,
         speed_bytes: rate.speed_bytes,
         guest_percent: rate.guest_percent,
+        left_seconds: rate.left_seconds.filter(|_| migration.state == protect::MigrationState::Copying),
         begun: Time::from_nanos(migration.begun),
         ended: migration.ended.map(Time::from_nanos),
         note: migration.note,

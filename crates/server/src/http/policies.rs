@@ -8,7 +8,7 @@ use axum::Json;
 use axum::http::StatusCode;
 use stonefold_api::{
     Archive, ArchiveSet, PlanVerdict, PlannedPoint, PlannedRun, Policy, PolicyApply, PolicyCreate,
-    PolicyPlan, PolicySet, PolicySource, Replica, ReplicaSet, Run, Time, VerifyCreate, Webhook,
+    PolicyPlan, PolicySet, PolicySource, PolicyVerify, Replica, ReplicaSet, Run, Time, Webhook,
 };
 use stonefold_protect as protect;
 
@@ -126,12 +126,14 @@ pub(super) async fn plan(app: Shared, PolicyPath(name): PolicyPath) -> Answer<Js
 pub(super) async fn verify(
     app: Shared,
     PolicyPath(name): PolicyPath,
-    Body(asked): Body<VerifyCreate>,
+    Body(asked): Body<PolicyVerify>,
 ) -> Answer<Json<Policy>> {
-    let verify = protect::Verification { sign: sign(&asked.wait)?, timeout_seconds: asked.timeout_seconds };
+    let PolicyVerify { wait, timeout_seconds, every, off } = asked;
+    let sign = if off { None } else { Some(sign(&wait)?) };
     let protection = app.protection.clone();
+    let verify = sign.map(|sign| protect::NewVerification { sign, timeout_seconds, every });
     let set = app.gate.run(move |_| async move {
-        let policy = protection.verify_policy(&name, Some(verify)).await?;
+        let policy = protection.verify_policy(&name, verify).await?;
         with_replicas(&protection, policy).await
     });
     Ok(Json(shown(set.await?)))
@@ -221,9 +223,11 @@ fn shown((policy, replicas): WithReplicas) -> Policy {
         created: Time::from_nanos(created),
         paused: policy.paused.map(Time::from_nanos),
         on_failure_webhook: policy.webhook.map(place),
-        verify: policy.verify.map(|verify| VerifyCreate {
+        verify: policy.verify.map(|verify| PolicyVerify {
             wait: verify.sign.to_string(),
             timeout_seconds: verify.timeout_seconds,
+            every: verify.every_since.is_some(),
+            off: false,
         }),
         replicate: policy.replicate,
         archive: policy.archive.map(|archive| Archive { url: archive.url, keep: archive.keep.to_string() }),

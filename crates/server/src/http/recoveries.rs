@@ -1,19 +1,20 @@
 //! Recoveries: begun, listed, ended.
 
 use super::answer::{Answer, Asked, Body, RecoveryPath};
+use super::guard;
 use super::machines::{hardware, reach, shown_disk};
 use super::{App, Shared};
 use axum::Json;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use std::time::Duration;
 use stonefold_api::{
-    Recovered, Recovery, RecoveryCreate, RecoveryStart, RecoveryStarted, StartedMachine, Time,
+    MachineLimits, Recovered, Recovery, RecoveryCreate, RecoveryStart, RecoveryStarted, StartedMachine, Time,
 };
 use stonefold_protect as protect;
 use stonefold_protect::domain::Network;
-use stonefold_protect::{Host, Sign, Where};
-use stonefold_types::{Error, Kind, Result};
+use stonefold_protect::{Host, Limits, Sign, Where};
+use stonefold_types::{Error, Kind, Result, Role};
 
 /// A word of another version's must not be passed over: it may be one that asks for less.
 #[derive(Deserialize)]
@@ -55,9 +56,19 @@ pub(super) async fn show(app: Shared, RecoveryPath(name): RecoveryPath) -> Answe
 
 pub(super) async fn create(
     app: Shared,
+    headers: HeaderMap,
     Body(asked): Body<RecoveryCreate>,
 ) -> Answer<(StatusCode, Json<Recovered>)> {
-    let RecoveryCreate { point, name, qos, network, dry_run } = asked;
+    let RecoveryCreate { point, name, qos, network, on, limits, dry_run } = asked;
+    if on.is_some() {
+        // A libvirt's URI may name a program that is run to reach it.
+        app.access.check_role(Role::Admin, guard::secret(&headers))?;
+    } else if !limits.is_none() {
+        let what = "limits are a machine's, and none is to be started";
+        return Err(Error::new(Kind::Invalid, what).remedy("say where it runs, too ('on')").into());
+    }
+    let on = on.map(|on| on.parse::<Where>()).transpose().map_err(|why| Error::new(Kind::Invalid, why))?;
+    let limits = machine_limits(limits);
     let network = match network.as_deref() {
         None => Network::Same,
         Some("isolated") => Network::Isolated,
@@ -65,7 +76,15 @@ pub(super) async fn create(
     };
     let request = protect::RecoverRequest { point, name, qos, reach: reach(&app)?, network, dry_run };
     let protection = app.protection.clone();
-    let made = app.gate.run(move |_| async move { protection.recover(request).await }).await?;
+    let made = app.gate.run(move |_| async move {
+        if let Some(on) = on {
+            let look = protect::RecoverRequest { dry_run: true, ..request.clone() };
+            let would = protection.recover(look).await?;
+            protection.check_start(&would.recovery, &on, &limits, &request.network).await?;
+        }
+        protection.recover(request).await
+    });
+    let made = made.await?;
     let mut recovery = shown(made.recovery, &app);
     if dry_run {
         // They are not there yet, and are not missed.
@@ -83,7 +102,8 @@ pub(super) async fn start(
     let wait = asked.wait.as_deref().map(sign).transpose()?;
     let wait = wait.map(|sign| (sign, Duration::from_secs(asked.timeout_seconds)));
     let on: Where = asked.on.parse().map_err(|why: String| Error::new(Kind::Invalid, why))?;
-    let request = protect::StartRequest { name, to: on, reach: reach(&app)?, wait };
+    let limits = machine_limits(asked.limits);
+    let request = protect::StartRequest { name, to: on, reach: reach(&app)?, wait, limits };
     let protection = app.protection.clone();
     let started = app.gate.run(move |_| async move {
         let (recovery, notes) = protection.start_recovery(request).await?;
@@ -91,6 +111,11 @@ pub(super) async fn start(
     });
     let (running, recovery, notes) = started.await?;
     Ok(Json(RecoveryStarted { recovery: with_running(shown(recovery, &app), running), notes }))
+}
+
+fn machine_limits(limits: MachineLimits) -> Limits {
+    let MachineLimits { memory_bytes, processors_percent } = limits;
+    Limits { memory_bytes, processors_percent }
 }
 
 /// A sign of life as it is written.
@@ -140,5 +165,9 @@ fn started(started: protect::StartedMachine) -> StartedMachine {
         first_block_us: started.first_block_us,
         alive_us: started.alive_us,
         home: started.home,
+        limits: MachineLimits {
+            memory_bytes: started.limits.memory_bytes,
+            processors_percent: started.limits.processors_percent,
+        },
     }
 }
