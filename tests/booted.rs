@@ -456,6 +456,24 @@ fn a_group_comes_back_in_order_or_not_at_all() {
         place.ok("recover stop db-dr --discard")?;
         place.ok("recover stop web-dr --discard")?;
         nothing_is_left(place)?;
+
+        // Two of one name, and limits that no guest could live with, are found out before anything is made.
+        let written = fs::read_to_string(place.path("site.toml"))?;
+        fs::write(place.path("site.toml"), written.replace("as = 'db'", "as = 'web'"))?;
+        let said = place.fails(&line, 2)?;
+        ensure!(said.contains("two machines are to be 'web-dr'"), "{said}");
+        fs::write(place.path("site.toml"), written.replace("as = 'db'", "as = 'db'\nmemory-max = '64K'"))?;
+        let said = place.fails(&format!("{line} --dry-run"), 1)?;
+        ensure!(said.contains("65536 bytes of memory is less"), "{said}");
+        nothing_is_left(place)?;
+        // One that gives no sign of life is there; who may need it is not begun.
+        let silent = written.replace("60s", "3s").replacen("wait = 'console:the.first'\n[[", "[[", 1);
+        let silent = silent.replace("console:the.first", "console:never");
+        fs::write(place.path("site.toml"), silent)?;
+        let said = place.fails(&line, 1)?;
+        ensure!(said.contains("'db-dr'") && said.contains("no sign of life"), "{said}");
+        place.ok("recover stop db-dr --discard")?;
+        nothing_is_left(place)?;
         server.stop()
     });
 }
@@ -465,7 +483,7 @@ fn a_policy_proves_what_it_makes() {
     in_a_place(|place| {
         let _ended = Machines(place);
         let (server, _) = server(place, &["the first"])?;
-        place.ok("policy create often --every 1m --verify boot --wait console:the.first --timeout 60s")?;
+        place.ok("policy create often --every 1m --verify every --wait console:the.first --timeout 60s")?;
         place.ok("policy apply often nightly")?;
         let newest = || -> Result<Option<String>> {
             let points = place.json("point ls nightly")?;

@@ -39,6 +39,9 @@ const SHARED_DEVICES: &[&str] =
     &["virtio-9p", "vfio-", "vhost-", "ivshmem", "usb-host", "scsi-generic", "scsi-block"];
 /// By what a device names that of which it is the guest's end.
 const BACKS: &[&str] = &["drive", "fsdev", "chardev"];
+/// What a machine is given by us has names that begin so, or is the guest's end of what has.
+pub(super) const PREFIX: &str = "stonefold-";
+const OWN: &[&str] = &["id", "node-name", "drive", "chardev", "bus"];
 /// The guest agent's channel, as every guest knows it.
 pub(super) const AGENT: &str = "org.qemu.guest_agent.0";
 
@@ -81,6 +84,8 @@ pub(crate) fn recovered(text: &str, identity: &Identity) -> Result<(String, Vec<
             word.drop_property("accel");
         }
     });
+    // What the original was started with by us is given to the copy anew.
+    words.take(|word| OWN.iter().any(|name| word.property(name).is_some_and(|is| is.starts_with(PREFIX))));
     take_agent(&mut words);
     notes.extend(take_shared(&mut words));
     if matches!(identity.network, Network::Named(_)) {
@@ -259,6 +264,18 @@ mod tests {
         assert_eq!(macs.len(), 3, "{text}");
         assert!(macs.iter().all(|mac| macs.iter().filter(|other| *other == mac).count() == 1), "{text}");
         assert!(text.ends_with("-nic none") || text.contains("-nic none "), "{text}");
+    }
+
+    #[test]
+    fn of_a_machine_that_was_recovered_itself_nothing_of_ours_is_kept() {
+        let text = "-m 1G -blockdev '{\"driver\":\"nbd\",\"node-name\":\"stonefold-disk0\"}' -device virtio-scsi-pci,id=stonefold-scsi0 \
+            -device scsi-hd,bus=stonefold-scsi0.0,drive=stonefold-disk0,bootindex=1 -chardev file,id=stonefold-console,path=/c -serial chardev:stonefold-console \
+            -chardev socket,id=stonefold-agent,path=/a -device virtio-serial-pci,id=stonefold-serial \
+            -device virtserialport,bus=stonefold-serial.0,chardev=stonefold-agent,name=org.qemu.guest_agent.0 -device virtio-rng-pci \
+            -blockdev '{\"driver\": \"file\", \"node-name\": \"other\", \"filename\": \"/i\"}' -device '{\"driver\":\"virtio-blk-pci\",\"drive\":\"other\"}'";
+        let (text, _) = recovered(text, &identity(Network::Isolated)).unwrap();
+        assert!(!text.contains("stonefold-") && !text.contains("other"), "{text}");
+        assert!(text.contains("virtio-rng-pci") && text.contains("-m 1G"), "{text}");
     }
 
     #[test]

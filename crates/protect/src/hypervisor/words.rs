@@ -132,8 +132,13 @@ impl Words {
 }
 
 impl Word {
-    /// A property of the value, as in `virtio-net-pci,netdev=n0,mac=…`.
+    /// A property of the value, as in `virtio-net-pci,netdev=n0,mac=…`, or, where that is JSON, a text of its.
     pub(super) fn property(&self, name: &str) -> Option<&str> {
+        if self.value.trim_start().starts_with('{') {
+            let (_, rest) = self.value.split_once(&format!("\"{name}\""))?;
+            let text = rest.trim_start().strip_prefix(':')?.trim_start().strip_prefix('"')?;
+            return text.split('"').next();
+        }
         self.value.split(',').find_map(|part| part.strip_prefix(name)?.strip_prefix('='))
     }
 
@@ -166,6 +171,19 @@ mod tests {
             ["-m", "2G", "-nographic", "-device", "virtio-net-pci,mac=52:54:00:00:00:01,netdev=a b", "-S"]
         );
         assert_eq!(Words::parse(&words.text()).unwrap(), words);
+    }
+
+    #[test]
+    fn a_property_is_found_in_either_form() {
+        for value in
+            ["virtio-blk-pci,drive=d,id=v", r#"{"driver":"virtio-blk-pci", "drive": "d","id":"v", "n": 1}"#]
+        {
+            let word = Word { option: "device".to_owned(), value: value.to_owned() };
+            assert_eq!(
+                (word.property("drive"), word.property("id"), word.property("n")),
+                (Some("d"), Some("v"), None)
+            );
+        }
     }
 
     #[test]
