@@ -470,8 +470,9 @@ fn a_group_comes_back_in_order_or_not_at_all() {
         let silent = written.replace("60s", "3s").replacen("wait = 'console:the.first'\n[[", "[[", 1);
         let silent = silent.replace("console:the.first", "console:never");
         fs::write(place.path("site.toml"), silent)?;
-        let said = place.fails(&line, 1)?;
-        ensure!(said.contains("'db-dr'") && said.contains("no sign of life"), "{said}");
+        let ran = place.run(&line)?;
+        ensure!(ran.status.code() == Some(1) && ran.stdout.contains("db-dr"), "{}", ran.stdout);
+        ensure!(ran.stderr.contains("'db-dr'") && ran.stderr.contains("no sign of life"), "{}", ran.stderr);
         place.ok("recover stop db-dr --discard")?;
         nothing_is_left(place)?;
         server.stop()
