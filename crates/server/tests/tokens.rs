@@ -4,7 +4,8 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use stonefold_api::{
-    Access, Client, DiskCreate, MachineCreate, MachineSet, SnapshotCreate, SourceCreate, TokenCreate,
+    Access, Client, DiskCreate, MachineCreate, MachineLimits, MachineSet, RecoveryCreate, SnapshotCreate,
+    SourceCreate, TokenCreate,
 };
 use stonefold_server::{Config, Running, Settings, start};
 use stonefold_types::{Kind, Name, Role, Size, SnapshotName};
@@ -140,6 +141,25 @@ fn from_the_first_token_on_everybody_needs_one_whose_role_allows_it() {
     let agent = MachineSet { agent: Some("unix:/nowhere".to_owned()), ..MachineSet::default() };
     assert_eq!(operator.set_machine(&name("vm"), &agent).unwrap_err().kind(), Kind::Denied);
     assert_eq!(boss.set_machine(&name("vm"), &agent).unwrap().agent.as_deref(), Some("unix:/nowhere"));
+    // And whoever has a libvirt asked whether it would take a machine: its URI may name a program.
+    let recovery = RecoveryCreate {
+        point: "vm@20261123T184005Z".parse().unwrap(),
+        name: name("again"),
+        qos: None,
+        network: None,
+        on: Some("libvirt:qemu+ext:///system?command=/bin/true".to_owned()),
+        limits: MachineLimits::default(),
+        dry_run: true,
+    };
+    assert_eq!(operator.recover(&recovery).unwrap_err().kind(), Kind::Denied);
+    assert_eq!(boss.recover(&recovery).unwrap_err().kind(), Kind::NotFound);
+    let limits = MachineLimits { memory_bytes: Some(1 << 30), processors_percent: None };
+    let nowhere = RecoveryCreate { on: None, limits, ..recovery.clone() };
+    assert_eq!(operator.recover(&nowhere).unwrap_err().kind(), Kind::Invalid);
+    assert_eq!(
+        operator.recover(&RecoveryCreate { on: None, ..recovery }).unwrap_err().kind(),
+        Kind::NotFound
+    );
     for client in [&operator, &viewer] {
         assert_eq!(client.tokens().unwrap_err().kind(), Kind::Denied);
         assert_eq!(client.create_token(&too_little).unwrap_err().kind(), Kind::Denied);
