@@ -67,7 +67,7 @@ pub(crate) fn comes_back_from_any_point(
 ) -> Result<Gateway> {
     let agent = Agent::greet(&Path::new(folder).join("agent.sock"), LOGIN_MAX)?;
     for command in [START, LOADED, WORK] {
-        agent.run(command, SHELL_MAX)?;
+        agent.run(command, LOGIN_MAX)?;
     }
     place.ok(&format!("source add shop --qmp {folder}/qmp.sock --agent unix:{folder}/agent.sock"))?;
     let server = dies_in_a_backup(place, server, &serve)?;
@@ -81,7 +81,7 @@ pub(crate) fn comes_back_from_any_point(
     );
     let (server, machines) = all_at_once(place, &kept, server, &serve)?;
     for (kept, machine) in kept.iter().zip(&machines) {
-        machine.run(START, SHELL_MAX)?;
+        machine.run(START, LOGIN_MAX)?;
         let found = transactions(machine)?;
         let (before, after) = kept.between;
         ensure!((before..=after).contains(&found), "{} holds {found} of {before} to {after}", kept.point);
