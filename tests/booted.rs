@@ -185,6 +185,9 @@ fn what_does_not_start_leaves_nothing() {
     in_a_place(|place| {
         let _ended = Machines(place);
         let (server, points) = server(place, &["the first"])?;
+        let said = place.fails(&format!("recover {} --as again --to qemu --network lab", points[0]), 1)?;
+        ensure!(said.contains("'lab' is a network of libvirt's") && said.contains("isolated"), "{said}");
+        nothing_is_left(place)?;
         fs::write(place.path("bad"), "-m 64M -device no-such-device")?;
         place.ok("source rm nightly")?;
         place.ok("machine rm web")?;

@@ -2,7 +2,7 @@
 //!
 //! *Promises*: a point is what all disks held at one instant; of a qcow2 image the next one reads what has changed, and says why where it cannot; a
 //! guest goes on and loses nothing when the server dies in the midst of a backup, or when there is no more room for what it overwrites; nothing stays
-//! in the domain but one checkpoint. *Method*: as with QEMU alone (`fleece.rs`), what the guest's devices write is written by QEMU's own `qemu-io`.
+//! in the domain but one checkpoint. *Method*: as with QEMU alone (`fleece`), what the guest's devices write is written by QEMU's own `qemu-io`.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;

@@ -1,7 +1,7 @@
 //! A database in a real Debian on somebody else's storage: what its points hold, whichever one is brought back.
 //!
 //! *Promise*: of a full point and 24 after it, made while pgbench writes, each holds what was committed by then, and comes back as a machine whose
-//! PostgreSQL starts by itself and whose tables sum up; one is moved home while pgbench writes to it. The server is killed in the midst of a
+//! PostgreSQL recovers when it is started and whose tables sum up; one is moved home while pgbench writes to it. The server is killed in the midst of a
 //! backup, of three recoveries, and of the move.
 
 use std::fs;
@@ -35,7 +35,7 @@ const WORK: &str = "su postgres -c 'pgbench -n -c 2 -T 3600 postgres' >/root/pgb
 /// What each transaction adds to all four, and how many there were.
 const SUMS: &str = "su postgres -c \"psql -At -F ' ' -c '\
     SELECT (SELECT sum(abalance) FROM pgbench_accounts), (SELECT sum(bbalance) FROM pgbench_branches), \
-    (SELECT sum(tbalance) FROM pgbench_tellers), (SELECT sum(delta) FROM pgbench_history), (SELECT count(*) FROM pgbench_history)' postgres\"";
+    (SELECT sum(tbalance) FROM pgbench_tellers), (SELECT coalesce(sum(delta), 0) FROM pgbench_history), (SELECT count(*) FROM pgbench_history)' postgres\"";
 
 /// How many transactions the tables hold, all of whose sums are one.
 fn transactions(agent: &Agent) -> Result<u64> {

@@ -32,7 +32,7 @@ const SYSTEMS: &str = "mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0 /d
     mkdir -p /boot2 /work && mount -o noatime /dev/vdb1 /boot2 && mount /dev/data/work /work && cp /etc/passwd /boot2/ && sync";
 /// Each file is there, durably, before the next is begun.
 const WRITER: &str = "echo 'n=0; while [ ! -e /root/stop ]; do n=$((n + 1)); echo $n | dd of=/work/$n conv=fsync 2>/dev/null; \
-    echo $n >/root/written; sleep 0.05; done' >/root/writer";
+    echo $n >/root/written.new; mv /root/written.new /root/written; sleep 0.05; done' >/root/writer";
 const SNAPSHOTS: &str = "lvs --noheadings -o lv_name data | grep -c stonefold; true";
 
 /// The server's way to the guest: a real ssh, with keys and known hosts of the test alone.
@@ -151,8 +151,7 @@ fn prepare(guest: &mut Guest, public: &str) -> Result<()> {
 }
 
 fn written(guest: &mut Guest) -> Result<u64> {
-    // It may be between emptying it and writing to it.
-    let text = say(guest, "while ! grep -q . /root/written; do sleep 1; done; cat /root/written")?;
+    let text = say(guest, "while [ ! -e /root/written ]; do sleep 1; done; cat /root/written")?;
     text.parse().with_context(|| format!("'{text}' is no number"))
 }
 

@@ -80,6 +80,15 @@ pub struct MovedDisk {
     pub moved: bool,
 }
 
+/// How a migration gets on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Headway {
+    /// How fast it may be, and what its guest keeps.
+    pub rate: CopyRate,
+    /// How long it will yet take; nothing where that is not known.
+    pub left_seconds: Option<u64>,
+}
+
 /// How far a migration is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -131,13 +140,13 @@ impl Migration {
 }
 
 impl Protection {
-    /// All migrations, by name, with how fast each is.
-    pub async fn migrations(&self) -> Result<Vec<(Migration, CopyRate)>> {
+    /// All migrations, by name, with how each gets on.
+    pub async fn migrations(&self) -> Result<Vec<(Migration, Headway)>> {
         self.settle().await;
         let all: Vec<Migration> = catalog::all(&self.store, None).await?;
-        let rate =
+        let headway =
             |migration: &Migration| self.moving.lock().get(&migration.name).copied().unwrap_or_default();
-        Ok(all.into_iter().map(|migration| (migration.clone(), rate(&migration))).collect())
+        Ok(all.into_iter().map(|migration| (migration.clone(), headway(&migration))).collect())
     }
 
     /// One migration.
@@ -408,6 +417,7 @@ impl Protection {
             }
             paused = wish == MigrationState::Paused;
             if paused {
+                // How fast it was says nothing of after that.
                 left = Left::default();
             }
             let progress = jobs.progress().await?;
@@ -429,8 +439,7 @@ impl Protection {
                 let left_seconds = left.seconds(self.env.monotonic(), progress.sums());
                 match pace.set(&self.env, jobs).await {
                     Ok(rate) => {
-                        let rate = CopyRate { left_seconds, ..rate };
-                        self.moving.lock().insert(migration.name.clone(), rate);
+                        self.moving.lock().insert(migration.name.clone(), Headway { rate, left_seconds });
                     }
                     // Whether it goes on at all is looked at the next time.
                     Err(error) => {

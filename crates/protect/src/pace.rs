@@ -84,8 +84,6 @@ pub struct CopyRate {
     pub speed_bytes: u64,
     /// What the guest keeps; nothing where that is not known.
     pub guest_percent: Option<u64>,
-    /// How long it will yet take; nothing where that is not known.
-    pub left_seconds: Option<u64>,
 }
 
 /// See the module.
@@ -149,7 +147,7 @@ impl Pace {
 
     fn rate(&self, kept: Option<f64>) -> CopyRate {
         let guest_percent = kept.map(|kept| (kept * 100.0).min(100.0) as u64);
-        CopyRate { speed_bytes: self.speed, guest_percent, left_seconds: None }
+        CopyRate { speed_bytes: self.speed, guest_percent }
     }
 }
 

@@ -8,7 +8,7 @@ use crate::Listener;
 use crate::boots::LEARNT_AT_ONCE;
 use crate::copying::{Bandwidth, Copies};
 use crate::domain::Reach;
-use crate::{CopyRate, Hypervisors, Pools};
+use crate::{Headway, Hypervisors, Pools};
 use parking_lot::Mutex as Memory;
 use std::collections::{HashMap, HashSet};
 use std::future::Future;
@@ -39,7 +39,7 @@ pub struct Protection {
     /// Places for boots that are learnt.
     pub(crate) learning: Arc<Semaphore>,
     /// How fast each migration is that is looked after.
-    pub(crate) moving: Memory<HashMap<Name, CopyRate>>,
+    pub(crate) moving: Memory<HashMap<Name, Headway>>,
     /// Told when somebody wishes something else of one.
     pub(crate) moving_changed: Notify,
     /// Held over a change; whether there is nothing left to end of those before.

@@ -1,8 +1,8 @@
 //! Rounds: runs that are due are made, and what their policies no longer keep is removed.
 //!
 //! *Promises*: a run is made for the newest slot that is over, so what was missed is caught up once; which slot that was stands in the run's own
-//! document, which comes first, so no start makes it again, but one of a copy that ended with its server. Of a policy that is paused nothing is made and nothing goes; resumed, it catches up
-//! in the same way. Guests that were left standing still are told to go on first. After each run the points that its policy no longer keeps go,
+//! document, which comes first, so no start makes it again, but one of a copy that ended with its server. Of a policy that is paused nothing is
+//! made and nothing goes; resumed, it catches up in the same way. Guests that were left standing still are told to go on first. After each run the points that its policy no longer keeps go,
 //! oldest first, one change each: a crash in between leaves fewer to go. What fails for one source is told, and keeps no other from its run; nor
 //! does one that is copied, for hours perhaps, or whose guest has to stand still first: it has a task of its own, and where it has not ended when
 //! its next slot comes, that is passed over.

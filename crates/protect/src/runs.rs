@@ -486,18 +486,22 @@ impl Protection {
 
     /// Ends a run that copied, and that its server has not brought to an end.
     pub(crate) async fn end_cut_off(&self, run: &PointName, note: &str) -> Result<Run> {
-        let cut_off = |run: &mut Run| {
-            run.cut_off = true;
-            Ok(())
-        };
-        catalog::change(&self.store, &key(run), cut_off).await?;
-        self.end(run, RunState::Failed, Some(note)).await
+        self.end_as(run, (RunState::Failed, true), Some(note)).await
     }
 
     pub(crate) async fn end(&self, run: &PointName, state: RunState, note: Option<&str>) -> Result<Run> {
+        self.end_as(run, (state, false), note).await
+    }
+
+    async fn end_as(
+        &self,
+        run: &PointName,
+        (state, cut_off): (RunState, bool),
+        note: Option<&str>,
+    ) -> Result<Run> {
         let ended = self.store.time().trusted;
         let end = |run: &mut Run| {
-            run.state = state;
+            (run.state, run.cut_off) = (state, cut_off);
             run.ended = Some(ended);
             (run.hardware, run.database) = (None, None);
             if run.note.is_none() {

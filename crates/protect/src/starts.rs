@@ -4,9 +4,11 @@
 //! of an end*: the machine goes, then the document says so. So after a crash at any moment whatever may run is known, and can be ended. *Never*:
 //! a machine is started twice of the same disks; disks go that a machine has.
 
+mod beforehand;
+
 use crate::catalog;
-use crate::domain::{Network, Reach};
-use crate::hypervisor::{Folder, Host, Limits, Sign, Start, Virsh, Watched, Where, memory_bytes};
+use crate::domain::Reach;
+use crate::hypervisor::{Folder, Host, Limits, Sign, Start, Virsh, Watched, Where};
 use crate::qmp::Qmp;
 use crate::recoveries::Recovery;
 use crate::runs::key;
@@ -148,39 +150,6 @@ impl Protection {
                 self.say_ended(&asked.name, &started.host).await?;
                 Err(error.context(format!("starting '{}'", asked.name)))
             }
-        }
-    }
-
-    /// Whether a machine could be started with a recovery, as far as that can be seen without one: with its description, its limits, and the libvirt
-    /// that is to have it.
-    ///
-    /// # Errors
-    /// Whatever is in the way; [`Kind::AlreadyExists`] where that libvirt has a domain of its name.
-    pub async fn check_start(
-        &self,
-        recovery: &Recovery,
-        to: &Where,
-        limits: &Limits,
-        network: &Network,
-    ) -> Result<()> {
-        let of = (&recovery.name, recovery.hardware.as_ref());
-        Host::draw(to, &self.env, of, &self.hypervisors)?;
-        limits.check(memory_bytes(&recovery.name, recovery.hardware.as_ref())?)?;
-        let Where::Libvirt(uri) = to else {
-            let Network::Named(network) = network else { return Ok(()) };
-            let what = format!("'{network}' is a network of libvirt's, which a QEMU by itself does not know");
-            return Err(Error::new(Kind::Invalid, what).remedy(
-                "say isolated, or leave the network out: then it is as the machine's description has it",
-            ));
-        };
-        let virsh = Virsh { env: &self.env, uri };
-        if virsh.state(recovery.name.as_str()).await?.is_some() {
-            let what = format!("libvirt at '{uri}' has a domain '{}' already", recovery.name);
-            return Err(Error::new(Kind::AlreadyExists, what).remedy("choose another name: --as NAME"));
-        }
-        match network {
-            Network::Named(network) => virsh.check_network(network).await,
-            Network::Same | Network::Isolated => Ok(()),
         }
     }
 

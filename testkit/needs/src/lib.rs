@@ -22,16 +22,19 @@ pub enum Need {
     Loop,
     /// io_uring, which containers often forbid.
     IoUring,
+    /// Control groups of processors and memory that a process may make, which containers often forbid.
+    Groups,
 }
 
 impl Need {
-    const ALL: [Need; 2] = [Need::Loop, Need::IoUring];
+    const ALL: [Need; 3] = [Need::Loop, Need::IoUring, Need::Groups];
 
     /// As the environment names it.
     fn word(self) -> &'static str {
         match self {
             Need::Loop => "loop",
             Need::IoUring => "io_uring",
+            Need::Groups => "groups",
         }
     }
 
@@ -41,6 +44,7 @@ impl Need {
                 "run the tests as root (sudo -E ./test), on a machine or in a container that has /dev/loop-control and may mount"
             }
             Need::IoUring => "run the tests where the kernel and its sandbox allow io_uring",
+            Need::Groups => "run the tests as root (sudo -E ./test), where /sys/fs/cgroup may be written to",
         }
     }
 
@@ -51,7 +55,7 @@ impl Need {
             Need::Loop if !Path::new("/dev/loop-control").exists() => {
                 Some("/dev/loop-control is not there".into())
             }
-            Need::Loop | Need::IoUring => None,
+            Need::Loop | Need::IoUring | Need::Groups => None,
         }
     }
 }

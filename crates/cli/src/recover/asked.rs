@@ -30,17 +30,6 @@ impl Asked {
                 format!("there is no machine '{}' to limit", self.name),
                 "say qemu or libvirt:URI for where it runs, or leave its limits out",
             ),
-            (To::On(on), _)
-                if on == "qemu" && self.network.as_ref().is_some_and(|network| network != "isolated") =>
-            {
-                wrong(
-                    format!(
-                        "'{}' is a network of libvirt's, which a QEMU by itself does not know",
-                        self.network.as_deref().unwrap_or_default()
-                    ),
-                    "say isolated, or leave the network out: then it is as the machine's description has it",
-                )
-            }
             (To::On(on), Some(sign))
                 if on != "qemu" && ["port:", "console:"].iter().any(|kind| sign.starts_with(kind)) =>
             {

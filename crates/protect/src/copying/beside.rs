@@ -102,7 +102,7 @@ impl Reader<'_> {
         let mut pace = Pace::begin(self.env, self, FLOOR_PERCENT).await?;
         loop {
             self.env.sleep(SET_EVERY).await;
-            let CopyRate { speed_bytes, guest_percent, .. } = pace.set(self.env, self).await?;
+            let CopyRate { speed_bytes, guest_percent } = pace.set(self.env, self).await?;
             tracing::debug!(speed_bytes, guest_percent, "the pace of a backup");
         }
     }

@@ -5,6 +5,7 @@
 //!
 //! The protocol: <https://www.qemu.org/docs/master/interop/qemu-ga-ref.html>.
 
+use super::sign::shortened;
 use crate::qmp::within;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -32,6 +33,34 @@ pub(crate) struct Agent {
 pub(crate) struct Ran {
     pub(crate) status: i64,
     pub(crate) output: String,
+}
+
+impl Ran {
+    /// By what the agent tells of a command's state; nothing while it runs.
+    pub(super) fn of(state: &Value) -> Option<Ran> {
+        let text = |name: &str| {
+            let bytes = state[name].as_str().and_then(|data| BASE64.decode(data).ok()).unwrap_or_default();
+            String::from_utf8_lossy(&bytes).into_owned()
+        };
+        // Ended by a signal, it has no status.
+        let status = state["exitcode"].as_i64().unwrap_or(-1);
+        (state["exited"] == true).then(|| Ran { status, output: text("out-data") + &text("err-data") })
+    }
+
+    /// What it said, where it ended well.
+    pub(super) fn said(self) -> Result<String> {
+        match self.status {
+            0 => Ok(self.output.trim().to_owned()),
+            status => {
+                Err(Error::new(Kind::Io, format!("it ended with {status}: {}", shortened(&self.output))))
+            }
+        }
+    }
+}
+
+/// How the agent is told to run a shell's command.
+pub(super) fn by_a_shell(command: &str) -> Value {
+    json!({ "path": "/bin/sh", "arg": ["-c", command], "capture-output": true })
 }
 
 impl Agent {
@@ -79,7 +108,8 @@ impl Agent {
             Err(Error::new(Kind::Io, what).remedy("look whether the guest stands still"))
         })?;
         match answer.get("error") {
-            None => Ok(answer["return"].take()),
+            // A guest says what it likes, also what has no names in it.
+            None => Ok(answer.get_mut("return").map(Value::take).unwrap_or_default()),
             Some(error) => {
                 let says = error["desc"].as_str().unwrap_or("it does not say why");
                 Err(Error::new(Kind::Io, format!("the guest agent refuses '{command}': {says}")))
@@ -90,19 +120,11 @@ impl Agent {
     /// Runs a shell's command in the guest.
     pub(crate) async fn run(&mut self, command: &str, patience: Duration) -> Result<Ran> {
         let until = self.env.monotonic() + patience;
-        let how = json!({ "path": "/bin/sh", "arg": ["-c", command], "capture-output": true });
-        let pid = self.execute("guest-exec", how, patience).await?["pid"].clone();
+        let pid = self.execute("guest-exec", by_a_shell(command), patience).await?["pid"].clone();
         loop {
             let state = self.execute("guest-exec-status", json!({ "pid": pid }), patience).await?;
-            if state["exited"] == true {
-                let text = |name: &str| {
-                    let bytes =
-                        state[name].as_str().and_then(|data| BASE64.decode(data).ok()).unwrap_or_default();
-                    String::from_utf8_lossy(&bytes).into_owned()
-                };
-                // Ended by a signal, it has no status.
-                let status = state["exitcode"].as_i64().unwrap_or(-1);
-                return Ok(Ran { status, output: text("out-data") + &text("err-data") });
+            if let Some(ran) = Ran::of(&state) {
+                return Ok(ran);
             }
             if self.env.monotonic() > until {
                 return Err(Error::new(Kind::Io, format!("the guest's '{command}' did not end"))

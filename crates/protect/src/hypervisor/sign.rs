@@ -153,14 +153,7 @@ impl Watched<'_> {
             Sign::Port(port) => self.answer_of(*port, look_max).await,
             Sign::Command(command) => {
                 let mut agent = Agent::greet(self.env, &self.folder.agent(), look_max).await?;
-                let ran = agent.run(command, left.max(LOOK_MAX)).await?;
-                match ran.status {
-                    0 => Ok(ran.output.trim().to_owned()),
-                    status => Err(Error::new(
-                        Kind::Io,
-                        format!("it ended with {status}: {}", shortened(&ran.output)),
-                    )),
-                }
+                agent.run(command, left.max(LOOK_MAX)).await?.said()
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Proofs that policies want: of each of their sources the newest point, or every one, one after another, beside everything else.
 //!
-//! *Promises*: a point is proven once; one that could not be tried is tried again after [`AGAIN`], unless it is the newest that is wanted and a newer one has come. A point that does
-//! not boot is told like a run that failed. *Never*: holds up a run: whatever takes minutes here is waited for by nobody.
+//! *Promises*: a point is proven once; one that could not be tried is tried again after [`AGAIN`], unless it is the newest that is wanted and a
+//! newer one has come. A point that does not boot is told like a run that failed. *Never*: holds up a run: whatever takes minutes here is waited for by nobody.
 
 use crate::domain::Reach;
 use crate::policies::Verification;

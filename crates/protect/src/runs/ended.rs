@@ -9,8 +9,9 @@ use stonefold_types::{Error, Kind, Name, Result, SnapshotName};
 
 /// What is said of a run that copied when its server stopped, and nobody is to run again.
 pub(crate) const CUT_OFF: &str = "the server stopped in its midst; run it again: only what differs is copied";
-/// Of one that a policy's next round makes again.
-pub(crate) const MADE_AGAIN: &str = "the server stopped in its midst; its policy has it made again";
+/// Of one that a policy wants.
+pub(crate) const MADE_AGAIN: &str =
+    "the server stopped in its midst; its policy has it made again, three times at most";
 
 impl Protection {
     /// Those beyond [`RUNS_MAX`]. What cannot be forgotten now is with the next run.

@@ -11,7 +11,7 @@ use stonefold_types::{Error, Kind, Name, Result};
 pub(super) async fn list(app: Shared) -> Answer<Json<Vec<Migration>>> {
     let protection = app.protection.clone();
     let all = app.gate.run(move |_| async move { protection.migrations().await }).await?;
-    Ok(Json(all.into_iter().map(|(migration, rate)| shown(migration, rate)).collect()))
+    Ok(Json(all.into_iter().map(|(migration, headway)| shown(migration, headway)).collect()))
 }
 
 pub(super) async fn show(app: Shared, RecoveryPath(name): RecoveryPath) -> Answer<Json<Migration>> {
@@ -28,7 +28,7 @@ async fn found(app: &App, name: Name) -> Result<Migration> {
     let (name, all) = all.await?;
     let of_name = all.into_iter().find(|(migration, _)| migration.name == name);
     let gone = || Error::new(Kind::NotFound, format!("migration '{name}' is gone"));
-    of_name.map(|(migration, rate)| shown(migration, rate)).ok_or_else(gone)
+    of_name.map(|(migration, headway)| shown(migration, headway)).ok_or_else(gone)
 }
 
 pub(super) async fn create(
@@ -49,7 +49,7 @@ pub(super) async fn create(
     };
     let protection = app.protection.clone();
     let begun = app.gate.run(move |_| async move { protection.migrate(request).await }).await?;
-    Ok((StatusCode::CREATED, Json(shown(begun, protect::CopyRate::default()))))
+    Ok((StatusCode::CREATED, Json(shown(begun, protect::Headway::default()))))
 }
 
 pub(super) async fn pause(app: Shared, RecoveryPath(name): RecoveryPath) -> Answer<Json<Migration>> {
@@ -81,7 +81,7 @@ pub(super) async fn keep(
     Ok((StatusCode::CREATED, Json(machines::shown(kept, &app))))
 }
 
-fn shown(migration: protect::Migration, rate: protect::CopyRate) -> Migration {
+fn shown(migration: protect::Migration, headway: protect::Headway) -> Migration {
     let disk = |disk: protect::MovedDisk| MigrationDisk {
         target: disk.target,
         home: disk.home.to_string(),
@@ -105,9 +105,9 @@ fn shown(migration: protect::Migration, rate: protect::CopyRate) -> Migration {
         format: migration.format.name().to_owned(),
         floor_percent: migration.floor_percent,
         verify: migration.verify,
-        speed_bytes: rate.speed_bytes,
-        guest_percent: rate.guest_percent,
-        left_seconds: rate.left_seconds.filter(|_| migration.state == protect::MigrationState::Copying),
+        speed_bytes: headway.rate.speed_bytes,
+        guest_percent: headway.rate.guest_percent,
+        left_seconds: headway.left_seconds.filter(|_| migration.state == protect::MigrationState::Copying),
         begun: Time::from_nanos(migration.begun),
         ended: migration.ended.map(Time::from_nanos),
         note: migration.note,

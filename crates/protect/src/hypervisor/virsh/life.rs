@@ -1,9 +1,8 @@
 //! Signs of life of domains: by the guest agent, which libvirt speaks to.
 
 use super::Virsh;
+use crate::hypervisor::agent::{Ran, by_a_shell};
 use crate::hypervisor::sign::{LOOK_EVERY, LOOK_MAX, Sign, shortened};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
 use std::time::Duration;
 use stonefold_types::{Error, Kind, Result};
@@ -41,25 +40,12 @@ impl Virsh<'_> {
             self.ask_agent(domain, "guest-ping", &json!({})).await?;
             return Ok("the guest agent answers".to_owned());
         };
-        let how = json!({ "path": "/bin/sh", "arg": ["-c", command], "capture-output": true });
-        let begun = self.ask_agent(domain, "guest-exec", &how).await?;
+        let begun = self.ask_agent(domain, "guest-exec", &by_a_shell(command)).await?;
         let until = self.env.monotonic() + left.max(LOOK_MAX);
         loop {
             let state = self.ask_agent(domain, "guest-exec-status", &json!({ "pid": begun["pid"] })).await?;
-            if state["exited"] == true {
-                let said = |name: &str| {
-                    let bytes =
-                        state[name].as_str().and_then(|data| BASE64.decode(data).ok()).unwrap_or_default();
-                    String::from_utf8_lossy(&bytes).into_owned()
-                };
-                let output = said("out-data") + &said("err-data");
-                return match state["exitcode"].as_i64() {
-                    Some(0) => Ok(output.trim().to_owned()),
-                    status => {
-                        let what = format!("it ended with {}: {}", status.unwrap_or(-1), shortened(&output));
-                        Err(Error::new(Kind::Io, what))
-                    }
-                };
+            if let Some(ran) = Ran::of(&state) {
+                return ran.said();
             }
             if self.env.monotonic() > until {
                 return Err(Error::new(Kind::Io, format!("the guest's '{command}' did not end")));

@@ -5,178 +5,29 @@
 //! in its QEMU is taken out. *Method*: no operating system: what the guest's devices write, QEMU's own `qemu-io` writes through
 //! the same devices' drives, over a monitor of its own.
 
+mod guest;
+mod lost;
+
 use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
-use std::os::unix::net::UnixStream;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{scope, sleep};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use stonefold_e2e::gateway::{Gateway, Place, in_a_place};
 use stonefold_e2e::machines::Machines;
 use stonefold_e2e::tools::run;
 use stonefold_guest::time::Deadline;
 
+use guest::{Guest, Monitor};
+
 const PATIENCE: Duration = Duration::from_secs(60);
 const BLOCK: u64 = 4096;
 const MIB: u64 = 1 << 20;
 const DISK_BYTES: u64 = 64 * MIB;
-
-/// A QEMU with a raw and a qcow2 image. It ends with this.
-struct Guest {
-    process: Child,
-}
-
-/// A monitor of a guest's.
-struct Monitor {
-    reader: BufReader<UnixStream>,
-    writer: UnixStream,
-}
-
-impl Guest {
-    fn make_images(place: &Place) -> Result<()> {
-        Guest::make_images_of(place, DISK_BYTES)
-    }
-
-    fn make_images_of(place: &Place, bytes: u64) -> Result<()> {
-        for (format, name) in [("raw", "a.raw"), ("qcow2", "b.qcow2")] {
-            run("qemu-img", &["create", "-q", "-f", format, &place.text(name), &bytes.to_string()])?;
-        }
-        Ok(())
-    }
-
-    /// Starts it: the first socket is for backups, the second for the test.
-    fn start(place: &Place) -> Result<(Guest, Monitor)> {
-        let (raw, qcow2) = (place.text("a.raw"), place.text("b.qcow2"));
-        let socket = |name: &str| format!("unix:{},server=on,wait=off", place.text(name));
-        let mut command = Command::new("qemu-system-x86_64");
-        command.args([
-            "-machine",
-            "q35,accel=tcg",
-            "-m",
-            "64M",
-            "-display",
-            "none",
-            "-nodefaults",
-            "-name",
-            "mail",
-        ]);
-        command.args(["-qmp", &socket("qmp.sock"), "-qmp", &socket("test.sock")]);
-        command.args(["-drive", &format!("file={raw},format=raw,if=none,id=root,cache=none,discard=unmap")]);
-        command.args(["-device", "virtio-blk-pci,drive=root,id=vd0"]);
-        command
-            .args(["-drive", &format!("file={qcow2},format=qcow2,if=none,id=data,cache=none,discard=unmap")]);
-        command.args([
-            "-device",
-            "virtio-scsi-pci,id=bus0",
-            "-device",
-            "scsi-hd,drive=data,bus=bus0.0,id=sd0",
-        ]);
-        command.stdin(Stdio::null()).stdout(Stdio::null());
-        let guest = Guest { process: command.spawn().context("starting QEMU")? };
-        let monitor = Monitor::connect(place, "test.sock")?;
-        Ok((guest, monitor))
-    }
-
-    /// As a guest ends that shuts down: its images are closed in order.
-    fn quit(mut self, mut monitor: Monitor) -> Result<()> {
-        monitor.ask("quit", &json!({}))?;
-        let ended = self.process.wait()?;
-        ensure!(ended.success(), "QEMU ended with {ended}");
-        Ok(())
-    }
-}
-
-impl Drop for Guest {
-    fn drop(&mut self) {
-        // It may have ended.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-impl Monitor {
-    fn connect(place: &Place, socket: &str) -> Result<Monitor> {
-        let patience = Deadline::after(PATIENCE);
-        let stream = loop {
-            match UnixStream::connect(place.path(socket)) {
-                Ok(stream) => break stream,
-                Err(error) if patience.passed() => return Err(error).context("QEMU does not listen"),
-                Err(_) => sleep(Duration::from_millis(20)),
-            }
-        };
-        let mut monitor = Monitor { reader: BufReader::new(stream.try_clone()?), writer: stream };
-        monitor.reader.read_line(&mut String::new())?;
-        monitor.ask("qmp_capabilities", &json!({}))?;
-        Ok(monitor)
-    }
-
-    fn ask(&mut self, command: &str, arguments: &Value) -> Result<Value> {
-        let asked = json!({ "execute": command, "arguments": arguments });
-        self.writer.write_all(asked.to_string().as_bytes())?;
-        loop {
-            let mut line = String::new();
-            ensure!(self.reader.read_line(&mut line)? > 0, "QEMU has gone");
-            let told: Value = serde_json::from_str(&line)?;
-            if let Some(error) = told.get("error") {
-                bail!("{command}: {error}");
-            }
-            if let Some(answer) = told.get("return") {
-                return Ok(answer.clone());
-            }
-        }
-    }
-
-    /// Has the guest's drive do something, as its device would. Whether that failed is seen in what the image holds afterwards.
-    fn io(&mut self, drive: &str, what: &str) -> Result<()> {
-        let line = format!("qemu-io {drive} \"{what}\"");
-        let said = self.ask("human-monitor-command", &json!({ "command-line": line }))?;
-        ensure!(
-            said.as_str().is_some_and(|said| !said.contains("rror") && !said.contains("fail")),
-            "{what}: {said}"
-        );
-        Ok(())
-    }
-
-    fn write(&mut self, drive: &str, at: u64, bytes: u64, pattern: u8) -> Result<()> {
-        self.io(drive, &format!("write -P {pattern} {at} {bytes}"))
-    }
-
-    fn is_running(&mut self) -> Result<bool> {
-        Ok(self.ask("query-status", &json!({}))?["running"] == true)
-    }
-
-    /// What is ours in it.
-    fn ours(&mut self) -> Result<Vec<String>> {
-        let nodes = self.ask("query-named-block-nodes", &json!({ "flat": true }))?;
-        let names = nodes.as_array().into_iter().flatten().filter_map(|node| node["node-name"].as_str());
-        Ok(names.filter(|name| name.starts_with("stonefold-")).map(str::to_owned).collect())
-    }
-
-    fn has_exports(&mut self) -> Result<bool> {
-        let exports = self.ask("query-block-exports", &json!({}))?;
-        Ok(exports.as_array().is_some_and(|exports| !exports.is_empty()))
-    }
-
-    /// Whether a bitmap of such a name marks what it writes.
-    fn has_marks(&mut self, name: &str) -> Result<bool> {
-        Ok(self.bitmaps()?.iter().any(|bitmap| bitmap.ends_with(name)))
-    }
-
-    fn bitmaps(&mut self) -> Result<Vec<String>> {
-        let told = self.ask("query-block", &json!({}))?;
-        let bitmaps = told
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(|disk| disk["inserted"]["dirty-bitmaps"].as_array());
-        Ok(bitmaps.flatten().filter_map(|bitmap| bitmap["name"].as_str()).map(str::to_owned).collect())
-    }
-}
 
 /// A server, and the guest as its source `mail`.
 fn server(place: &Place) -> Result<Gateway> {
@@ -381,58 +232,6 @@ fn what_a_guest_writes_while_it_is_read_ahead_is_read_again() {
     });
 }
 
-/// Goal: a bitmap that went with its QEMU, one that outlived it, one that QEMU had no time to keep, and one that somebody took away: what of a disk
-/// is not known is compared, and told; all points are what the images held.
-#[test]
-fn bitmaps_that_are_lost_or_broken_are_told_and_everything_compared() {
-    in_a_place(|place| {
-        Guest::make_images(place)?;
-        let (guest, mut monitor) = Guest::start(place)?;
-        let server = server(place)?;
-        monitor.write("root", 0, 8 * MIB, 3)?;
-        monitor.write("data", 0, 8 * MIB, 3)?;
-        place.json("backup run mail")?;
-
-        monitor.write("data", MIB, BLOCK, 4)?;
-        guest.quit(monitor)?;
-        let (guest, mut monitor) = Guest::start(place)?;
-        monitor.write("root", 2 * MIB, BLOCK, 4)?;
-        let run = place.json("backup run mail")?;
-        let notes = run["copied"]["notes"].to_string();
-        ensure!(notes.contains("all of disk 'root' was compared") && !notes.contains("'data'"), "{run}");
-        ensure!(run["copied"]["written_bytes"] == 2 * BLOCK, "{run}");
-        is_as_the_images(place, &mut monitor, &run)?;
-
-        // As the host's power fails: what was kept in the image is marked as in use until QEMU closes it.
-        guest.quit(monitor)?;
-        let (guest, mut monitor) = Guest::start(place)?;
-        monitor.write("data", 3 * MIB, BLOCK, 5)?;
-        drop((guest, monitor));
-        let (_guest, mut monitor) = Guest::start(place)?;
-        let run = place.json("backup run mail")?;
-        let notes = run["copied"]["notes"].to_string();
-        ensure!(notes.contains("'data' was compared") && notes.contains("ended before it was kept"), "{run}");
-        is_as_the_images(place, &mut monitor, &run)?;
-
-        let bitmap = monitor.bitmaps()?.pop().context("there are bitmaps")?;
-        let told = monitor.ask("query-block", &json!({}))?;
-        let node = told[0]["inserted"]["node-name"].clone();
-        monitor.ask("block-dirty-bitmap-remove", &json!({ "node": node, "name": bitmap }))?;
-        monitor.write("root", 5 * MIB, BLOCK, 6)?;
-        let run = place.json("backup run mail")?;
-        ensure!(run["copied"]["notes"].to_string().contains("'root' was compared"), "{run}");
-        is_as_the_images(place, &mut monitor, &run)?;
-
-        // The last point is gone, and with it what its bitmap is since.
-        place.ok(&format!("point rm {}", point(&run)?))?;
-        monitor.write("data", 6 * MIB, BLOCK, 7)?;
-        let run = place.json("backup run mail")?;
-        is_as_the_images(place, &mut monitor, &run)?;
-        nothing_is_left(place, &mut monitor)?;
-        server.stop()
-    });
-}
-
 /// Goal: a guest whose backup dies with its server writes on without an error, loses nothing, and is backed up again; nothing of the dead one stays.
 #[test]
 fn a_guest_outlives_the_server_that_backs_it_up() {
@@ -560,67 +359,6 @@ fn what_cannot_be_backed_up_is_told() {
         let said = place.fails("backup run mail", 1)?;
         ensure!(said.contains("does not answer"), "{said}");
         drop(other);
-        server.stop()
-    });
-}
-
-/// Goal: a disk that grows, one that comes, a guest that is started anew in the midst of its backup: each is told, and what is not known of a disk is
-/// compared; all points are what the images held.
-#[test]
-fn what_becomes_of_a_guest_between_its_backups_and_in_one_is_told() {
-    in_a_place(|place| {
-        Guest::make_images_of(place, 256 * MIB)?;
-        let extra = place.text("c.raw");
-        run("qemu-img", &["create", "-q", "-f", "raw", &extra, "32M"])?;
-        let (guest, mut monitor) = Guest::start(place)?;
-        let server = server(place)?;
-        for drive in ["root", "data"] {
-            monitor.write(drive, 0, 8 * MIB, 3)?;
-        }
-        place.json("backup run mail")?;
-
-        monitor.ask("block_resize", &json!({ "device": "root", "size": 300 * MIB }))?;
-        monitor.write("root", 290 * MIB, BLOCK, 4)?;
-        monitor.write("data", MIB, BLOCK, 4)?;
-        let run = place.json("backup run mail")?;
-        let notes = run["copied"]["notes"].to_string();
-        ensure!(notes.contains("grown") && notes.contains("'root'") && !notes.contains("'data'"), "{run}");
-        ensure!(run["copied"]["written_bytes"] == 2 * BLOCK, "{run}");
-        is_as_the_images(place, &mut monitor, &run)?;
-
-        let line = format!("drive_add 0 if=none,id=extra,file={extra},format=raw,cache=none");
-        monitor.ask("human-monitor-command", &json!({ "command-line": line }))?;
-        monitor.ask(
-            "device_add",
-            &json!({ "driver": "scsi-hd", "drive": "extra", "bus": "bus0.0", "id": "sd1" }),
-        )?;
-        monitor.write("extra", 5 * MIB, MIB, 6)?;
-        monitor.write("data", 2 * MIB, BLOCK, 6)?;
-        let run = place.json("backup run mail")?;
-        ensure!(run["copied"]["written_bytes"] == MIB + BLOCK, "{run}");
-        is_as_the_images(place, &mut monitor, &run)?;
-        monitor.io("extra", "flush")?;
-        run_compare(&extra, "raw", &place.uri(&format!("mail.extra@{}", stamp(&run)?)))?;
-
-        monitor.write("root", 0, 200 * MIB, 7)?;
-        let mut backup = Command::new(stonefold_e2e::binary::stonefold()?);
-        backup.args(["--api", &place.api(), "backup", "run", "mail"]).stderr(Stdio::piped());
-        let backup = backup.spawn()?;
-        let patience = Deadline::after(PATIENCE);
-        while !monitor.has_marks("ahead-0")? {
-            ensure!(!patience.passed(), "no backup came to it");
-        }
-        guest.quit(monitor)?;
-        let ended = backup.wait_with_output()?;
-        let said = String::from_utf8_lossy(&ended.stderr);
-        ensure!(!ended.status.success() && said.contains("QEMU"), "{said}");
-        let points = place.json("point ls")?;
-        ensure!(points.as_array().is_some_and(|points| points.len() == 3), "{points}");
-        let (guest, mut monitor) = Guest::start(place)?;
-        let run = place.json("backup run mail")?;
-        ensure!(run["copied"]["notes"].to_string().contains("'root' was compared"), "{run}");
-        is_as_the_images(place, &mut monitor, &run)?;
-        guest.quit(monitor)?;
         server.stop()
     });
 }
