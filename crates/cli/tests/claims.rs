@@ -169,7 +169,10 @@ fn runs_and_texts_are_linted() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let json = dir.path().join("report.json");
     done(&["report", text(run()), "--json", text(&json)]);
-    for what in [run(), &json] {
+    // What is published of it is no better than the run.
+    let page = dir.path().join("report.html");
+    done(&["report", text(run()), "--html", text(&page)]);
+    for what in [run(), &json, &page] {
         let output = lab(&["lint", text(what), "--json"]);
         assert_eq!(output.status.code(), Some(1));
         let document: Value = serde_json::from_slice(&output.stdout).unwrap();

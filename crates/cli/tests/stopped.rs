@@ -80,6 +80,54 @@ fn a_run_that_is_stopped_keeps_what_it_has_and_is_not_held_for_whole() {
     assert!(std::fs::read_to_string(page).unwrap().contains("it was ended before its time"));
 }
 
+/// Goal: a run that is killed leaves the points that it had, which can be shown and are not held for a whole run; its folder is not written to again.
+#[test]
+fn a_run_that_is_killed_leaves_the_points_it_had() {
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    let shown = String::from_utf8(lab(&["show", "corners"]).stdout).unwrap();
+    let profile = dir.path().join("corners.toml");
+    std::fs::write(&profile, shown.split("[time]").next().unwrap().to_owned() + TIMES).unwrap();
+    let (target, out) = (format!("file:{}/t.img", dir.path().display()), dir.path().join("out"));
+    let words = [
+        "run",
+        profile.to_str().unwrap(),
+        "--target",
+        &target,
+        "--size",
+        "32M",
+        "--out",
+        out.to_str().unwrap(),
+    ];
+    let mut run = Command::new(env!("CARGO_BIN_EXE_stonefold"))
+        .arg("lab")
+        .args(words)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let unfinished = out.join("unfinished");
+    while !unfinished.join("manifest.json").exists() {
+        assert!(run.try_wait().unwrap().is_none(), "it has ended");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    run.kill().unwrap();
+    run.wait().unwrap();
+    let told = lab(&["verify", unfinished.to_str().unwrap(), "--json"]);
+    assert_eq!(told.status.code(), Some(3), "{}", String::from_utf8_lossy(&told.stderr));
+    let told: Value = serde_json::from_slice(&told.stdout).unwrap();
+    assert_eq!(
+        (&told[0]["run"]["cut_short"], &told[0]["summary"]["verdict"]),
+        (&true.into(), &"INVALID".into())
+    );
+    assert!(told[0]["summary"]["points"][0]["iops"].as_f64().unwrap() > 0.0, "{told}");
+    let again = lab(&words);
+    let said = String::from_utf8(again.stderr).unwrap();
+    assert!(
+        again.status.code() == Some(1) && said.contains("holds something") && said.contains("unfinished"),
+        "{said}"
+    );
+}
+
 /// Goal: a comparison that is stopped keeps the runs it has, and says that it did not come to an end.
 #[test]
 fn a_comparison_that_is_stopped_keeps_its_runs() {

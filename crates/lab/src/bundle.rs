@@ -10,7 +10,8 @@
 //! | `manifest.json` | the BLAKE3 hash of each of those, and of all together; of the points as they are unpacked |
 //!
 //! The manifest is written last: a folder without one was not finished. [`load`] refuses files that are not what the manifest
-//! says.
+//! says. While a run goes on, what it has measured so far is such a bundle in a folder below, `unfinished`: it stays where nobody
+//! brings the run to its end.
 
 use crate::measure::Point;
 use serde::{Deserialize, Serialize};
@@ -29,6 +30,11 @@ pub const ENDED_BY: &str = "ended by";
 const FILES: [&str; 3] = ["run.json", "profile.toml", POINTS];
 const POINTS: &str = "points.json";
 const MANIFEST: &str = "manifest.json";
+/// Below the folder of a run that goes on, or was cut off, and what is to be that when it is whole.
+const UNFINISHED: &str = "unfinished";
+const UNFINISHED_NEXT: &str = "unfinished.next";
+/// In bytes, as much as a run leaves at least: a full file system that has a place for a name may have none for more.
+const PROBE_BYTES: usize = 64 << 10;
 /// Histograms are long and say little a byte: at this level twenty megabytes take half a second and a sixth of the room.
 const PACKED_LEVEL: i32 = 9;
 /// More than any run has: what somebody else packed does not take all memory.
@@ -122,18 +128,35 @@ pub struct Bundle {
     pub hash: String,
 }
 
-/// Refuses a folder that is there and holds anything, before hours are spent on what goes into it.
+/// Refuses a folder that is there and holds anything, or that cannot be written to, before hours are spent on what goes into it.
 ///
 /// # Errors
 /// [`Kind::AlreadyExists`], or what the file system says.
 pub fn check_free(dir: &Path) -> Result<()> {
-    match fs::read_dir(dir).map(|mut entries| entries.next().is_some()) {
-        Ok(true) => Err(Error::new(Kind::AlreadyExists, format!("'{}' holds something", dir.display()))
-            .remedy("name a folder that is empty or does not exist yet")),
-        Ok(false) => Ok(()),
-        Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
-        Err(e) => Err(failed("looking into", dir, e)),
+    let cut_off = [UNFINISHED, UNFINISHED_NEXT].map(|name| dir.join(name));
+    let is_there = match fs::read_dir(dir).map(|mut entries| entries.next().is_some()) {
+        Ok(true) => {
+            let error = Error::new(Kind::AlreadyExists, format!("'{}' holds something", dir.display()));
+            return Err(match cut_off.iter().find(|path| path.join(MANIFEST).exists()) {
+                Some(path) => error.remedy(format!(
+                    "'stonefold lab report {}' shows what a run had measured that was cut off; name another folder",
+                    path.display()
+                )),
+                None => error.remedy("name a folder that is empty or does not exist yet"),
+            });
+        }
+        Ok(false) => true,
+        Err(e) if e.kind() == ErrorKind::NotFound => false,
+        Err(e) => return Err(failed("looking into", dir, e)),
+    };
+    fs::create_dir_all(dir).map_err(|e| failed("making", dir, e))?;
+    let probe = dir.join(".probe");
+    let probed = fs::write(&probe, vec![b' '; PROBE_BYTES]).and_then(|()| fs::File::open(&probe)?.sync_all());
+    let _ = fs::remove_file(&probe);
+    if !is_there {
+        let _ = fs::remove_dir(dir);
     }
+    probed.map_err(|e| failed("trying whether anything can be kept in", dir, e))
 }
 
 /// Writes a bundle into a folder, which is made. Returns its hash.
@@ -150,7 +173,29 @@ pub fn save(dir: &Path, run: &Run, profile: &str, points: &[Point]) -> Result<St
     }
     let bundle = of_all(&files);
     write(&dir.join(MANIFEST), &json(&Manifest { format: FORMAT, files, bundle: bundle.clone() })?)?;
+    for unfinished in [UNFINISHED, UNFINISHED_NEXT] {
+        let _ = fs::remove_dir_all(dir.join(unfinished));
+    }
     Ok(bundle)
+}
+
+/// Writes what a run has measured so far below the folder that all of it will be in, where [`save`] finds it and takes it away. One of both is whole
+/// at every moment, the last or this one.
+///
+/// # Errors
+/// What the file system says.
+pub fn save_unfinished(dir: &Path, run: &Run, profile: &str, points: &[Point]) -> Result<()> {
+    let (now, next) = (dir.join(UNFINISHED), dir.join(UNFINISHED_NEXT));
+    // Whole where an earlier one was cut off between the two steps below.
+    if next.join(MANIFEST).exists() && !now.exists() {
+        fs::rename(&next, &now).map_err(|e| failed("renaming", &next, e))?;
+    }
+    save(&next, run, profile, points)?;
+    match fs::remove_dir_all(&now) {
+        Err(e) if e.kind() != ErrorKind::NotFound => return Err(failed("removing", &now, e)),
+        _ => {}
+    }
+    fs::rename(&next, &now).map_err(|e| failed("renaming", &next, e))
 }
 
 /// Reads a bundle, and holds every file against the manifest.
@@ -304,5 +349,35 @@ pub(crate) mod tests {
         }
         fs::remove_file(at.join(MANIFEST)).unwrap();
         assert_eq!(load(&at).unwrap_err().kind(), Kind::NotFound);
+    }
+
+    /// Goal: what was measured so far is whole at every moment, and goes when all of it is there; a folder that has such is not taken for an empty one.
+    #[test]
+    fn what_is_unfinished_is_kept_until_all_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path().join("run");
+        check_free(&at).unwrap();
+        assert!(!at.exists(), "a look makes nothing");
+        let points = [crate::measure::tests::point(1000), crate::measure::tests::point(2000)];
+        for so_far in [1, 2] {
+            save_unfinished(&at, &run(), "title = 1", &points[..so_far]).unwrap();
+            assert_eq!(load(&at.join(UNFINISHED)).unwrap().points.len(), so_far);
+        }
+        let refused = check_free(&at).unwrap_err();
+        assert!(refused.remedy_text().unwrap().contains("unfinished"), "{refused}");
+        // Cut off between the last one's going and the next one's coming.
+        fs::rename(at.join(UNFINISHED), at.join(UNFINISHED_NEXT)).unwrap();
+        assert!(check_free(&at).unwrap_err().remedy_text().unwrap().contains(UNFINISHED_NEXT));
+        save_unfinished(&at, &run(), "title = 1", &points[..1]).unwrap();
+        save(&at, &run(), "title = 1", &points).unwrap();
+        assert!(load(&at).unwrap().points.len() == 2 && !at.join(UNFINISHED).exists());
+    }
+
+    #[test]
+    fn a_folder_that_takes_nothing_is_refused_beforehand() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        fs::write(&file, "x").unwrap();
+        assert!(check_free(&file.join("run")).unwrap_err().to_string().contains("file"));
     }
 }

@@ -18,10 +18,12 @@ mod scores;
 mod statistics;
 mod text;
 mod tokens;
+mod trials;
 mod units;
 
 pub use rules::{RULES, Rule};
 pub use runs::{Told, lint_run};
+pub use trials::{ToldTrial, lint_report, lint_trial};
 
 use serde::Serialize;
 use std::ops::Range;

@@ -273,6 +273,7 @@ fn climb(
         match step(*users) {
             Ok((point, failure)) => {
                 points.extend(point);
+                run.reins.measured(&points);
                 if failure.is_some() {
                     return (points, failure);
                 }

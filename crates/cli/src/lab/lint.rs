@@ -3,11 +3,12 @@
 use crate::context::Context;
 use crate::failure::Failure;
 use clap::Args;
-use serde::Deserialize;
 use std::io::Read;
 use std::path::Path;
 use std::process::ExitCode;
-use stonefold_lab::claims::{Finding, TEXT_BYTES_MAX, Told, lint_run, lint_text};
+use stonefold_lab::claims::{
+    Finding, TEXT_BYTES_MAX, Told, ToldTrial, lint_report, lint_run, lint_text, lint_trial,
+};
 use stonefold_lab::trial::{self, Trial};
 use stonefold_lab::{bundle, verdict};
 use stonefold_types::{Error, Kind, Result};
@@ -21,14 +22,8 @@ use stonefold_types::{Error, Kind, Result};
     curl -s https://host/report.html | stonefold lab lint -\n  \
     stonefold lab lint runs/poltp-1")]
 pub(crate) struct Lint {
-    /// A file of text, the folder of a run, the JSON of a report, or - for standard input
+    /// A file of text, the folder of a run or of a comparison, a report of the lab (its page, or its JSON), or - for standard input
     what: String,
-}
-
-/// The JSON of a report, as far as it is looked at.
-#[derive(Deserialize)]
-struct Report {
-    runs: Vec<Told>,
 }
 
 impl Lint {
@@ -43,12 +38,7 @@ impl Lint {
     fn look(&self) -> Result<Vec<Finding>> {
         let path = Path::new(&self.what);
         if Trial::is_in(path) {
-            let (_, bundles) = trial::load(path)?;
-            let runs = bundles.into_iter().map(|bundle| {
-                let summary = verdict::summarise(&bundle)?;
-                Ok(lint_run(&Told::of(bundle, summary)))
-            });
-            return Ok(runs.collect::<Result<Vec<_>>>()?.concat());
+            return of_trial(path);
         }
         if path.is_dir() {
             let bundle = bundle::load(path)?;
@@ -56,14 +46,12 @@ impl Lint {
             return Ok(lint_run(&Told::of(bundle, summary)));
         }
         let text = self.read()?;
-        if !text.trim_start().starts_with('{') {
-            return Ok(lint_text(&text));
-        }
-        let report: Report = serde_json::from_str(&text).map_err(|e| {
-            Error::new(Kind::Invalid, format!("'{}' is JSON, and no report of the lab: {e}", self.what))
-                .remedy("name what 'stonefold lab report DIR --json FILE' wrote, or a text")
-        })?;
-        Ok(report.runs.iter().flat_map(lint_run).collect())
+        let Some(of_report) = lint_report(&text) else { return Ok(lint_text(&text)) };
+        of_report.map_err(|e| {
+            let what = format!("'{}' has JSON, and is no report of this version's lab: {e}", self.what);
+            Error::new(Kind::Invalid, what)
+                .remedy("name what 'stonefold lab report DIR' or its --json FILE wrote, or a text")
+        })
     }
 
     fn read(&self) -> Result<String> {
@@ -100,4 +88,13 @@ impl Lint {
         });
         told.collect()
     }
+}
+
+/// What is said of a trial's arms, and each of its runs.
+fn of_trial(path: &Path) -> Result<Vec<Finding>> {
+    let (trial, bundles) = trial::load(path)?;
+    let (summaries, found) = super::trial::compute(&trial, &bundles)?;
+    let of_runs =
+        bundles.into_iter().zip(summaries).flat_map(|(bundle, summary)| lint_run(&Told::of(bundle, summary)));
+    Ok(lint_trial(&ToldTrial::of(&trial, &found)).into_iter().chain(of_runs).collect())
 }

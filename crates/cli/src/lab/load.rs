@@ -6,13 +6,12 @@ use crate::failure::Failure;
 use clap::Args;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use stonefold_api::{Client, Disk};
 use stonefold_env::Env;
-use stonefold_lab::bundle::{self, Bundle, Run as Record};
+use stonefold_lab::bundle::{self, Run as Record};
 use stonefold_lab::counters::{self, Counters, Counts};
-use stonefold_lab::measure::Point;
 use stonefold_lab::oltp;
 use stonefold_lab::payload::Reduction;
 use stonefold_lab::preflight::Others;
@@ -56,6 +55,9 @@ pub(super) struct Load {
     /// The target may hold data of others: it goes
     #[arg(long)]
     pub(super) destroy_data: bool,
+    /// Where it went that could not go where it was to, and why.
+    #[arg(skip)]
+    pub(super) elsewhere: OnceLock<(Option<PathBuf>, Error)>,
 }
 
 fn reduction(text: &str) -> Result<Reduction, String> {
@@ -87,16 +89,8 @@ impl Load {
             seed: None,
             no_verify: false,
             destroy_data,
+            elsewhere: OnceLock::new(),
         }
-    }
-
-    /// Keeps what was measured where it was told to.
-    pub(super) fn keep(&self, run: Record, profile: String, points: Vec<Point>) -> Result<Bundle, Error> {
-        let hash = match &self.out {
-            Some(dir) => bundle::save(dir, &run, &profile, &points)?,
-            None => String::new(),
-        };
-        Ok(Bundle { run, profile, points, hash })
     }
 
     /// The profile as it is to be run, and whether it is one of the lab's own, unchanged. Refuses an `--out` that holds something.

@@ -6,6 +6,7 @@ mod certify;
 mod compare;
 mod cost;
 mod import;
+mod kept;
 mod lint;
 mod load;
 mod oltp;

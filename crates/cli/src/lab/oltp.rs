@@ -57,24 +57,28 @@ pub(super) fn measure(
     let reins = Arc::new(Reins::new());
     let of_signal = reins.clone();
     on_stop(move || of_signal.stop())?;
-    let outcome = picture::show(&env, &reins, || oltp::run(&env, &plan, &reins))?;
-    let mut told = record(plan.profile.name.clone(), &plan.target, seed, &outcome.points);
-    told.machine.extend(outcome.facts);
-    told.machine.extend(others);
-    let record = Record {
+    let so_far = Record {
         locked: shipped && run.warehouses.is_none(),
         quick: run.load.quick,
-        bytes: outcome.bytes,
         require: run.require.clone(),
         began,
         reproduce: reproduce(run, seed),
+        system,
+        ..record(plan.profile.name.clone(), &plan.target, seed, &[])
+    };
+    run.load.keep_each(&reins, so_far.clone(), plan.profile.text.clone());
+    let outcome = picture::show(&env, &reins, || oltp::run(&env, &plan, &reins))?;
+    let mut record = Record {
+        threads: most_users(&outcome.points),
+        bytes: outcome.bytes,
         cut_short: reins.is_stopped() || outcome.failure.is_some(),
         migration: outcome.migration,
         chain: outcome.chain,
-        system,
-        ..told
+        ..so_far
     };
-    let bundle = run.load.keep(record, plan.profile.text, outcome.points)?;
+    record.machine.extend(outcome.facts);
+    record.machine.extend(others);
+    let bundle = run.load.keep(record, plan.profile.text, outcome.points);
     let summary = verdict::summarise(&bundle)?;
     if let Some(failure) = outcome.failure {
         eprintln!("ended before its time: {failure}");
@@ -84,18 +88,22 @@ pub(super) fn measure(
 
 /// What is told of any run of a database.
 pub(super) fn record(profile: String, target: &TargetSpec, seed: u64, points: &[Point]) -> Record {
-    let users = points.iter().filter_map(|point| Some(point.database.as_ref()?.users as usize));
     Record {
         format: Record::FORMAT,
         version: super::VERSION.into(),
         profile,
         targets: vec![target.to_string()],
         seed,
-        threads: users.max().unwrap_or(0),
+        threads: most_users(points),
         verified: true,
         machine: machine::describe(),
         ..Record::default()
     }
+}
+
+fn most_users(points: &[Point]) -> usize {
+    let users = points.iter().filter_map(|point| Some(point.database.as_ref()?.users as usize));
+    users.max().unwrap_or(0)
 }
 
 /// A database has no volumes with a size or a payload of their own.

@@ -123,7 +123,9 @@ impl Run {
             self.require = asked::needs()?;
         }
         let (bundle, summary) = self.measure(context)?;
-        report::answer(context, &bundle, &summary, self.load.out.as_deref())
+        let status = report::answer(context, &bundle, &summary, self.load.kept_in())?;
+        self.load.check_kept()?;
+        Ok(status)
     }
 
     /// Whether it is of a load on volumes that requires nothing by itself: databases and tiles have rules of their own, and of what answers at once nobody needs anything.
@@ -208,22 +210,23 @@ impl Run {
         let of_signal = reins.clone();
         on_stop(move || of_signal.stop())?;
         let mut record = record_of(&plan, locked, env.wall() / 1_000_000_000);
+        record.require = require;
+        record.system = system;
+        record.reproduce = self.reproduce(&plan.options);
+        self.load.keep_each(&reins, record.clone(), plan.profile.text.clone());
         let Measured { points, machines, failure } =
             picture::show(&env, &reins, || measure::run(&env, &plan, &reins))?;
         // What workers wrote to is not seen from here.
         if plan.fleet.token.is_none() {
             record.occupied = cost::occupied(context, &self.target);
         }
-        record.require = require;
-        record.system = system;
-        record.reproduce = self.reproduce(&plan.options);
         record.cut_short = reins.is_stopped() || failure.is_some();
         record.machine.extend(failure.iter().map(|failure| (ENDED_BY.to_owned(), failure.what())));
         let told =
             machines.iter().map(|(name, machine)| (format!("worker {name}"), report::machine_words(machine)));
         record.machine.extend(told);
         record.machine.extend(others);
-        let bundle = self.load.keep(record, plan.profile.text.clone(), points)?;
+        let bundle = self.load.keep(record, plan.profile.text.clone(), points);
         let summary = verdict::summarise_with(&bundle, &plan.profile)?;
         if let Some(failure) = failure {
             eprintln!("ended before its time: {failure}");

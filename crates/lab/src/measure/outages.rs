@@ -147,6 +147,7 @@ impl Run<'_> {
         point.cut_short = self.reins.is_stopped();
         point.outage = Some(record);
         self.points.push(point);
+        self.reins.measured(&self.points);
         Ok(clean)
     }
 

@@ -52,6 +52,7 @@ impl Run<'_> {
         let wanted = Wanted { step, label, loads, footprint, before, sample, grace: GRACE };
         let point = self.measure(&wanted, Self::phase)?;
         self.points.extend(point);
+        self.reins.measured(&self.points);
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 //! A run that goes on: what it does now, and how it is ended.
 
 use crate::load::Control;
+use crate::measure::Point;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,13 +25,29 @@ pub struct Reins {
     /// Said before everything that goes on.
     within: Mutex<String>,
     stopped: std::sync::atomic::AtomicBool,
+    keeper: Mutex<Option<Keeper>>,
 }
+
+/// Whoever keeps what was measured so far.
+type Keeper = Box<dyn FnMut(&[Point]) + Send>;
 
 impl Reins {
     /// Of a run that has not begun.
     pub fn new() -> Self {
         let doing = Mutex::new((Doing::default(), Arc::new(Control::new())));
-        Reins { doing, within: Mutex::default(), stopped: false.into() }
+        Reins { doing, within: Mutex::default(), stopped: false.into(), keeper: Mutex::default() }
+    }
+
+    /// After each point all that were measured until then are shown to this one.
+    pub fn kept_by(&self, keeper: impl FnMut(&[Point]) + Send + 'static) {
+        *self.keeper.lock() = Some(Box::new(keeper));
+    }
+
+    /// These were measured so far.
+    pub(crate) fn measured(&self, points: &[Point]) {
+        if let Some(keeper) = &mut *self.keeper.lock() {
+            keeper(points);
+        }
     }
 
     /// What goes on from now on is a part of this.

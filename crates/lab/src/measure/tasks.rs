@@ -66,6 +66,7 @@ impl Run<'_> {
         let point = self.task_point(step, label, task, outcome);
         let written = Some(std::mem::take(&mut self.written));
         self.points.push(Point { machine_cpu, clocks_apart, written, ..point });
+        self.reins.measured(&self.points);
         Ok(())
     }
 
