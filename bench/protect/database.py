@@ -33,11 +33,12 @@ def programs():
     return found[-1]
 
 
-def call(argv, **options):
+def call(argv, both=False, **options):
+    """What a program says; with `both`, also what it says beside."""
     done = subprocess.run(argv, capture_output=True, text=True, timeout=900, **options)
     if done.returncode != 0:
         raise Failed(f"{os.path.basename(argv[0])}: {(done.stderr or done.stdout).strip()[-300:]}")
-    return done.stdout
+    return done.stdout + (done.stderr if both else "")
 
 
 def again(argv):
@@ -120,8 +121,8 @@ class Cluster:
         shutil.chown(self.data, USER, USER)
         self.own([f"{self.bin}/initdb", "-D", self.data, "-A", "trust", "--locale=C", "-E", "UTF8"])
 
-    def own(self, argv):
-        return call(argv, user=USER, group=USER, extra_groups=[], cwd="/")
+    def own(self, argv, both=False):
+        return call(argv, both, user=USER, group=USER, extra_groups=[], cwd="/")
 
     def __enter__(self):
         argv = [f"{self.bin}/postgres", "-D", self.data, "-k", self.sockets, "-p", "54329"]

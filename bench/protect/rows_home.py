@@ -7,19 +7,17 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
 
 from arms import Stonefold
 from database import Cluster, Memory, Mounted, programs
-from driver import IDLE
 from figures import judged, median
-from processes import Failed, wait_for
+from idle import Idle, command
+from processes import Failed
 
 ROWS = ("pgbench-migration",)
 MIB, GIB = 2**20, 2**30
-DISK, MEMORY = 8 * GIB, 128 * MIB
+DISK = 8 * GIB
 CLIENTS = 8
 # Seconds: until the caches are filled; before and after the move; of a window; the longest move.
 WARM_UP, BESIDE, WINDOW, MOVE_MAX = 40, 60, 10, 1500
@@ -44,17 +42,12 @@ def run(lab):
 class Home:
     def __init__(self, lab):
         self.lab, self.scale = lab, plan(lab.options)
-        self.stonefold = Stonefold(lab, "home", cache=self.scale * 15 // 8 * MIB)
+        self.idle, self.image = Idle(lab, "home"), os.path.join(lab.scratch, "home.img")
+        self.stonefold = Stonefold(lab, "home", cache=self.scale * 15 // 8 * MIB, path=self.idle.path)
         lab.keep = [self.stonefold]
-        at = lambda end: os.path.join(lab.scratch, f"home.{end}")
-        self.test, self.memory, self.bios, self.socket, self.image = at("qtest"), at("memory"), at("bios"), at("bridge"), at("img")
 
     def call(self, *words):
-        argv = [self.lab.binary, "--api", f"unix://{self.stonefold.api_socket}", *words]
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=900)
-        if done.returncode != 0:
-            raise Failed(f"{' '.join(words)}: {done.stderr.strip()[-300:]}")
-        return done.stdout.strip()
+        return command(self.lab, self.stonefold, *words)
 
     def build(self):
         """A database on a disk of the server, and a point of the machine that has it."""
@@ -64,21 +57,12 @@ class Home:
             cluster.make()
             with cluster:
                 cluster.pgbench("-i", "-q", "-s", str(self.scale))
-        with open(self.bios, "wb") as file:
-            file.write(IDLE)
-        words = os.path.join(self.lab.scratch, "home.qemu")
-        with open(words, "w") as file:
-            file.write(f"-machine pc,memory-backend=ram -nodefaults -bios {self.bios} -qtest unix:{self.test},server=on,wait=off -qtest-log none ")
-            file.write(f"-object memory-backend-file,id=ram,size={MEMORY},mem-path={self.memory},share=on -m {MEMORY // MIB}\n")
-        self.call("machine", "add", "pg", "--disk", "db", "--qemu-args", words)
+        self.call("machine", "add", "pg", "--disk", "db", "--qemu-args", self.idle.words)
         self.call("source", "add", "pg", "--machine", "pg")
         return self.call("backup", "run", "pg")
 
     def measured(self):
         self.call("recover", self.build(), "--as", "home", "--to", "qemu")
-        bridge = [sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), "bridge.py")]
-        log = os.path.join(self.lab.scratch, "bridge.log")
-        process = self.lab.processes.start([*bridge, self.test, self.memory, str(MEMORY), self.socket, str(DISK)], log)
         bound = self.scale * 15 * MIB // TIMES
         memory = Memory(bound)
         with contextlib.ExitStack() as left:
@@ -86,10 +70,9 @@ class Home:
             left.callback(self.stonefold.close)
             # Moved, it would go on by itself.
             left.callback(self.call, "recover", "stop", "home", "--discard", "--power-off")
-            left.callback(self.lab.processes.stop, process)
             left.callback(memory.close)
-            wait_for("the bridge", lambda: os.path.exists(self.socket), 30, process, log)
-            with Mounted(self.lab, f"nbd+unix:///home?socket={self.socket}") as folder, Cluster(self.lab, folder, memory) as cluster:
+            uri = left.enter_context(self.idle.bridged(DISK))
+            with Mounted(self.lab, uri) as folder, Cluster(self.lab, folder, memory) as cluster:
                 rates, begun, ended, moved = self.worked(cluster)
                 sums = cluster.ask("SELECT (SELECT sum(abalance) FROM pgbench_accounts) = (SELECT sum(delta) FROM pgbench_history)")
             if sums != "t":

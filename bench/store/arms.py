@@ -94,9 +94,10 @@ class Nbdkit(Arm):
 
 
 class Stonefold(Arm):
-    def __init__(self, lab, name="stonefold", cache=None):
+    def __init__(self, lab, name="stonefold", cache=None, path=None):
+        """`path`: where programs are looked for first."""
         super().__init__(name, lab)
-        self.cache = cache or lab.cache
+        self.cache, self.path = cache or lab.cache, path
         self.api_socket = os.path.join(lab.scratch, f"{name}.api")
         self.ready_seconds = None
         self.marked = set()
@@ -109,9 +110,10 @@ class Stonefold(Arm):
         for path in (self.socket, self.api_socket):
             if os.path.exists(path):
                 os.unlink(path)
+        environment = {**os.environ, "PATH": f"{self.path}:{os.environ['PATH']}"} if self.path else None
         started = time.monotonic()
         with open(f"{self.log}.ready", "wb") as ready:
-            self.process = self.lab.processes.start(argv, self.log, stdout=ready)
+            self.process = self.lab.processes.start(argv, self.log, stdout=ready, env=environment)
         said = lambda: os.path.getsize(f"{self.log}.ready") > 0
         wait_for(f"{self.name} to be ready", said, 120, self.process, self.log)
         self.ready_seconds = time.monotonic() - started

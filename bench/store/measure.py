@@ -25,9 +25,11 @@ import rows_images
 import rows_many
 import rows_reclaim
 import rows_recover
+import rows_replay
 import rows_scale
 import rows_snapshots
 import rows_space
+import rows_speed
 import rows_terabyte
 import rows_traffic
 import table
@@ -49,10 +51,12 @@ PARTS = {
     "guest": rows_guest,
     "database": rows_database,
     "home": rows_home,
+    "speed": rows_speed,
+    "replay": rows_replay,
     "boot": rows_boot,
 }
 # What bench/protect/run asks for: an hour, as root, with QEMU and PostgreSQL.
-ASKED_FOR = ("guest", "database", "home", "boot")
+ASKED_FOR = ("guest", "database", "home", "speed", "replay", "boot")
 # What a quick run has unless it is told which parts or rows: what needs no image of a distribution and no large disk.
 QUICK_PARTS = ("traffic", "snapshots", "space", "reclaim", "many")
 ROWS = [row for part in PARTS.values() for row in part.ROWS]
