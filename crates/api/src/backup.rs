@@ -98,7 +98,7 @@ pub struct SourceCreate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, examples("web"))]
     pub machine: Option<Name>,
-    /// `nbd://HOST[:PORT]/EXPORT` or `nbd+unix:///EXPORT?socket=PATH`.
+    /// `nbd://HOST[:PORT]/EXPORT`, `nbds://HOST[:PORT]/EXPORT?tls-certificates=DIR` or `nbd+unix:///EXPORT?socket=PATH`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(examples("nbd://storage/web"))]
     pub nbd: Option<String>,
@@ -176,6 +176,9 @@ pub struct Run {
     pub machine: Name,
     /// How far it is.
     pub state: RunState,
+    /// Whether it stands still until it is resumed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub paused: bool,
     /// What it has copied; absent where nothing is copied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copied: Option<RunCopied>,
@@ -359,6 +362,10 @@ pub struct PointDiskDiff {
     /// What the machine calls it.
     #[schema(value_type = String, examples("vda"))]
     pub target: Name,
+    /// How large it is in `from`, in bytes.
+    pub from_bytes: u64,
+    /// And in `to`.
+    pub to_bytes: u64,
     /// Bytes in the ranges, together.
     pub changed_bytes: u64,
     /// The ranges that differ, in order; they do not touch.

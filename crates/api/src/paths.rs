@@ -112,6 +112,10 @@ pub const SOURCE: &str = "/v1/sources/{source}";
 pub const RUNS: &str = "/v1/runs";
 /// One run.
 pub const RUN: &str = "/v1/runs/{source}/{stamp}";
+/// Has a run that copies stand still.
+pub const RUN_PAUSE: &str = "/v1/runs/{source}/{stamp}/pause";
+/// Has it go on.
+pub const RUN_RESUME: &str = "/v1/runs/{source}/{stamp}/resume";
 /// Ends a run that copies.
 pub const RUN_CANCEL: &str = "/v1/runs/{source}/{stamp}/cancel";
 /// All points.

@@ -89,7 +89,8 @@ pub(crate) struct Of {
     /// A machine whose disks are Stonefold's: a point of it is free of copying
     #[arg(long, value_name = "M")]
     machine: Option<Name>,
-    /// An export of an NBD server: nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH
+    /// An export of an NBD server: nbd://HOST[:PORT]/EXPORT, nbd+unix:///EXPORT?socket=PATH, or by TLS nbds://HOST[:PORT]/EXPORT?tls-certificates=DIR,
+    /// which takes an admin: a folder of the server's machine with ca-cert.pem, and client-cert.pem and client-key.pem where they are asked for
     #[arg(long, value_name = "URI")]
     nbd: Option<String>,
     /// An image file of any format that qemu-img reads, on the server's machine; takes an admin
@@ -137,6 +138,19 @@ pub(crate) enum Backup {
     /// Show a run
     Show {
         /// The run, which has its point's name
+        #[arg(value_name = "RUN")]
+        run: PointName,
+    },
+    /// Have a run that copies stand still until it is resumed; a guest's disks are read as they were when it began, and what the guest overwrites
+    /// meanwhile is copied
+    Pause {
+        /// The run
+        #[arg(value_name = "RUN")]
+        run: PointName,
+    },
+    /// Have it go on
+    Resume {
+        /// The run
         #[arg(value_name = "RUN")]
         run: PointName,
     },
@@ -249,6 +263,16 @@ impl Backup {
                 let run = client.run(&run)?;
                 context.answer(&run, || run_text(&run))
             }
+            Backup::Pause { run } => {
+                let paused = client.pause_run(&run)?;
+                context.answer(&paused, || {
+                    format!("run '{run}' stands still; 'stonefold backup resume {run}' has it go on\n")
+                })
+            }
+            Backup::Resume { run } => {
+                let resumed = client.resume_run(&run)?;
+                context.answer(&resumed, || format!("run '{run}' goes on\n"))
+            }
             Backup::Cancel { run } => {
                 let ended = client.cancel_run(&run)?;
                 context.answer(&ended, || format!("run '{run}' was cancelled, and made no point\n"))
@@ -302,8 +326,9 @@ fn in_full(path: &Path) -> Result<String> {
     })
 }
 
-fn state_text(state: RunState) -> &'static str {
-    match state {
+fn state_text(run: &Run) -> &'static str {
+    match run.state {
+        RunState::Running if run.paused => "paused",
         RunState::Running => "under way",
         RunState::Done => "done",
         RunState::Failed => "failed",
@@ -313,6 +338,11 @@ fn state_text(state: RunState) -> &'static str {
 
 fn ended_text(run: &Run) -> String {
     run.ended.map_or_else(|| "-".to_owned(), Time::to_seconds_text)
+}
+
+/// From its beginning to its end.
+fn took_text(run: &Run) -> String {
+    run.ended.map_or_else(|| "-".to_owned(), |ended| micros(ended.0.saturating_sub(run.begun.0) * 1000))
 }
 
 /// A figure of what was copied.
@@ -334,6 +364,7 @@ fn runs_table(runs: &[Run]) -> String {
         "POLICY",
         "BEGUN (UTC)",
         "ENDED (UTC)",
+        "TOOK>",
         "READ>",
         "SENT>",
         "WRITTEN>",
@@ -342,10 +373,11 @@ fn runs_table(runs: &[Run]) -> String {
     for run in runs {
         table.row([
             run.name.to_string(),
-            state_text(run.state).to_owned(),
+            state_text(run).to_owned(),
             run.policy.as_ref().map_or_else(|| "-".to_owned(), Name::to_string),
             run.begun.to_seconds_text(),
             ended_text(run),
+            took_text(run),
             copied_text(run, |copied| copied.read_bytes),
             copied_text(run, |copied| copied.sent_bytes),
             copied_text(run, |copied| copied.written_bytes),
@@ -364,7 +396,7 @@ fn run_text(run: &Run) -> String {
         ("run", run.name.to_string()),
         ("machine", run.machine.to_string()),
         ("policy", run.policy.as_ref().map(Name::to_string).unwrap_or_default()),
-        ("state", state_text(run.state).to_owned()),
+        ("state", state_text(run).to_owned()),
         ("begun", format!("{} UTC", run.begun.to_seconds_text())),
         ("instant", cut.map(|at| format!("{} UTC", at.to_seconds_text())).unwrap_or_default()),
         ("ended", run.ended.map(|at| format!("{} UTC", at.to_seconds_text())).unwrap_or_default()),

@@ -140,6 +140,8 @@ const LINES: &[&str] = &[
     "stonefold backup run nightly --consistent app",
     "stonefold backup ls",
     "stonefold backup show nightly@20261123T184005Z",
+    "stonefold backup pause nightly@20261123T184005Z",
+    "stonefold backup resume nightly@20261123T184005Z",
     "stonefold backup cancel nightly@20261123T184005Z",
     "stonefold point ls",
     "stonefold point ls nightly",

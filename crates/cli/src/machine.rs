@@ -137,7 +137,7 @@ pub(crate) struct Description {
     /// Its domain, as 'virsh dumpxml --inactive' prints it
     #[arg(long, value_name = "FILE")]
     xml: Option<PathBuf>,
-    /// What QEMU is started with, disks left out
+    /// What QEMU is started with; of a disk only the device, where it is not to hang on virtio: -device ide-hd,drive=vda
     #[arg(long, value_name = "FILE")]
     qemu_args: Option<PathBuf>,
 }

@@ -168,6 +168,10 @@ fn diff_text(diff: &PointDiff) -> String {
         }
     }
     let mut text = if diff.changed_bytes > 0 { table.text() } else { String::new() };
+    for disk in diff.disks.iter().filter(|disk| disk.from_bytes != disk.to_bytes) {
+        let (from, to) = (Size(disk.from_bytes), Size(disk.to_bytes));
+        text += &format!("disk '{}' has {from} in {}, and {to} in {}\n", disk.target, diff.from, diff.to);
+    }
     for (alone, of) in [(&diff.only_from, &diff.from), (&diff.only_to, &diff.to)] {
         alone.iter().for_each(|disk| text += &format!("disk '{disk}' is in {of} alone\n"));
     }

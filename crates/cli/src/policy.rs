@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::recover::{TIMEOUT_SECONDS, patience};
+use crate::recover::{TIMEOUT_SECONDS, patience, sign_of_life};
 use crate::snapshot::until;
 use crate::table::{Table, count, facts};
 use crate::waiting::wait_for;
@@ -113,7 +113,7 @@ pub(crate) struct Create {
     #[arg(long, value_name = "HOW", value_parser = ["boot", "every"])]
     verify: Option<String>,
     /// What is waited for then: agent, port:N, console:REGEX or cmd:COMMAND
-    #[arg(long, value_name = "SIGN", default_value = "agent", requires = "verify")]
+    #[arg(long, value_name = "SIGN", default_value = "agent", value_parser = sign_of_life, requires = "verify")]
     wait: String,
     /// How long
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = patience, requires = "verify")]
@@ -172,7 +172,7 @@ pub(crate) struct Set {
     #[arg(long, value_name = "HOW", value_parser = ["boot", "every", "none"], group = "changes")]
     verify: Option<String>,
     /// What is waited for then: agent, port:N, console:REGEX or cmd:COMMAND
-    #[arg(long, value_name = "SIGN", group = "changes")]
+    #[arg(long, value_name = "SIGN", value_parser = sign_of_life, group = "changes")]
     wait: Option<String>,
     /// How long
     #[arg(long, value_name = "TIME", value_parser = patience, group = "changes")]

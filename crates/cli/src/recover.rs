@@ -95,6 +95,11 @@ impl FromStr for To {
     }
 }
 
+/// A sign of life, as it is waited for.
+pub(crate) fn sign_of_life(text: &str) -> Result<String, String> {
+    text.parse::<stonefold_protect::Sign>().map(|_| text.to_owned())
+}
+
 /// How long a sign of life is waited for unless told otherwise.
 pub(crate) const TIMEOUT_SECONDS: u64 = 300;
 
@@ -176,11 +181,18 @@ impl Recover {
         let Recover { to, network, wait, timeout: timeout_seconds, qos, dry_run, .. } = self;
         let asked = Asked { point, name, to, network, wait, timeout_seconds, qos, limits };
         asked.check().map_err(Failure::Misuse)?;
+        let of_thread = asked.clone();
         let made = wait_for(client, "recover", move |client| match dry_run {
-            true => asked.look(client),
-            false => asked.carry_out(client),
+            true => of_thread.look(client),
+            false => of_thread.carry_out(client),
         })?;
-        context.answer(&made, || made_text(&made))
+        context.answer(&made, || made_text(&made))?;
+        match dry_run || asked.is_alive(&made) {
+            true => Ok(()),
+            false => {
+                Err(asked.silent().remedy("look at its console; it goes by 'stonefold recover stop'").into())
+            }
+        }
     }
 }
 
@@ -235,7 +247,9 @@ fn shown(recovery: &Recovery) -> String {
 fn runs_on(started: StartedMachine) -> Option<String> {
     let home = (!started.home.is_empty()).then(|| started.home.join(", "))?;
     let ends = match (started.folder, started.domain) {
-        (Some(folder), _) => format!("'kill $(cat {folder}/pid)' on the server's host ends it"),
+        (Some(folder), _) => {
+            format!("'kill $(cat {folder}/pid)' on the server's host ends it, and then its folder may go")
+        }
         (_, Some(domain)) => format!("'virsh shutdown {domain}' ends it"),
         _ => return None,
     };

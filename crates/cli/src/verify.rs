@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::recover::patience;
+use crate::recover::{patience, sign_of_life};
 use crate::table::{facts, micros};
 use crate::waiting::wait_for;
 use base64::Engine as _;
@@ -28,7 +28,7 @@ pub(crate) struct Verify {
     point: PointName,
     /// The sign of life: agent (the guest agent answers), port:N (what listens on TCP port N of the guest answers), console:REGEX (a
     /// text on the first serial port), cmd:COMMAND (a command that the agent runs in the guest ends with 0)
-    #[arg(long, value_name = "SIGN", default_value = "agent")]
+    #[arg(long, value_name = "SIGN", default_value = "agent", value_parser = sign_of_life)]
     wait: String,
     /// How long it is waited for: 90s, 5m, 1h
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = patience)]
@@ -40,16 +40,21 @@ pub(crate) struct Verify {
 
 impl Verify {
     pub(crate) fn run(self, context: &Context) -> Result<(), Failure> {
+        // A boot takes its minutes.
+        let folder =
+            self.screenshot.as_ref().and_then(|file| file.parent()).filter(|at| !at.as_os_str().is_empty());
+        if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
+            let error = Error::new(Kind::NotFound, format!("there is no folder '{}'", folder.display()));
+            return Err(Failure::Misuse(error.remedy("make it, or name another file for the picture")));
+        }
         let client = context.client()?;
         let asked = VerifyCreate { wait: self.wait, timeout_seconds: self.timeout };
         let point = self.point.clone();
         let proof = wait_for(&client, "verify", move |client| client.verify_point(&point, &asked))?;
-        if let Some(file) = &self.screenshot {
-            save(&proof, file)?;
-        }
+        let saved = self.screenshot.as_ref().map_or(Ok(()), |file| save(&proof, file));
         context.answer(&proof, || shown(&proof))?;
         match proof.boots {
-            true => Ok(()),
+            true => Ok(saved?),
             false => Err(Error::new(Kind::Io, format!("point '{}' does not boot: {}", proof.point, proof.said))
                 .remedy("see its screen with --screenshot FILE; recover it and look: recover … --to qemu --network isolated")
                 .into()),

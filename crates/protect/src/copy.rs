@@ -76,6 +76,7 @@ impl Copy<'_> {
         // still until there was room for its steps, with whatever of the store it had just then.
         let told = stretches.map(|stretch| async move {
             look()?;
+            self.live.until_resumed().await?;
             self.parts(stretch).await
         });
         let steps = futures::stream::iter(told).buffered(1).flat_map(|parts| {

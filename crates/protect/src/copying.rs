@@ -8,6 +8,7 @@
 //! Whatever else has written to a disk, the point is what the source held: a run compares everything, or, where a bitmap says what has changed since the last point,
 //! that and what of the disk has changed since. What is not the source's is overwritten, and told where the store knows of it.
 
+mod asked;
 mod bandwidth;
 mod beside;
 mod live;
@@ -32,16 +33,13 @@ use crate::{Policy, Protection};
 use futures::FutureExt;
 use opened::{Marks, Opened};
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use stonefold_store::Attachment;
-use stonefold_types::{Error, Kind, Name, PointName, Result, Size};
+use stonefold_types::{Error, Kind, Name, Result, Size};
 
 /// How long a server may say nothing that owes an answer.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How often it is looked whether copies have ended.
-const LEAVE_LOOK: Duration = Duration::from_millis(50);
 /// The class of the disks that are copied to: what takes what is left.
 pub(crate) const CLASS: &str = "backup-target";
 
@@ -135,28 +133,6 @@ impl Protection {
         };
         *marks = self.close(copying, opened).await;
         done
-    }
-
-    /// Has all copies end, each at its next step, and waits until what they read is given back: a server that leaves should leave no guest in a backup.
-    pub async fn end_copies(&self, patience: Duration) {
-        self.ending.store(true, Ordering::SeqCst);
-        futures::join!(
-            self.end_replication(patience),
-            self.end_own_copies(patience),
-            self.end_comparisons(patience)
-        );
-    }
-
-    async fn end_own_copies(&self, patience: Duration) {
-        let until = self.env.monotonic() + patience;
-        loop {
-            let live: Vec<Arc<Live>> = self.copies.live.lock().values().cloned().collect();
-            if live.is_empty() || self.env.monotonic() > until {
-                return;
-            }
-            live.iter().for_each(|live| live.stop());
-            self.env.sleep(LEAVE_LOOK).await;
-        }
     }
 
     /// The newest point of a source that can be recovered.
@@ -272,33 +248,5 @@ impl Protection {
             Ok(())
         };
         catalog::change(&self.store, &key(&copying.run.name), say).await
-    }
-
-    /// Ends a run that copies, at its next step: it makes no point. Returns when it has ended.
-    pub async fn cancel_run(&self, name: &PointName) -> Result<Run> {
-        let live = self.copies.live.lock().get(name).cloned();
-        if let Some(live) = &live {
-            live.cancelled.store(true, Ordering::SeqCst);
-            live.stop();
-            // The sender is the run's own.
-            let _ = live.over.subscribe().wait_for(|over| *over).await;
-        }
-        let run = self.run(name).await?;
-        match (run.state, live.is_some()) {
-            (RunState::Cancelled, true) => Ok(run),
-            (RunState::Running, true) => {
-                let what = format!("run '{name}' makes no point, and could not be ended yet");
-                Err(Error::new(Kind::Busy, what).remedy("the log says why"))
-            }
-            (RunState::Running, false) => {
-                let what = format!("run '{name}' copies nothing");
-                Err(Error::new(Kind::Invalid, what).remedy("it ends by itself in a moment"))
-            }
-            _ => {
-                let what = format!("run '{name}' has ended already");
-                let remedy = format!("'stonefold backup show {name}' shows how");
-                Err(Error::new(Kind::Invalid, what).remedy(remedy))
-            }
-        }
     }
 }

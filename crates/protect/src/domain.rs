@@ -286,17 +286,30 @@ fn leave_out(edits: &mut Edits<'_>, devices: Node<'_, '_>) -> Vec<String> {
                     .iter()
                     .for_each(|name| edits.drop_attribute(node, name));
             }
-            // The host's end of a channel is made anew where libvirt is free to choose.
-            "channel" | "serial" | "console" => {
-                let bound = |source: &Node<'_, '_>| source.attribute("path").is_some();
-                if let Some(source) = child(node, "source").filter(bound) {
-                    edits.replace(source.range(), String::new());
-                }
-            }
+            "channel" | "console" | "parallel" | "serial" => own_end(edits, node),
             _ => {}
         }
     }
     left_out
+}
+
+/// The host's end of a character device is the original's: a terminal is in its place, or, of a channel, what libvirt chooses.
+fn own_end(edits: &mut Edits<'_>, node: Node<'_, '_>) {
+    let kind = node.attribute("type").unwrap_or("pty");
+    if ["null", "qemu-vdagent", "spicevmc"].contains(&kind) && child(node, "log").is_none() {
+        return;
+    }
+    for name in ["source", "log", "protocol"] {
+        for child in node.children().filter(|child| child.has_tag_name(name)) {
+            edits.replace(child.range(), String::new());
+        }
+    }
+    match kind {
+        // Of one that runs it names the terminal.
+        "pty" => edits.drop_attribute(node, "tty"),
+        "unix" if node.has_tag_name("channel") => {}
+        _ => edits.set_attribute(node, "type", "pty"),
+    }
 }
 
 /// UEFI's variables lie in a file that is the original's. libvirt makes one of the template where none is named.

@@ -6,7 +6,9 @@
 mod accelerator;
 mod agent;
 mod described;
+mod disk_devices;
 mod guest;
+mod host_ends;
 mod limits;
 mod qemu;
 mod sign;
@@ -18,6 +20,7 @@ pub use accelerator::Accelerator;
 pub(crate) use described::{
     check as check_arguments, recovered as recovered_arguments, running as running_arguments,
 };
+pub(crate) use disk_devices::node as disk_node;
 pub use guest::AgentPlace;
 pub(crate) use guest::Guest;
 pub use limits::Limits;

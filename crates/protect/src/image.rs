@@ -4,6 +4,11 @@
 //! it is read by, also when we are killed: the kernel sees to that, and it goes when its one client goes. *Never*: guesses an image's format anew: a guest that writes the
 //! header of another format onto its raw disk would have us read what that names. What is told when a source is added is kept.
 
+mod whole;
+
+pub(crate) use whole::check_chain;
+pub use whole::check_whole;
+
 use crate::hypervisor::last_words;
 use crate::nbd::{Client, Wire, connect_unix};
 use serde::Deserialize;

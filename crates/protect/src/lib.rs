@@ -60,6 +60,7 @@ mod zone;
 
 pub use hardware::{HARDWARE_BYTES_MAX, Hardware};
 pub use hypervisor::{Accelerator, AgentPlace, Host, Hypervisors, Limits, Sign, Where};
+pub use image::check_whole;
 pub use machines::{CLONES_MAX, CloneRequest, Cloned, DISKS_MAX, Machine, MachineDisk, NewMachine};
 pub use migrations::{Headway, Home, HomeFormat, MigrateRequest, Migration, MigrationState, MovedDisk};
 pub use outcomes::{Listener, Outcome};

@@ -19,6 +19,7 @@
 mod address;
 mod handshake;
 mod replies;
+mod secret;
 #[cfg(test)]
 mod tests;
 
@@ -32,6 +33,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use stonefold_env::Env;
+use stonefold_tls::{Connector, Files};
 use stonefold_types::{Error, Kind, Result};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::{TcpStream, UnixStream};
@@ -98,7 +100,7 @@ impl Wire {
     async fn open(place: &Place) -> Result<Wire> {
         let remedy = "start the server, or correct the address";
         match place {
-            Place::Tcp(host, port) => {
+            Place::Tcp(host, port) | Place::Tls(host, port, _) => {
                 let stream = TcpStream::connect((host.as_str(), *port)).await.and_then(|stream| {
                     stream.set_nodelay(true)?;
                     Ok(stream)
@@ -116,6 +118,14 @@ impl Wire {
     }
 }
 
+/// What TLS is spoken by, of a folder that has it as libnbd and QEMU have it.
+fn connector(env: &Env, folder: &Path) -> Result<Connector> {
+    let at = |name: &str| folder.join(name);
+    let own = Files { certificate: at("client-cert.pem"), key: at("client-key.pem") };
+    let own = own.certificate.exists().then_some(own);
+    Connector::new(&at("ca-cert.pem"), own.as_ref(), env)
+}
+
 /// Connects to a socket.
 pub(crate) async fn connect_unix(path: &Path) -> std::io::Result<UnixStream> {
     UnixStream::connect(path).await
@@ -130,12 +140,31 @@ impl Client {
         bitmap: Option<&str>,
         patience: Duration,
     ) -> Result<Client> {
-        let wire = within(env, patience, Wire::open(&address.place)).await?;
-        Client::over(env, wire, (&address.export, bitmap), patience).await
+        let opened = async {
+            let mut wire = Wire::open(&address.place).await?;
+            handshake::greet(&mut wire).await?;
+            match &address.place {
+                Place::Tls(host, _, folder) => secret::begin(wire, &connector(env, folder)?, host).await,
+                Place::Tcp(..) | Place::Unix(_) => Ok(wire),
+            }
+        };
+        let wire = within(env, patience, opened).await?;
+        Client::chosen(env, wire, (&address.export, bitmap), patience).await
     }
 
     /// The same over a connection that is there; the export's name, and the bitmap's.
     pub(crate) async fn over(
+        env: &Env,
+        mut wire: Wire,
+        of: (&str, Option<&str>),
+        patience: Duration,
+    ) -> Result<Client> {
+        within(env, patience, handshake::greet(&mut wire)).await?;
+        Client::chosen(env, wire, of, patience).await
+    }
+
+    /// The same where both have greeted each other.
+    async fn chosen(
         env: &Env,
         mut wire: Wire,
         (export, bitmap): (&str, Option<&str>),
@@ -203,7 +232,12 @@ impl Client {
     async fn send(&self) -> std::io::Result<()> {
         let mut writer = self.writer.lock().await;
         let unsent = std::mem::take(&mut *self.unsent.lock());
-        if unsent.is_empty() { Ok(()) } else { writer.write_all(&unsent).await }
+        if unsent.is_empty() {
+            return Ok(());
+        }
+        writer.write_all(&unsent).await?;
+        // TLS may have kept some of it.
+        writer.flush().await
     }
 
     /// What comes of something, unless the server says nothing at all for too long meanwhile.

@@ -87,6 +87,8 @@ pub struct PointStatus {
 pub struct DiskDiff {
     /// What both machines call the disk.
     pub target: Name,
+    /// How large it is in the first, and in the second, in bytes.
+    pub bytes: (u64, u64),
     /// Ranges that differ: offset and length in bytes, up to the end of the second's.
     pub ranges: Vec<(u64, u64)>,
 }
@@ -315,7 +317,8 @@ impl Protection {
             let Some(other) = named(&second, &disk.target) else { continue };
             let to = ExportName::Snapshot(second.snapshot_of(&other));
             let ranges = self.store.diff(&first.snapshot_of(disk), Some(&to)).await?;
-            disks.push(DiskDiff { target: disk.target.clone(), ranges });
+            let bytes = (disk.size_bytes, other.size_bytes);
+            disks.push(DiskDiff { target: disk.target.clone(), bytes, ranges });
         }
         let hardware_differs = first.hardware != second.hardware;
         let (only_first, only_second) = (alone(&first, &second), alone(&second, &first));

@@ -61,6 +61,9 @@ pub struct Run {
     pub copied: Option<Copied>,
     /// How far it is.
     pub state: RunState,
+    /// It copies, and stands still until it is resumed; known only while it does.
+    #[serde(skip)]
+    pub paused: bool,
     /// Trusted time, nanoseconds since 1970.
     pub begun: WallNanos,
     /// When it ended, likewise.
@@ -412,6 +415,7 @@ impl Protection {
             database: None,
             copied: None,
             state: RunState::Running,
+            paused: false,
             begun,
             ended: None,
             note: None,

@@ -179,6 +179,7 @@ mod tests {
             (Method::POST, "/v1/policies/nightly/replicate", Role::Operator),
             (Method::POST, paths::MIGRATIONS, Role::Admin),
             (Method::POST, "/v1/migrations/again/cancel", Role::Operator),
+            (Method::POST, "/v1/runs/web/20261123T184005Z/pause", Role::Operator),
             (Method::POST, "/v1/points/web/20261123T184005Z/proof", Role::Admin),
             (Method::GET, "/v1/points/web/20261123T184005Z/proof", Role::Viewer),
             (Method::GET, paths::QOS, Role::Viewer),

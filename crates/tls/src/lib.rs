@@ -1,9 +1,9 @@
-//! TLS for whatever listens: a certificate and its key from files, and streams wrapped with them.
+//! TLS for whatever listens, and for what it asks of others: certificates and keys from files, and streams wrapped with them.
 //!
-//! *Promises*: TLS 1.2 and 1.3 only; a client certificate, where one is asked for, is verified against the given
-//! authority on every connection, by the clock of `Env`; files that cannot be used are told with their name and what to
+//! *Promises*: TLS 1.2 and 1.3 only; a client certificate, where one is asked for, and a server's always, is verified against the given
+//! authority on every connection, by the clock of `Env`, a server's also against its name; files that cannot be used are told with their name and what to
 //! do about them. *Never*: knows a protocol, keeps a session to be resumed, or writes a file. *Owns*: the private key, in
-//! memory. *May be used by*: the doors and the server.
+//! memory. *May be used by*: the doors, the server, and what reads other people's storage.
 //!
 //! The one thing here that does not come from `Env` is chance: session keys come from the cryptographic library's own
 //! source, because what a simulation can replay must never guard anything.
@@ -12,11 +12,11 @@ mod pem;
 #[cfg(test)]
 mod tests;
 
-use rustls::pki_types::UnixTime;
+use rustls::pki_types::{ServerName, UnixTime};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::time_provider::TimeProvider;
-use rustls::{InconsistentKeys, RootCertStore, ServerConfig};
+use rustls::{ClientConfig, InconsistentKeys, RootCertStore, ServerConfig};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ use std::time::Duration;
 use stonefold_env::Env;
 use stonefold_types::{Error, Kind, Result};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio_rustls::TlsAcceptor;
+use tokio_rustls::{TlsAcceptor, TlsConnector, client};
 
 /// A stream wrapped in TLS.
 pub use tokio_rustls::server::TlsStream;
@@ -59,7 +59,10 @@ impl Acceptor {
         let builder = match client_ca {
             None => builder.with_no_client_auth(),
             Some(path) => {
-                let verifier = WebPkiClientVerifier::builder_with_provider(authorities(path)?, provider);
+                let verifier = WebPkiClientVerifier::builder_with_provider(
+                    authorities(path, "client authority")?,
+                    provider,
+                );
                 builder.with_client_cert_verifier(verifier.build().map_err(|e| {
                     Error::new(
                         Kind::Invalid,
@@ -93,6 +96,43 @@ impl fmt::Debug for Acceptor {
     }
 }
 
+/// Wraps streams to servers. Cheap to clone.
+#[derive(Clone)]
+pub struct Connector(Arc<ClientConfig>);
+
+impl Connector {
+    /// Reads the files: of the authority that has signed for the servers, and of what is shown to those that ask who comes.
+    pub fn new(authority: &Path, own: Option<&Files>, env: &Env) -> Result<Self> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let key = own.map(|files| identity(files, &provider)).transpose()?;
+        let builder = ClientConfig::builder_with_details(provider, Arc::new(Clock(env.clone())))
+            .with_safe_default_protocol_versions()
+            .expect("the provider has a cipher for every version")
+            .with_root_certificates(authorities(authority, "authority")?);
+        Ok(Connector(Arc::new(match key {
+            None => builder.with_no_client_auth(),
+            Some(key) => {
+                builder.with_client_cert_resolver(Arc::new(rustls::sign::SingleCertAndKey::from(key)))
+            }
+        })))
+    }
+
+    /// Shakes hands with the server of that name, or address. How long that may take is for the caller to say.
+    pub async fn connect<S>(&self, stream: S, host: &str) -> io::Result<client::TlsStream<S>>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+        TlsConnector::from(self.0.clone()).connect(name, stream).await
+    }
+}
+
+impl fmt::Debug for Connector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Connector")
+    }
+}
+
 /// The certificate with its key, which must belong together.
 fn identity(files: &Files, provider: &rustls::crypto::CryptoProvider) -> Result<CertifiedKey> {
     let (certificate, key) = (files.certificate.display(), files.key.display());
@@ -120,10 +160,10 @@ fn identity(files: &Files, provider: &rustls::crypto::CryptoProvider) -> Result<
     }
 }
 
-/// Those whose signature on a client's certificate counts.
-fn authorities(path: &Path) -> Result<Arc<RootCertStore>> {
+/// Those whose signature on a certificate counts; `what` says on whose.
+fn authorities(path: &Path, what: &str) -> Result<Arc<RootCertStore>> {
     let mut roots = RootCertStore::empty();
-    for certificate in pem::certificates(path, "client authority")? {
+    for certificate in pem::certificates(path, what)? {
         roots.add(certificate).map_err(|e| {
             Error::new(Kind::Invalid, format!("a certificate in '{}' cannot be used: {e}", path.display()))
                 .remedy("give the authority's own certificate, X.509 version 3")

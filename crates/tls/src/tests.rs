@@ -3,6 +3,7 @@
 use super::*;
 use rcgen::{CertificateParams, KeyPair};
 use stonefold_env::SystemWorld;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// A folder with the files of one server, and of another.
 struct Folder(tempfile::TempDir);
@@ -48,6 +49,46 @@ fn good_files_are_taken() {
     let both = folder.read("own.pem") + &folder.read("other.pem") + &folder.read("own-key.pem");
     folder.write("both.pem", &both);
     folder.acceptor("both.pem", "both.pem", Some("both.pem")).unwrap();
+}
+
+/// Goal: a server is spoken to that shows a certificate of that name which the authority has signed, and no other.
+#[tokio::test]
+async fn a_server_is_known_by_its_certificate() {
+    let folder = Folder::new();
+    let env = Env::new(SystemWorld::new(tokio::runtime::Handle::current(), 1).unwrap());
+    let files = |name: &str| Files {
+        certificate: folder.path(&format!("{name}.pem")),
+        key: folder.path(&format!("{name}-key.pem")),
+    };
+    let greeted = |authority: &str, own: Option<Files>, host: &'static str| {
+        let acceptor =
+            Acceptor::new(&files("own"), own.is_some().then(|| folder.path("other.pem")).as_deref(), &env);
+        let connector = Connector::new(&folder.path(authority), own.as_ref(), &env).unwrap();
+        async move {
+            let (ours, theirs) = tokio::io::duplex(16 << 10);
+            let acceptor = acceptor.unwrap();
+            let served = async {
+                let mut stream = acceptor.accept(theirs).await?;
+                stream.write_all(b"x").await?;
+                stream.flush().await
+            };
+            let asked = async { connector.connect(ours, host).await?.read_u8().await };
+            let (served, asked) = tokio::join!(served, asked);
+            served.and(asked)
+        }
+    };
+    assert_eq!(greeted("own.pem", None, "localhost").await.unwrap(), b'x');
+    assert_eq!(greeted("own.pem", Some(files("other")), "localhost").await.unwrap(), b'x');
+    for (authority, own, host) in [
+        ("other.pem", None, "localhost"),
+        ("own.pem", None, "another"),
+        ("own.pem", Some(files("own")), "localhost"),
+        ("own.pem", None, ""),
+    ] {
+        assert!(greeted(authority, own, host).await.is_err(), "{authority} {host}");
+    }
+    let missing = Connector::new(&folder.path("nowhere"), None, &env).unwrap_err();
+    assert!(missing.to_string().contains("TLS authority file"), "{missing}");
 }
 
 #[test]

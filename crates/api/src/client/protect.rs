@@ -96,6 +96,16 @@ impl Client {
         self.post(paths::RUNS, start)
     }
 
+    /// Has a run that copies stand still.
+    pub fn pause_run(&self, name: &PointName) -> Result<Run> {
+        self.command(&paths::of_point(paths::RUN_PAUSE, name))
+    }
+
+    /// Has it go on.
+    pub fn resume_run(&self, name: &PointName) -> Result<Run> {
+        self.command(&paths::of_point(paths::RUN_RESUME, name))
+    }
+
     /// Ends a run that copies; returns when it has ended.
     pub fn cancel_run(&self, name: &PointName) -> Result<Run> {
         self.command(&paths::of_point(paths::RUN_CANCEL, name))

@@ -33,6 +33,8 @@ use utoipa::OpenApi;
         runs,
         run_start,
         run,
+        run_pause,
+        run_resume,
         run_cancel,
         points,
         point,
@@ -211,6 +213,17 @@ operation! {
 operation! {
     /// One run
     run: get, path = "/v1/runs/{source}/{stamp}", tag = "backups", params(("source" = String, Path), ("stamp" = String, Path)),
+    responses((status = 200, body = Run), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Have a run that copies stand still at its next step, until it is resumed or its server ends. Its source stays as it was opened: what a guest overwrites
+    /// meanwhile is copied
+    run_pause: post, path = "/v1/runs/{source}/{stamp}/pause", tag = "backups", params(("source" = String, Path), ("stamp" = String, Path)),
+    responses((status = 200, body = Run), (status = "default", body = ErrorBody))
+}
+operation! {
+    /// Have it go on
+    run_resume: post, path = "/v1/runs/{source}/{stamp}/resume", tag = "backups", params(("source" = String, Path), ("stamp" = String, Path)),
     responses((status = 200, body = Run), (status = "default", body = ErrorBody))
 }
 operation! {

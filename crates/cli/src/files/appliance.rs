@@ -243,7 +243,7 @@ impl Shell {
             command.env(BACKEND, "direct");
         }
         // What it has not taken away when it is killed goes with the folder.
-        command.env("LIBGUESTFS_TMPDIR", folder.path());
+        command.env("LIBGUESTFS_TMPDIR", folder.path()).env("XDG_RUNTIME_DIR", folder.path());
         command.env("LC_ALL", "C").envs(settings.map(|settings| (BACKEND_SETTINGS, settings)));
         // Out of the terminal's group, as what serves the disks is.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);

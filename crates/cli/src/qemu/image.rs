@@ -1,12 +1,12 @@
 //! What an image is, looked at before anything is made of it.
 
-use super::source::file_argument;
 use super::{Qemu, Source, last_words};
 use serde::Deserialize;
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::process::Command;
+use stonefold_protect::check_whole;
 use stonefold_types::{Error, Kind, Result};
 
 /// An image that can be imported.
@@ -78,7 +78,7 @@ impl Qemu {
             return Err(Error::new(Kind::Invalid, what).remedy("name an image with something in it"));
         }
         if let Source::File(path) = source {
-            refuse_what_is_damaged(path, &info.format)?;
+            check_whole(path, &info.format)?;
         }
         let virtual_bytes = info.virtual_size;
         let data_bytes = info.actual_size.unwrap_or(virtual_bytes).clamp(1, virtual_bytes);
@@ -172,42 +172,6 @@ fn refuse_what_is_no_image(source: &Source, info: &Info) -> Result<()> {
     }
     Err(Error::new(Kind::Invalid, format!("'{source}' is no disk image that qemu-img knows"))
         .remedy("if it holds a disk's bytes as they are, add --format raw"))
-}
-
-/// QEMU reads what lies beyond the end of an image as zeros: one that was cut short would be imported with holes.
-fn refuse_what_is_damaged(path: &Path, format: &str) -> Result<()> {
-    let damaged = |why: String| {
-        Error::new(Kind::Corrupt, format!("'{}' is damaged or cut short: {why}", path.display()))
-            .remedy("copy or download it again; 'qemu-img check' tells more")
-    };
-    if format == "vdi" && vdi_is_cut_short(path).unwrap_or(false) {
-        return Err(damaged("blocks lie beyond its end".to_owned()));
-    }
-    let mut command = Command::new("qemu-img");
-    let output = command
-        .args(["check", "-q", "-f", format, &file_argument(path)])
-        .output()
-        .map_err(|e| Error::io("running qemu-img check", e))?;
-    match output.status.code() {
-        Some(CHECK_CLEAN | CHECK_LEAKS | CHECK_UNKNOWN) => Ok(()),
-        _ => Err(damaged(last_words(&[output.stdout, output.stderr].concat()))),
-    }
-}
-
-/// qemu-img check's exit statuses that say that all data is there: a leak is only space, and raw has no check.
-const CHECK_CLEAN: i32 = 0;
-const CHECK_LEAKS: i32 = 3;
-const CHECK_UNKNOWN: i32 = 63;
-
-/// Of vdi qemu-img checks no lengths. Its header, little-endian: at 0x158 where data begins, u32; at 0x178 bytes in a
-/// block, u32; at 0x184 how many blocks have data, u32.
-fn vdi_is_cut_short(path: &Path) -> std::io::Result<bool> {
-    let mut header = [0; 0x188];
-    let mut file = std::fs::File::open(path)?;
-    file.read_exact(&mut header)?;
-    let field = |at: usize| u64::from(u32::from_le_bytes(header[at..at + 4].try_into().expect("four bytes")));
-    let end = field(0x158).saturating_add(field(0x178).saturating_mul(field(0x184)));
-    Ok(end > file.metadata()?.len())
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! One machine that is to be back.
 
-use super::To;
+use super::{To, sign_of_life};
 use stonefold_api::{Client, MachineLimits, Recovered, RecoveryCreate, RecoveryStart};
 use stonefold_types::{Error, Kind, Name, PointName, Result};
 
@@ -21,6 +21,12 @@ impl Asked {
     /// Fails where what is asked for makes no sense, whatever the server has.
     pub(super) fn check(&self) -> Result<()> {
         let wrong = |what: String, remedy: &str| Err(Error::new(Kind::Invalid, what).remedy(remedy));
+        if let Some(sign) = &self.wait {
+            sign_of_life(sign).map_err(|why| {
+                Error::new(Kind::Invalid, format!("machine '{}': {why}", self.name))
+                    .remedy("correct what is waited for")
+            })?;
+        }
         match (&self.to, &self.wait) {
             (To::Export, Some(_)) => wrong(
                 format!("there is no machine '{}' to wait for", self.name),
@@ -67,6 +73,12 @@ impl Asked {
     pub(super) fn is_alive(&self, made: &Recovered) -> bool {
         self.wait.is_none()
             || made.recovery.started.as_ref().is_some_and(|started| started.alive_us.is_some())
+    }
+
+    /// What there is to say of one that gave none.
+    pub(super) fn silent(&self) -> Error {
+        let what = format!("recovering '{}': it runs, and has given no sign of life", self.name);
+        Error::new(Kind::Io, what)
     }
 
     fn created(&self, dry_run: bool) -> RecoveryCreate {

@@ -92,17 +92,17 @@ pub(super) fn run(
             match wait_for(client, "recover", move |client| of_thread.carry_out(client)) {
                 Ok(done) if asked.is_alive(&done) => made.push(done),
                 Ok(silent) => {
-                    let what = format!("recovering '{}': it runs, and has given no sign of life", asked.name);
-                    let error = Error::new(Kind::Io, what)
-                        .remedy("look at its console; nothing of a later priority was begun, for it may need this one");
+                    let error = asked.silent().remedy(
+                        "look at its console; nothing of a later priority was begun, for it may need this one",
+                    );
                     eprintln!("error: {error}");
                     made.push(silent);
                     failed = failed.or(Some((priority, error)));
                 }
                 Err(error) => {
+                    let error = error.context(format!("recovering '{}'", asked.name));
                     eprintln!("error: {error}");
-                    failed =
-                        failed.or(Some((priority, error.context(format!("recovering '{}'", asked.name)))));
+                    failed = failed.or(Some((priority, error)));
                 }
             }
         }

@@ -99,11 +99,15 @@ impl Reader<'_> {
     }
 
     async fn keep_pace(&self) -> Result<Infallible> {
-        let mut pace = Pace::begin(self.env, self, FLOOR_PERCENT).await?;
         loop {
-            self.env.sleep(SET_EVERY).await;
-            let CopyRate { speed_bytes, guest_percent } = pace.set(self.env, self).await?;
-            tracing::debug!(speed_bytes, guest_percent, "the pace of a backup");
+            let mut pace = Pace::begin(self.env, self, FLOOR_PERCENT).await?;
+            // While nothing is read, nothing is learnt of what that costs.
+            while !self.live.is_paused() {
+                self.env.sleep(SET_EVERY).await;
+                let CopyRate { speed_bytes, guest_percent } = pace.set(self.env, self).await?;
+                tracing::debug!(speed_bytes, guest_percent, "the pace of a backup");
+            }
+            let Ok(()) = self.live.until_resumed().await else { return std::future::pending().await };
         }
     }
 }

@@ -43,6 +43,7 @@ pub(crate) struct Live {
     cut: Memory<Option<WallNanos>>,
     notes: Memory<Vec<String>>,
     pub(super) cancelled: AtomicBool,
+    paused: watch::Sender<bool>,
     stop: watch::Sender<bool>,
     pub(super) over: watch::Sender<bool>,
     bandwidth: Option<Arc<Bandwidth>>,
@@ -109,6 +110,7 @@ impl Copies {
         let live = self.live.lock().get(&run.name).cloned();
         if let (Some(live), Some(copied)) = (live, &mut run.copied) {
             live.tell(copied);
+            run.paused = live.is_paused();
         }
         run
     }
@@ -124,6 +126,7 @@ impl Live {
             cut: Memory::default(),
             notes: Memory::default(),
             cancelled: AtomicBool::new(false),
+            paused: watch::Sender::new(false),
             stop: watch::Sender::new(false),
             over: watch::Sender::new(false),
             bandwidth,
@@ -144,7 +147,28 @@ impl Live {
             self.pace.take(env, bytes).await;
             Ok(())
         };
-        self.unless_stopped(turn).await
+        self.unless_stopped(turn).await?;
+        self.until_resumed().await
+    }
+
+    /// Has what goes on stand still at its next step, or go on.
+    pub(super) fn pause(&self, pauses: bool) {
+        self.paused.send_replace(pauses);
+    }
+
+    pub(super) fn is_paused(&self) -> bool {
+        *self.paused.borrow()
+    }
+
+    /// Until it is not paused, or is to end.
+    pub(crate) async fn until_resumed(&self) -> Result<()> {
+        let mut paused = self.paused.subscribe();
+        self.unless_stopped(async {
+            // The sender is this one's own.
+            let _ = paused.wait_for(|paused| !paused).await;
+            Ok(())
+        })
+        .await
     }
 
     pub(crate) fn is_beside_a_guest(&self) -> bool {

@@ -103,6 +103,7 @@ impl Protection {
             SourceOf::Image(ImageFile { path, format }) => {
                 let format = format.as_deref().unwrap_or("raw");
                 let seen = image::Seen::now(path).await?;
+                live.unless_stopped(image::check_chain(path, format)).await?;
                 let (from, served) =
                     live.unless_stopped(image::connect(&self.env, path, format, PATIENCE)).await?;
                 alone(from, Kept::Image { seen, _served: served })

@@ -60,6 +60,7 @@ impl Protection {
             database: point.database.clone(),
             copied: Some(Copied::default()),
             state: RunState::Running,
+            paused: false,
             begun: self.store.time().trusted,
             ended: None,
             note: None,

@@ -52,6 +52,37 @@ fn identity(network: Network) -> Identity {
     }
 }
 
+/// Goal: a port that leads to the original's file or socket is a port of the copy's own. *Past bug*: a serial port kept its type and lost its file, which
+/// libvirt refuses.
+#[test]
+fn a_port_has_an_end_of_its_own() {
+    for (is, wanted) in [
+        (
+            "<serial type='file'><source path='/o.log'/><target port='0'/></serial>",
+            "<serial type='pty'><target port='0'/></serial>",
+        ),
+        (
+            "<console type='pty' tty='/dev/pts/4'><source path='/dev/pts/4'/></console>",
+            "<console type='pty' ></console>",
+        ),
+        (
+            "<serial type='tcp'><source mode='bind' host='h' service='1'/><protocol type='raw'/></serial>",
+            "<serial type='pty'></serial>",
+        ),
+        ("<parallel type='null'/>", "<parallel type='null'/>"),
+        (
+            "<channel type='spicevmc'><target type='virtio'/></channel>",
+            "<channel type='spicevmc'><target type='virtio'/></channel>",
+        ),
+        ("<channel type='unix'><source mode='bind' path='/x'/></channel>", "<channel type='unix'></channel>"),
+        ("<serial type='pty'><log file='/o.log'/></serial>", "<serial type='pty'></serial>"),
+    ] {
+        let xml = format!("<domain><name>w</name><devices>{is}</devices></domain>");
+        let made = recovered(&xml, &identity(Network::Same)).unwrap().xml;
+        assert!(made.contains(wanted), "{is}: {made}");
+    }
+}
+
 #[test]
 fn what_a_backup_needs_is_read() {
     let domain = Domain::parse(XML).unwrap();

@@ -1,49 +1,15 @@
 //! What a machine is made of, as arguments of QEMU: as they were given, derived from a domain of libvirt's, or made up.
 
+use super::disk_devices;
+use super::host_ends;
 use super::words::{Word, Words};
 use crate::domain::{self, Identity, Network};
 use stonefold_types::{Error, Kind, Result};
 
-/// What the host of a machine sees to by itself: none of it can be kept from the original's.
-const OF_THE_HOST: &[&str] = &[
-    "accel",
-    "chroot",
-    "D",
-    "daemonize",
-    "display",
-    "enable-kvm",
-    "incoming",
-    "loadvm",
-    "mon",
-    "monitor",
-    "nographic",
-    "pidfile",
-    "qmp",
-    "qmp-pretty",
-    "runas",
-    "run-with",
-    "S",
-    "sandbox",
-    "serial",
-    "spice",
-    "vnc",
-];
-/// Of those what somebody would miss.
-const MISSED: &[&str] = &["spice", "vnc", "serial"];
 const OF_THE_NETWORK: &[&str] = &["net", "netdev", "nic"];
-/// What is the host's, or a file that only one machine can have at a time, unless it is only read.
-const SHARED: &[&str] =
-    &["blockdev", "drive", "fsdev", "hda", "hdb", "hdc", "hdd", "mtdblock", "pflash", "sd", "virtfs"];
-/// The same as devices, by a part of their names.
-const SHARED_DEVICES: &[&str] =
-    &["virtio-9p", "vfio-", "vhost-", "ivshmem", "usb-host", "scsi-generic", "scsi-block"];
-/// By what a device names that of which it is the guest's end.
-const BACKS: &[&str] = &["drive", "fsdev", "chardev"];
 /// What a machine is given by us has names that begin so, or is the guest's end of what has.
 pub(super) const PREFIX: &str = "stonefold-";
 const OWN: &[&str] = &["id", "node-name", "drive", "chardev", "bus"];
-/// The guest agent's channel, as every guest knows it.
-pub(super) const AGENT: &str = "org.qemu.guest_agent.0";
 
 /// Fails where arguments cannot be read.
 pub(crate) fn check(text: &str) -> Result<()> {
@@ -75,58 +41,26 @@ pub(crate) fn recovered(text: &str, identity: &Identity) -> Result<(String, Vec<
     words.take_all(&["name", "uuid"]);
     words.push("name", identity.name.to_string());
     words.push("uuid", domain::uuid_text(identity.uuid));
-    let gone = words.take_all(OF_THE_HOST);
-    for word in gone.iter().filter(|word| MISSED.contains(&word.option.as_str())) {
-        notes.push(format!("left out: -{} {}", word.option, word.value));
+    let targets: Vec<&str> = identity.exports.iter().map(|(target, _)| target.as_str()).collect();
+    disk_devices::keep(&mut words, &targets);
+    // What else the original was started with by us is given to the copy anew.
+    let is_ours =
+        |word: &Word| OWN.iter().any(|name| word.property(name).is_some_and(|is| is.starts_with(PREFIX)));
+    let controllers = disk_devices::controllers(&words);
+    let is_kept = |word: &Word| {
+        let carries = || word.property("id").is_some_and(|id| controllers.iter().any(|one| one == id));
+        disk_devices::is_of_disk(word) || word.option == "device" && carries()
+    };
+    words.take(|word| is_ours(word) && !is_kept(word));
+    if identity.network == Network::Isolated {
+        isolate(&mut words);
     }
-    words.each(|word| {
-        if ["machine", "M"].contains(&word.option.as_str()) {
-            word.drop_property("accel");
-        }
-    });
-    // What the original was started with by us is given to the copy anew.
-    words.take(|word| OWN.iter().any(|name| word.property(name).is_some_and(|is| is.starts_with(PREFIX))));
-    take_agent(&mut words);
-    notes.extend(take_shared(&mut words));
+    notes.extend(host_ends::take(&mut words));
     if matches!(identity.network, Network::Named(_)) {
         notes.push("a network by its name is libvirt's: QEMU's arguments keep theirs".to_owned());
     }
-    match identity.network {
-        Network::Isolated => isolate(&mut words),
-        _ => new_macs(&mut words, identity),
-    }
+    new_macs(&mut words, identity);
     Ok((words.text(), notes))
-}
-
-/// Takes out what the original has, and a copy beside it would share or spoil; returns what somebody would miss.
-fn take_shared(words: &mut Words) -> Vec<String> {
-    let is_read = |word: &Word| {
-        ["readonly", "read-only"].iter().any(|name| word.property(name) == Some("on"))
-            || word.value.replace(' ', "").contains("\"read-only\":true")
-    };
-    let is_shared = |word: &Word| match word.option.as_str() {
-        "device" => SHARED_DEVICES.iter().any(|name| word.value.contains(name)),
-        option => SHARED.contains(&option) && !is_read(word),
-    };
-    let gone = words.take(is_shared);
-    let named =
-        |word: &Word| ["id", "node-name"].iter().find_map(|name| word.property(name)).map(str::to_owned);
-    let ids: Vec<String> = gone.iter().filter_map(named).collect();
-    // What is left of a pair does not start.
-    words.take(|word| {
-        let back = || BACKS.iter().find_map(|name| word.property(name));
-        word.option == "device" && back().is_some_and(|back| ids.iter().any(|id| id == back))
-    });
-    gone.iter().map(|word| format!("left out: -{} {}", word.option, word.value)).collect()
-}
-
-/// The original's channel to the guest agent leads to its own host's socket.
-fn take_agent(words: &mut Words) {
-    let of_agent = |word: &Word| word.option == "device" && word.property("name") == Some(AGENT);
-    for port in words.take(of_agent) {
-        let id = port.property("chardev").unwrap_or_default().to_owned();
-        words.take(|word| word.option == "chardev" && word.property("id") == Some(&id));
-    }
 }
 
 fn isolate(words: &mut Words) {
@@ -276,6 +210,19 @@ mod tests {
         let (text, _) = recovered(text, &identity(Network::Isolated)).unwrap();
         assert!(!text.contains("stonefold-") && !text.contains("other"), "{text}");
         assert!(text.contains("virtio-rng-pci") && text.contains("-m 1G"), "{text}");
+    }
+
+    #[test]
+    fn of_a_machine_that_was_recovered_itself_a_disk_hangs_where_it_hung() {
+        let text = "-m 1G -device virtio-scsi-pci,id=stonefold-scsi0 -device scsi-hd,bus=stonefold-scsi0.0,drive=stonefold-disk0,bootindex=1 \
+            -device virtio-serial-pci,id=stonefold-serial";
+        let exports = vec![("vda".to_owned(), "again.vda".parse().unwrap())];
+        let (text, _) = recovered(text, &Identity { exports, ..identity(Network::Same) }).unwrap();
+        assert!(
+            text.contains("virtio-scsi-pci,id=stonefold-scsi0") && !text.contains("stonefold-serial"),
+            "{text}"
+        );
+        assert!(text.contains("scsi-hd,bus=stonefold-scsi0.0,drive=stonefold-disk0,bootindex=1"), "{text}");
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! It is a process of its own that outlives the server: its disks are away while the server is, and it waits for them
 //! ([`RECONNECT_DELAY_S`]). Whoever has its folder has the machine: the QMP socket, the console, the guest agent's socket.
 
-use super::described::AGENT;
+use super::disk_devices;
+use super::host_ends::AGENT;
 use super::last_words;
 use super::limits::{Groups, NOT_ENTERED};
 use super::words::Words;
@@ -101,7 +102,9 @@ pub(super) fn command_line(
     accelerate(&mut words, kvm);
     for (number, disk) in disks.iter().enumerate() {
         words.push("blockdev", blockdev(number, disk, reach)?.to_string());
-        attach(&mut words, number, disk);
+        if !disk_devices::has(&words, number) {
+            attach(&mut words, number, disk);
+        }
     }
     words.push("qmp", format!("unix:{},server=on,wait=off", path(folder.qmp())));
     words.push("chardev", format!("file,id=stonefold-console,path={}", path(folder.console())));
@@ -152,7 +155,7 @@ pub(crate) fn nbd_server(reach: &Reach) -> Result<Value> {
 fn blockdev(number: usize, disk: &Attached, reach: &Reach) -> Result<Value> {
     Ok(json!({
         "driver": "nbd",
-        "node-name": format!("stonefold-disk{number}"),
+        "node-name": disk_devices::node(number),
         "server": nbd_server(reach)?,
         "export": disk.export.to_string(),
         "reconnect-delay": RECONNECT_DELAY_S,
@@ -162,7 +165,8 @@ fn blockdev(number: usize, disk: &Attached, reach: &Reach) -> Result<Value> {
 
 /// Puts a disk where the guest looks for it; the first is what it boots from.
 fn attach(words: &mut Words, number: usize, disk: &Attached) {
-    let what = format!("drive=stonefold-disk{number},bootindex={}", number + 1);
+    let boots = disk_devices::free_boot(words, number as u64 + 1);
+    let what = format!("drive={},bootindex={boots}", disk_devices::node(number));
     let device = match disk.bus.as_str() {
         "scsi" => {
             words.push("device", format!("virtio-scsi-pci,id=stonefold-scsi{number}"));

@@ -37,6 +37,24 @@ fn every_disk_hangs_where_the_guest_looks_for_it() {
 }
 
 #[test]
+fn a_disk_whose_arguments_say_how_it_hangs_hangs_so() {
+    let (name, reach) = (Name::new("again").unwrap(), Reach::Socket("/s".into()));
+    let hardware = Hardware::QemuArgs("-device ide-hd,drive=stonefold-disk1,serial=S,bootindex=1".into());
+    let disks = [disk("vda"), disk("vdb")];
+    let text = start(&name, &disks, Some(&hardware), &reach)
+        .arguments(&Folder("/f".into()), false)
+        .unwrap()
+        .0
+        .join(" ");
+    assert_eq!(text.matches("drive=stonefold-disk1").count(), 1, "{text}");
+    assert!(
+        text.contains("serial=S")
+            && text.contains("virtio-blk-pci,id=stonefold-vd0,drive=stonefold-disk0,bootindex=2"),
+        "{text}"
+    );
+}
+
+#[test]
 fn where_only_a_port_of_the_guest_is_wanted_it_reaches_nothing_else() {
     let (name, reach) =
         (Name::new("again").unwrap(), Reach::Tcp { host: "h".into(), port: 1, secret: false });

@@ -1,28 +1,43 @@
 //! QEMU's arguments as a list of options, to be looked through and changed.
 
+use std::ops::{Index, IndexMut};
 use stonefold_types::{Error, Kind, Result};
 
 /// Options of QEMU's that have no value; every other one takes the word that follows it.
 const ALONE: &[&str] = &[
+    "alt-grab",
+    "ctrl-grab",
     "daemonize",
+    "enable-fips",
     "enable-kvm",
+    "enable-sync-profile",
     "full-screen",
+    "mem-prealloc",
     "nodefaults",
     "no-acpi",
     "no-fd-bootchk",
     "no-hpet",
+    "no-kvm",
     "no-quit",
     "no-reboot",
     "no-shutdown",
     "no-user-config",
     "nographic",
+    "old-param",
+    "one-insn-per-tb",
     "only-migratable",
+    "portrait",
     "preconfig",
     "S",
     "s",
+    "sdl",
+    "semihosting",
     "singlestep",
     "snapshot",
     "usb",
+    "win2k-hack",
+    "xen-attach",
+    "xen-domid-restrict",
 ];
 
 /// What QEMU gives a guest of which nothing is said, in bytes.
@@ -129,6 +144,28 @@ impl Words {
     pub(super) fn each(&mut self, change: impl FnMut(&mut Word)) {
         self.0.iter_mut().for_each(change);
     }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Word> {
+        self.0.iter()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl Index<usize> for Words {
+    type Output = Word;
+
+    fn index(&self, at: usize) -> &Word {
+        &self.0[at]
+    }
+}
+
+impl IndexMut<usize> for Words {
+    fn index_mut(&mut self, at: usize) -> &mut Word {
+        &mut self.0[at]
+    }
 }
 
 impl Word {
@@ -140,6 +177,14 @@ impl Word {
             return text.split('"').next();
         }
         self.value.split(',').find_map(|part| part.strip_prefix(name)?.strip_prefix('='))
+    }
+
+    /// What kind it is: the value's first part, or what goes by this name.
+    pub(super) fn kind(&self, name: &str) -> Option<&str> {
+        match self.value.trim_start().starts_with('{') {
+            true => self.property(name),
+            false => self.property(name).or(self.value.split(',').next()),
+        }
     }
 
     /// Sets a property, where there is one of that name.

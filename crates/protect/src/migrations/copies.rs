@@ -262,7 +262,7 @@ impl Copies {
                 Home::File(_) => place["locking"] = json!("off"),
                 Home::Nbd(uri) => ends::check_reached(&self.env, &uri.parse()?).await?,
             }
-            let old = json!({ "driver": "raw", "file": ends::export(address) });
+            let old = json!({ "driver": "raw", "file": ends::export(address)? });
             ends.push((disk, old, json!({ "driver": self.format.name(), "file": place })));
         }
         Ok(ends)

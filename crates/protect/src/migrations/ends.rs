@@ -16,17 +16,27 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(super) fn place(home: &Home) -> Result<Value> {
     match home {
         Home::File(path) => Ok(json!({ "driver": "file", "filename": path })),
-        Home::Nbd(uri) => Ok(export(&uri.parse()?)),
+        Home::Nbd(uri) => export(&uri.parse()?),
     }
 }
 
+/// What there is to say of an export that is reached by TLS.
+pub(super) fn by_tls(export: &str) -> Error {
+    Error::new(
+        Kind::Unsupported,
+        format!("export '{export}' is reached by TLS, by which no machine is moved"),
+    )
+    .remedy("name a door without TLS or a Unix socket, or tunnel it")
+}
+
 /// An export.
-pub(super) fn export(Address { place, export }: &Address) -> Value {
+pub(super) fn export(Address { place, export }: &Address) -> Result<Value> {
     let server = match place {
         Place::Tcp(host, port) => json!({ "type": "inet", "host": host, "port": port.to_string() }),
         Place::Unix(path) => json!({ "type": "unix", "path": path }),
+        Place::Tls(..) => return Err(by_tls(export)),
     };
-    json!({ "driver": "nbd", "server": server, "export": export })
+    Ok(json!({ "driver": "nbd", "server": server, "export": export }))
 }
 
 /// Fails where an export lets nobody in beside the machine: who compares would wait for ever, and the guest would stand still for as long.

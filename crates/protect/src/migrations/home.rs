@@ -48,13 +48,18 @@ impl FromStr for Home {
                 Ok(Home::File(path.strip_prefix("//").unwrap_or(path).into()))
             }
             // As a URI, or behind the word that says what it is.
-            Some(("nbd", uri)) if uri.parse::<Address>().is_ok() => Ok(Home::Nbd(uri.to_owned())),
-            _ if text.parse::<Address>().is_ok() => Ok(Home::Nbd(text.to_owned())),
+            Some(("nbd", uri)) if is_open(uri) => Ok(Home::Nbd(uri.to_owned())),
+            _ if is_open(text) => Ok(Home::Nbd(text.to_owned())),
             _ => Err(format!(
                 "'{text}' is no place for disks: write file:/PATH, nbd://HOST/EXPORT or nbd+unix:///EXPORT?socket=PATH"
             )),
         }
     }
+}
+
+/// Whether it is an export that is reached without TLS.
+fn is_open(uri: &str) -> bool {
+    uri.parse::<Address>().is_ok_and(|address| !matches!(address.place, Place::Tls(..)))
 }
 
 impl fmt::Display for Home {
@@ -231,7 +236,16 @@ mod tests {
         assert_eq!("nbd://h/x".parse(), Ok(Home::Nbd("nbd://h/x".into())));
         assert_eq!("nbd:nbd+unix:///x?socket=/s".parse(), Ok(Home::Nbd("nbd+unix:///x?socket=/s".into())));
         assert_eq!("nbd+unix:///x?socket=/s".parse(), Ok(Home::Nbd("nbd+unix:///x?socket=/s".into())));
-        for wrong in ["", "file:a", "file://a/b", "nbd:x", "nbds://h/x", "nbd+unix:///x", "s3://b"] {
+        for wrong in [
+            "",
+            "file:a",
+            "file://a/b",
+            "nbd:x",
+            "nbds://h/x",
+            "nbds://h/x?tls-certificates=/pki",
+            "nbd+unix:///x",
+            "s3://b",
+        ] {
             assert!(wrong.parse::<Home>().is_err(), "{wrong}");
         }
     }

@@ -3,7 +3,7 @@
 use super::home::{self, Home, HomeFormat};
 use super::jobs::Progress;
 use super::{Migration, ends};
-use crate::hypervisor::{ANSWER_MAX, Folder};
+use crate::hypervisor::{ANSWER_MAX, Folder, disk_node};
 use crate::pace::Counted;
 use crate::qmp::Qmp;
 use serde_json::{Value, json};
@@ -44,10 +44,6 @@ fn job_id(number: usize) -> String {
 /// The new disk's node has the job's name.
 fn home_node(number: usize) -> String {
     job_id(number)
-}
-
-fn old_node(number: usize) -> String {
-    format!("stonefold-disk{number}")
 }
 
 impl Mirrors {
@@ -202,7 +198,7 @@ impl Mirrors {
     async fn mirror(&self, number: usize, sync: &str) -> Result<()> {
         let mirror = json!({
             "job-id": job_id(number),
-            "device": old_node(number),
+            "device": disk_node(number),
             "target": home_node(number),
             "sync": sync,
             "copy-mode": "write-blocking",
@@ -223,8 +219,8 @@ impl Mirrors {
                 self.ask("job-dismiss", json!({ "id": job_id(number) })).await?;
             }
             // The pool's disk is let go.
-            if self.has_node(&old_node(number)).await? {
-                self.ask("blockdev-del", json!({ "node-name": old_node(number) })).await?;
+            if self.has_node(&disk_node(number)).await? {
+                self.ask("blockdev-del", json!({ "node-name": disk_node(number) })).await?;
             }
         }
         Ok(())
@@ -255,7 +251,7 @@ impl Mirrors {
                 continue;
             }
             // The old end as QEMU itself reaches it.
-            let found = self.node(&old_node(number)).await?;
+            let found = self.node(&disk_node(number)).await?;
             let old = found["image"]["filename"].as_str().unwrap_or_default();
             let new = match &disk.home {
                 Home::File(path) => path.to_string_lossy().into_owned(),

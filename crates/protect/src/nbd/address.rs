@@ -1,4 +1,5 @@
-//! Where an NBD export is: `nbd://HOST[:PORT][/EXPORT]` or `nbd+unix:///[EXPORT]?socket=PATH`.
+//! Where an NBD export is: `nbd://HOST[:PORT][/EXPORT]`, `nbds://HOST[:PORT][/EXPORT]?tls-certificates=DIR`, or `nbd+unix:///[EXPORT]?socket=PATH`
+//! (<https://github.com/NetworkBlockDevice/nbd/blob/master/doc/uri.md>; the folder is named as libnbd has it named).
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -22,6 +23,8 @@ pub(crate) struct Address {
 pub(crate) enum Place {
     /// Host and port.
     Tcp(String, u16),
+    /// The same by TLS, and the folder with the certificates.
+    Tls(String, u16, PathBuf),
     /// A socket's path.
     Unix(PathBuf),
 }
@@ -33,20 +36,20 @@ impl FromStr for Address {
         let shown = text.chars().take(100).collect::<String>();
         let wrong = |why: &str| {
             Error::new(Kind::Invalid, format!("'{}' is no NBD URI: {why}", shown.escape_debug()))
-                .remedy("write nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH")
+                .remedy("write nbd://HOST[:PORT]/EXPORT, nbds://HOST[:PORT]/EXPORT?tls-certificates=DIR or nbd+unix:///EXPORT?socket=PATH")
         };
-        if text.starts_with("nbds") {
-            let what = format!("'{}' wants TLS, which backups do not speak yet", shown.escape_debug());
-            return Err(Error::new(Kind::Unsupported, what)
-                .remedy("name a door without TLS or a Unix socket, or tunnel it"));
-        }
         if text.len() > URI_BYTES_MAX {
             return Err(wrong("it is too long"));
         }
-        let read = match (text.strip_prefix("nbd+unix://"), text.strip_prefix("nbd://")) {
-            (Some(rest), _) => unix(rest),
-            (_, Some(rest)) => tcp(rest),
-            _ => Err("it begins with neither nbd:// nor nbd+unix://".into()),
+        let of = |scheme: &str| text.strip_prefix(scheme);
+        let read = match (of("nbd+unix://"), of("nbd://"), of("nbds://")) {
+            (Some(rest), ..) => unix(rest),
+            (_, Some(rest), _) => tcp(rest),
+            (.., Some(rest)) => tls(rest),
+            _ if of("nbds+unix://").is_some() => {
+                Err("a socket of this machine is reached without TLS: nbd+unix://".into())
+            }
+            _ => Err("it begins with none of nbd://, nbds:// and nbd+unix://".into()),
         };
         let address = read.map_err(|why| wrong(&why))?;
         if address.export.len() > EXPORT_BYTES_MAX {
@@ -77,6 +80,19 @@ fn tcp(rest: &str) -> std::result::Result<Address, String> {
     }
     let port = port.map_or(Ok(PORT), str::parse).map_err(|_| "its port is no number up to 65535")?;
     Ok(Address { place: Place::Tcp(host.into(), port), export: decoded(export)? })
+}
+
+fn tls(rest: &str) -> std::result::Result<Address, String> {
+    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let folder = query.split('&').find_map(|parameter| parameter.strip_prefix("tls-certificates="));
+    let folder = folder.map(decoded).transpose()?.unwrap_or_default();
+    if !folder.starts_with('/') {
+        return Err("it names no tls-certificates=DIR, from the root on, with ca-cert.pem in it".into());
+    }
+    let Address { place: Place::Tcp(host, port), export } = tcp(rest)? else {
+        return Err("it names no host".into());
+    };
+    Ok(Address { place: Place::Tls(host, port, folder.into()), export })
 }
 
 fn unix(rest: &str) -> std::result::Result<Address, String> {
@@ -125,6 +141,10 @@ mod tests {
             place: Place::Tcp(host.into(), port),
             export: export.into(),
         };
+        let tls = |host: &str, port, export: &str| Address {
+            place: Place::Tls(host.into(), port, "/etc/pki/nbd".into()),
+            export: export.into(),
+        };
         let unix =
             |path: &str, export: &str| Address { place: Place::Unix(path.into()), export: export.into() };
         for (text, address) in [
@@ -132,6 +152,8 @@ mod tests {
             ("nbd://host:99", tcp("host", 99, "")),
             ("nbd://[::1]:99/a/b", tcp("::1", 99, "a/b")),
             ("nbd://[::1]/", tcp("::1", 10809, "")),
+            ("nbds://host/web?tls-certificates=/etc/pki/nbd", tls("host", 10809, "web")),
+            ("nbds://host:99?x=1&tls-certificates=/etc/pki%2fnbd", tls("host", 99, "")),
             ("nbd+unix:///web%40a?socket=/run/s%20t", unix("/run/s t", "web@a")),
             ("nbd+unix://?x=1&socket=/run/s", unix("/run/s", "")),
         ] {
@@ -142,14 +164,16 @@ mod tests {
     #[test]
     fn what_is_none_is_refused_with_the_reason() {
         for (bad, why) in [
-            ("", "neither"),
-            ("/srv/image", "neither"),
+            ("", "none of nbd://"),
+            ("/srv/image", "none of nbd://"),
             ("nbd://", "no host"),
             ("nbd://user@host/x", "no host"),
             ("nbd://h:x/", "port"),
             ("nbd://[::1]x/", "follows"),
-            ("nbds://h/x", "TLS"),
-            ("nbds+unix:///x?socket=/s", "TLS"),
+            ("nbds://h/x", "tls-certificates"),
+            ("nbds://h/x?tls-certificates=pki", "from the root on"),
+            ("nbds://?tls-certificates=/pki", "no host"),
+            ("nbds+unix:///x?socket=/s", "without TLS"),
             ("nbd+unix:///web", "socket=PATH"),
             ("nbd+unix:///web?socket=s", "from the root"),
             ("nbd+unix://host/web?socket=/s", "a host and a socket"),

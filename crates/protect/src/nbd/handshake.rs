@@ -63,9 +63,8 @@ pub(crate) struct Export {
     pub(crate) changed: Option<u32>,
 }
 
-/// Asks for the export `name`, with a bitmap of it; from then on the server takes requests.
+/// Asks for the export `name`, with a bitmap of it, once both have greeted each other; from then on the server takes requests.
 pub(super) async fn go(wire: &mut Wire, name: &str, bitmap: Option<&str>) -> Result<Export> {
-    greet(wire).await?;
     let structured = ask(wire, OPT_STRUCTURED_REPLY, &[]).await?.0 == REP_ACK;
     let bitmap = bitmap.map(|bitmap| format!("{BITMAP}{bitmap}"));
     let contexts: Vec<&str> = std::iter::once(ALLOCATION).chain(bitmap.as_deref()).collect();
@@ -102,7 +101,8 @@ pub(super) async fn go(wire: &mut Wire, name: &str, bitmap: Option<&str>) -> Res
     Ok(export)
 }
 
-async fn greet(wire: &mut Wire) -> Result<()> {
+/// The first words of both.
+pub(super) async fn greet(wire: &mut Wire) -> Result<()> {
     let mut hello = [0; 18];
     wire.reader.read_exact(&mut hello).await.map_err(broken)?;
     let flags = u16::from_be_bytes([hello[16], hello[17]]);
@@ -154,12 +154,14 @@ fn named(name: &str) -> Vec<u8> {
 }
 
 /// Asks for an option. How the server ended its replies, and all of them.
-async fn ask(wire: &mut Wire, option: u32, data: &[u8]) -> Result<(u32, Vec<(u32, Vec<u8>)>)> {
+pub(super) async fn ask(wire: &mut Wire, option: u32, data: &[u8]) -> Result<(u32, Vec<(u32, Vec<u8>)>)> {
     let mut asked = OPTION_MAGIC.to_vec();
     asked.extend_from_slice(&option.to_be_bytes());
     asked.extend_from_slice(&(data.len() as u32).to_be_bytes());
     asked.extend_from_slice(data);
     wire.writer.write_all(&asked).await.map_err(broken)?;
+    // TLS may have kept some of it.
+    wire.writer.flush().await.map_err(broken)?;
     let mut replies = Vec::new();
     while replies.len() < REPLIES_MAX {
         let (kind, reply) = reply(wire, option).await?;
@@ -201,7 +203,7 @@ fn refusal(kind: u32, name: &str, said: &[u8]) -> Error {
         REP_ERR_UNKNOWN => error(Kind::NotFound, format!("has no export '{name}'"))
             .remedy("'nbdinfo --list URI' shows what it has"),
         REP_ERR_TLS_REQUIRED => error(Kind::Unsupported, format!("wants TLS for export '{name}'"))
-            .remedy("name a door without TLS, or a Unix socket"),
+            .remedy("name it by nbds://HOST/EXPORT?tls-certificates=DIR, or a door without TLS"),
         REP_ERR_UNSUPPORTED => error(Kind::Unsupported, "is too old: it has no NBD_OPT_GO".to_owned())
             .remedy("serve it with another server, as qemu-nbd"),
         _ => error(Kind::Invalid, format!("refuses export '{name}' (reply {kind:#x})")),

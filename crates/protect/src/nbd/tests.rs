@@ -49,6 +49,34 @@ fn played(
     Wire::unix(ours)
 }
 
+/// Goal: what comes before TLS has begun is nobody's word: whoever lies between could have said it.
+#[tokio::test]
+async fn what_is_said_before_tls_is_not_taken() {
+    let env = env();
+    let folder = tempfile::tempdir().unwrap();
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    std::fs::write(folder.path().join("ca-cert.pem"), made.cert.pem()).unwrap();
+    for (said, wanted) in [
+        (&b"\0\x03\xe8\x89\x04\x55\x65\xa9\0\0\0\x05\0\0\0\x01\0\0\0\0more"[..], "says more before TLS"),
+        (b"\0\x03\xe8\x89\x04\x55\x65\xa9\0\0\0\x05\x80\0\0\x02\0\0\0\0", "does not begin TLS"),
+        (b"\0\x03\xe8\x89\x04\x55\x65\xa9\0\0\0\x05\0\0\0\x01\0\0\0\0", "beginning TLS"),
+    ] {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        env.spawn("played", async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            stream.write_all(b"NBDMAGICIHAVEOPT\0\x03").await.unwrap();
+            // Our flags, and the option.
+            stream.read_exact(&mut [0; 20]).await.unwrap();
+            // In one piece, and then it goes.
+            stream.write_all(said).await.unwrap();
+        });
+        let uri = format!("nbds://127.0.0.1:{port}/x?tls-certificates={}", folder.path().display());
+        let refused = Client::connect(&env, &uri.parse().unwrap(), None, PATIENCE).await.err().unwrap();
+        assert!(refused.to_string().contains(wanted) && refused.remedy_text().is_some(), "{refused}");
+    }
+}
+
 fn size() -> Vec<u8> {
     [&[0, 0][..], &SIZE.to_be_bytes(), &[0, 1]].concat()
 }

@@ -104,3 +104,6 @@ impl Protection {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

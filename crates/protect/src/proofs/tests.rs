@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn proof() -> Proof {
+pub(super) fn proof() -> Proof {
     let signing = key::Key::of_seed(&[7; 32]).unwrap();
     let picture = b"a picture";
     let record = ProofRecord {

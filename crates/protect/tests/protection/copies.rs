@@ -311,6 +311,53 @@ fn a_run_that_is_cancelled_makes_no_point() {
     });
 }
 
+/// Goal: a run that somebody pauses reads nothing more until it is resumed, and then makes its point; one that is paused can be ended, and one that has
+/// ended neither paused nor resumed. *Past bug*: none yet.
+#[test]
+fn a_run_that_is_paused_reads_nothing_until_it_is_resumed() {
+    Pool::new().life(|life| async move {
+        let protection = &life.protection;
+        let exporter = exported(&life, patterned(48 * MIB, 1)).await;
+        let meanwhile = |resumes: bool| {
+            let (life, exporter, before) = (&life, &exporter, exporter.reads());
+            async move {
+                while exporter.reads() <= before + 3 {
+                    tokio::task::yield_now().await;
+                }
+                let under_way = protection.runs(None).await.unwrap().pop().unwrap();
+                assert!(!under_way.paused);
+                let paused = protection.pause_run(&under_way.name, true).await.unwrap();
+                assert!(paused.paused && paused.state == RunState::Running);
+                // What had begun ends.
+                life.env.sleep(Duration::from_millis(300)).await;
+                let reads = exporter.reads();
+                life.env.sleep(Duration::from_millis(300)).await;
+                assert_eq!(exporter.reads(), reads, "it reads on");
+                assert!(reads - before < 48 * MIB / (256 << 10) / 2, "{reads} of all were under way");
+                if resumes {
+                    assert!(!protection.pause_run(&paused.name, false).await.unwrap().paused);
+                } else {
+                    protection.cancel_run(&paused.name).await.unwrap();
+                }
+                paused.name
+            }
+        };
+        let db = name("db");
+        let (ended, cancelled) =
+            futures::join!(protection.back_up(&db, RunRequest::default()), meanwhile(false));
+        refused(ended.unwrap_err(), Kind::Conflict, "was cancelled");
+        let (made, resumed) = futures::join!(protection.back_up(&db, RunRequest::default()), meanwhile(true));
+        let made = made.unwrap();
+        assert!(made.name == resumed && !made.paused && made.state == RunState::Done);
+        is_held(&life, &snapshot(&made.name), &exporter.bytes(), "after a pause").await;
+        for (run, pauses) in [(&cancelled, true), (&resumed, false)] {
+            refused(protection.pause_run(run, pauses).await.unwrap_err(), Kind::Invalid, "has ended already");
+        }
+        let unknown = "db@20200101T000000Z".parse().unwrap();
+        refused(protection.pause_run(&unknown, true).await.unwrap_err(), Kind::NotFound, "backup ls");
+    });
+}
+
 /// Goal: a server that dies while it copies leaves a run that has failed and says what to do, and no point.
 #[test]
 fn a_server_killed_in_the_midst_leaves_no_point() {

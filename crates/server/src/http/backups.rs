@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use stonefold_api::{Run, RunCopied, RunStart, RunState, Source, SourceCreate, Time};
 use stonefold_protect as protect;
-use stonefold_types::{Error, Kind, Name, Result, Role};
+use stonefold_types::{Error, Kind, Name, PointName, Result, Role};
 
 /// Of one source, or of all.
 #[derive(Deserialize)]
@@ -36,7 +36,9 @@ pub(super) async fn create_source(
     Body(asked): Body<SourceCreate>,
 ) -> Answer<(StatusCode, Json<Source>)> {
     let by_its_rights = [&asked.image, &asked.qmp, &asked.libvirt, &asked.dir, &asked.postgres, &asked.ssh];
-    if by_its_rights.iter().any(|named| named.is_some()) {
+    // Whose URI names a folder of the server's.
+    let is_secret = asked.nbd.as_ref().is_some_and(|uri| uri.starts_with("nbds"));
+    if is_secret || by_its_rights.iter().any(|named| named.is_some()) {
         // Whoever may have the server read any file could read all that it may; a QEMU and a libvirt do what they are told, and a cluster and
         // another machine let the server's user in.
         app.access.check_role(Role::Admin, guard::secret(&headers))?;
@@ -72,6 +74,20 @@ pub(super) async fn start(app: Shared, Body(asked): Body<RunStart>) -> Answer<(S
     let request = protect::RunRequest { full: asked.full, consistency };
     let done = app.gate.run(move |_| async move { protection.back_up(&asked.source, request).await });
     Ok((StatusCode::CREATED, Json(shown(done.await?))))
+}
+
+pub(super) async fn pause(app: Shared, PointPath(name): PointPath) -> Answer<Json<Run>> {
+    set_paused(app, name, true).await
+}
+
+pub(super) async fn resume(app: Shared, PointPath(name): PointPath) -> Answer<Json<Run>> {
+    set_paused(app, name, false).await
+}
+
+async fn set_paused(app: Shared, name: PointName, pauses: bool) -> Answer<Json<Run>> {
+    let protection = app.protection.clone();
+    let set = app.gate.run(move |_| async move { protection.pause_run(&name, pauses).await });
+    Ok(Json(shown(set.await?)))
 }
 
 pub(super) async fn cancel(app: Shared, PointPath(name): PointPath) -> Answer<Json<Run>> {
@@ -222,6 +238,7 @@ pub(super) fn shown(run: protect::Run) -> Run {
             protect::RunState::Failed => RunState::Failed,
             protect::RunState::Cancelled => RunState::Cancelled,
         },
+        paused: run.paused,
         copied: run.copied.map(copied),
         begun: Time::from_nanos(run.begun),
         ended: run.ended.map(Time::from_nanos),

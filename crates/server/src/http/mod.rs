@@ -168,6 +168,8 @@ fn router(app: Arc<App>, life: Life) -> Router {
         .route(paths::SOURCE, get(backups::show_source).delete(backups::remove_source))
         .route(paths::RUNS, get(backups::list).post(backups::start))
         .route(paths::RUN, get(backups::show))
+        .route(paths::RUN_PAUSE, post(backups::pause))
+        .route(paths::RUN_RESUME, post(backups::resume))
         .route(paths::RUN_CANCEL, post(backups::cancel))
         .route(paths::POINTS, get(points::list))
         .route(paths::POINT, get(points::show).delete(points::remove))

@@ -75,7 +75,8 @@ fn shown_diff(diff: protect::DiskDiff) -> PointDiskDiff {
     let ranges: Vec<DiffRange> =
         diff.ranges.into_iter().map(|(offset, bytes)| DiffRange { offset, bytes }).collect();
     let changed_bytes = ranges.iter().map(|range| range.bytes).sum();
-    PointDiskDiff { target: diff.target, changed_bytes, ranges }
+    let (from_bytes, to_bytes) = diff.bytes;
+    PointDiskDiff { target: diff.target, from_bytes, to_bytes, changed_bytes, ranges }
 }
 
 fn shown(status: protect::PointStatus) -> Point {

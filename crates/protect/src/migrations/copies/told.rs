@@ -4,6 +4,7 @@
 //! `<source>` of its own.
 
 use super::super::MovedDisk;
+use super::super::ends::by_tls;
 use super::super::home::{Home, HomeFormat};
 use crate::domain::escaped;
 use crate::nbd::{Address, Place};
@@ -115,6 +116,7 @@ pub(super) fn destination(home: &Home, format: HomeFormat) -> Result<String> {
             let host = match &place {
                 Place::Unix(socket) => format!("transport='unix' socket='{}'", path(socket)),
                 Place::Tcp(host, port) => format!("name='{}' port='{port}'", escaped(host)),
+                Place::Tls(..) => return Err(by_tls(&export)),
             };
             let name = escaped(&export);
             ("network", format!("<source protocol='nbd' name='{name}'><host {host}/></source>"))
