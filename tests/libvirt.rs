@@ -77,7 +77,14 @@ fn a_point_comes_back_as_a_domain_and_goes_again() {
             ensure!(disks.as_array().is_some_and(|disks| disks.len() == 1), "{options}: {disks}");
         }
         // One that has no agent runs, and has given no sign.
-        let silent = place.json(&recover("--network isolated --wait agent --timeout 2s"))?;
+        let silent =
+            place.run(&format!("{} --json", recover("--network isolated --wait agent --timeout 2s")))?;
+        ensure!(
+            silent.status.code() == Some(1) && silent.stderr.contains("no sign of life"),
+            "{}",
+            silent.stderr
+        );
+        let silent: serde_json::Value = serde_json::from_str(&silent.stdout)?;
         ensure!(silent["notes"].to_string().contains("no sign of life (agent): not within 2 s"), "{silent}");
         ensure!(silent["recovery"]["started"].get("alive_us").is_none(), "{silent}");
         place.ok("recover stop other --discard")?;
