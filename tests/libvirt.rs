@@ -63,7 +63,7 @@ fn a_point_comes_back_as_a_domain_and_goes_again() {
             ("--wait port:22", 2, "can be waited for"),
             ("--network nowhere", 1, "nowhere"),
             ("--network nowhere --dry-run", 1, "nowhere"),
-            ("--memory-max 32M --dry-run", 1, "less than the 67108864"),
+            ("--memory-max 32M --dry-run", 1, "less than the 64M"),
             // This libvirt was told to do without the kernel's groups.
             ("--processors 0.5", 1, "refuses 'start'"),
         ] {

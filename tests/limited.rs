@@ -73,7 +73,7 @@ fn a_machine_takes_no_more_than_it_was_given() {
 
         // With less than its guest has it could not live.
         let said = place.fails(&recover("--memory-max 32M"), 1)?;
-        ensure!(said.contains("less than the 67108864 that the guest is given"), "{said}");
+        ensure!(said.contains("less than the 64M that the guest is given"), "{said}");
         nothing_is_left(place)?;
         let limited = place.run(&recover("--memory-max 700M --processors 0.3 --json"))?;
         if limited.status.code() != Some(0) {

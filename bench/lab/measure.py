@@ -1,6 +1,7 @@
 """The lab beside fio on one file, in turn, and against the target that answers at once. See run."""
 
 import argparse
+import contextlib
 import json
 import os
 import statistics
@@ -42,26 +43,48 @@ def prepare(path, size):
     subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
 
 
+@contextlib.contextmanager
+def in_memory(folder, size):
+    """Loop devices over two files in memory: there is no medium that is faster one second and slower the next."""
+    devices = []
+    try:
+        for name in ("target", "sums"):
+            path = os.path.join(folder, name)
+            with open(path, "wb") as file:
+                os.posix_fallocate(file.fileno(), 0, int(size[:-1]) << {"M": 20, "G": 30}[size[-1]])
+            made = subprocess.run(["losetup", "--find", "--show", path], stdout=subprocess.PIPE, text=True, check=True)
+            devices.append(made.stdout.strip())
+        yield devices
+    finally:
+        for device in devices:
+            subprocess.run(["losetup", "--detach", device], check=True)
+
+
 def main():
     parser = argparse.ArgumentParser(prog="bench/lab/run", description=__doc__)
     parser.add_argument("--binary", required=True, help=argparse.SUPPRESS)
     parser.add_argument("--directory", default=".", help="where the file lies that both load [default: here]")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--memory", action="store_true", help="loop devices over files in memory (/dev/shm) in place of a file; as root")
     parser.add_argument("--quick", action="store_true", help="a smaller file and shorter runs")
     given = parser.parse_args()
     seconds, size = (6, "512M") if given.quick else (10, "2G")
-    with tempfile.TemporaryDirectory(dir=given.directory) as folder:
-        path = os.path.join(folder, "target")
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(dir="/dev/shm" if given.memory else given.directory))
+        path, kind = os.path.join(folder, "target"), "file"
+        sums = f"{path}.sums"
+        if given.memory:
+            (path, sums), kind = stack.enter_context(in_memory(folder, size)), "dev"
         # Written whole before anybody is timed: the first write of a block of a file costs more.
-        lab(given.binary, f"file:{path}", given.quick, True)
-        prepare(f"{path}.sums", size)
+        lab(given.binary, f"{kind}:{path}", given.quick, True)
+        prepare(sums, size)
         rounds = []
         for number in range(given.rounds):
             arms = {
                 "fio": lambda: {step: fio(path, size, seconds, step) for step in LABELS},
-                "fio, verifying": lambda: {step: fio(f"{path}.sums", size, seconds, step, True) for step in LABELS},
-                "lab": lambda: lab(given.binary, f"file:{path}", given.quick, True),
-                "lab, reads not looked at": lambda: lab(given.binary, f"file:{path}", given.quick, False),
+                "fio, verifying": lambda: {step: fio(sums, size, seconds, step, True) for step in LABELS},
+                "lab": lambda: lab(given.binary, f"{kind}:{path}", given.quick, True),
+                "lab, reads not looked at": lambda: lab(given.binary, f"{kind}:{path}", given.quick, False),
             }
             order = list(arms) if number % 2 == 0 else list(arms)[::-1]
             rounds.append({name: arms[name]() for name in order})

@@ -55,7 +55,7 @@ PARTS = {
     "replay": rows_replay,
     "boot": rows_boot,
 }
-# What bench/protect/run asks for: an hour, as root, with QEMU and PostgreSQL.
+# What bench/protect/run asks for: an hour and a half, as root, with QEMU and PostgreSQL.
 ASKED_FOR = ("guest", "database", "home", "speed", "replay", "boot")
 # What a quick run has unless it is told which parts or rows: what needs no image of a distribution and no large disk.
 QUICK_PARTS = ("traffic", "snapshots", "space", "reclaim", "many")

@@ -123,7 +123,11 @@ fn is_long() -> bool {
 
 /// A point of the disk that it runs from, which has no volumes, and to which nobody writes meanwhile.
 fn of_its_own_disk(place: &Place, guest: &mut Guest, url: &str) -> Result<String> {
-    say(guest, "touch /root/was-here && sync && mount -o remount,ro /; sync")?;
+    // As after the kernel's own emergency: what is open for writing does not hold it up.
+    say(
+        guest,
+        "touch /root/was-here && sync && echo u >/proc/sysrq-trigger && while grep -q ' / ext4 rw' /proc/mounts; do sleep 1; done",
+    )?;
     place.ok(&format!("source add whole --ssh {url} --identity {} --device /dev/vda", place.text("key")))?;
     let made = place.json_within("backup run whole", WHOLE_MAX)?;
     Ok(made["name"].as_str().context("a run has a name")?.to_owned())

@@ -11,6 +11,9 @@ use std::path::{Path, PathBuf};
 use stonefold_api::{Consistency, Run, RunCopied, RunStart, RunState, Source as Shown, SourceCreate, Time};
 use stonefold_types::{Error, Kind, Name, PointName, Result, Size};
 
+/// Of what there is to know of a run, in a table.
+const NOTE_LETTERS_MAX: usize = 80;
+
 /// Say what is protected
 #[derive(Subcommand)]
 pub(crate) enum Source {
@@ -133,16 +136,19 @@ pub(crate) enum Backup {
         #[arg(long, value_name = "HOW", default_value = "crash", value_parser = consistency)]
         consistent: Consistency,
     },
-    /// List the runs of all sources, the last thousand of each
-    Ls,
+    /// List the runs of all sources, or of one: the last thousand of each
+    Ls {
+        /// The source
+        source: Option<Name>,
+    },
     /// Show a run
     Show {
         /// The run, which has its point's name
         #[arg(value_name = "RUN")]
         run: PointName,
     },
-    /// Have a run that copies stand still until it is resumed; a guest's disks are read as they were when it began, and what the guest overwrites
-    /// meanwhile is copied
+    /// Have a run that copies stand still until it is resumed; its source stays open, and where a guest's disks are read as they were at an instant, what the
+    /// guest overwrites meanwhile is copied
     Pause {
         /// The run
         #[arg(value_name = "RUN")]
@@ -255,8 +261,8 @@ impl Backup {
                 let note = done.note.iter().map(|note| format!("note: {note}\n"));
                 context.answer(&done, || format!("{}\n{}", done.name, note.collect::<String>()))
             }
-            Backup::Ls => {
-                let runs = client.runs(None)?;
+            Backup::Ls { source } => {
+                let runs = client.runs(source.as_ref())?;
                 context.answer(&runs, || runs_table(&runs))
             }
             Backup::Show { run } => {
@@ -357,6 +363,14 @@ fn notes(run: &Run, between: &str) -> Option<String> {
     if all.is_empty() { None } else { Some(all.join(between)) }
 }
 
+/// As much of it as a line has room for; 'backup show' has all.
+fn begun_text(text: String) -> String {
+    match text.char_indices().nth(NOTE_LETTERS_MAX) {
+        Some((end, _)) => format!("{}…", text[..end].trim_end()),
+        None => text,
+    }
+}
+
 fn runs_table(runs: &[Run]) -> String {
     let mut table = Table::new(&[
         "RUN",
@@ -381,7 +395,7 @@ fn runs_table(runs: &[Run]) -> String {
             copied_text(run, |copied| copied.read_bytes),
             copied_text(run, |copied| copied.sent_bytes),
             copied_text(run, |copied| copied.written_bytes),
-            notes(run, "; ").unwrap_or_else(|| "-".to_owned()),
+            notes(run, "; ").map_or_else(|| "-".to_owned(), begun_text),
         ]);
     }
     table.or("no runs; 'stonefold backup run SOURCE' makes one")

@@ -139,6 +139,7 @@ const LINES: &[&str] = &[
     "stonefold backup run nightly --full",
     "stonefold backup run nightly --consistent app",
     "stonefold backup ls",
+    "stonefold backup ls nightly",
     "stonefold backup show nightly@20261123T184005Z",
     "stonefold backup pause nightly@20261123T184005Z",
     "stonefold backup resume nightly@20261123T184005Z",

@@ -484,7 +484,7 @@ fn replica_text(replica: &Replica) -> String {
 
 fn sent_text(policy: &Name, runs: &[Run]) -> String {
     if runs.is_empty() {
-        return format!("the other pool has all points of policy '{policy}'\n");
+        return format!("there is nothing to send: the other pool lacks no point of policy '{policy}'\n");
     }
     let of = |run: &Run| {
         let (read, written) =

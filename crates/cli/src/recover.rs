@@ -225,7 +225,7 @@ fn lines(recovery: &Recovery) -> String {
         ("sign of life", after(started.and_then(|started| started.alive_us))),
         ("moved to", started.map(|started| started.home.join("\n")).unwrap_or_default()),
         ("domain", started.and_then(|started| started.domain.clone()).unwrap_or_default()),
-        ("console", started.and_then(|started| started.folder.clone()).unwrap_or_default()),
+        ("folder", started.and_then(|started| started.folder.clone()).unwrap_or_default()),
     ])
 }
 

@@ -53,6 +53,9 @@ impl Verify {
         let proof = wait_for(&client, "verify", move |client| client.verify_point(&point, &asked))?;
         let saved = self.screenshot.as_ref().map_or(Ok(()), |file| save(&proof, file));
         context.answer(&proof, || shown(&proof))?;
+        if let (false, Err(error)) = (proof.boots, &saved) {
+            eprintln!("error: {error}");
+        }
         match proof.boots {
             true => Ok(saved?),
             false => Err(Error::new(Kind::Io, format!("point '{}' does not boot: {}", proof.point, proof.said))

@@ -30,9 +30,8 @@ pub const ENDED_BY: &str = "ended by";
 const FILES: [&str; 3] = ["run.json", "profile.toml", POINTS];
 const POINTS: &str = "points.json";
 const MANIFEST: &str = "manifest.json";
-/// Below the folder of a run that goes on, or was cut off, and what is to be that when it is whole.
-const UNFINISHED: &str = "unfinished";
-const UNFINISHED_NEXT: &str = "unfinished.next";
+/// Below the folder of a run that goes on, or was cut off: what it has, what is to be that when it is whole, and what was it before.
+const UNFINISHED: [&str; 3] = ["unfinished", "unfinished.next", "unfinished.last"];
 /// In bytes, as much as a run leaves at least: a full file system that has a place for a name may have none for more.
 const PROBE_BYTES: usize = 64 << 10;
 /// Histograms are long and say little a byte: at this level twenty megabytes take half a second and a sixth of the room.
@@ -133,7 +132,7 @@ pub struct Bundle {
 /// # Errors
 /// [`Kind::AlreadyExists`], or what the file system says.
 pub fn check_free(dir: &Path) -> Result<()> {
-    let cut_off = [UNFINISHED, UNFINISHED_NEXT].map(|name| dir.join(name));
+    let cut_off = UNFINISHED.map(|name| dir.join(name));
     let is_there = match fs::read_dir(dir).map(|mut entries| entries.next().is_some()) {
         Ok(true) => {
             let error = Error::new(Kind::AlreadyExists, format!("'{}' holds something", dir.display()));
@@ -173,29 +172,45 @@ pub fn save(dir: &Path, run: &Run, profile: &str, points: &[Point]) -> Result<St
     }
     let bundle = of_all(&files);
     write(&dir.join(MANIFEST), &json(&Manifest { format: FORMAT, files, bundle: bundle.clone() })?)?;
-    for unfinished in [UNFINISHED, UNFINISHED_NEXT] {
+    for unfinished in UNFINISHED {
         let _ = fs::remove_dir_all(dir.join(unfinished));
     }
     Ok(bundle)
 }
 
-/// Writes what a run has measured so far below the folder that all of it will be in, where [`save`] finds it and takes it away. One of both is whole
-/// at every moment, the last or this one.
+/// Writes what a run has measured so far below the folder that all of it will be in, where [`save`] finds it and takes it away. One is whole at every
+/// moment, the last or this one, also over a loss of power.
 ///
 /// # Errors
 /// What the file system says.
 pub fn save_unfinished(dir: &Path, run: &Run, profile: &str, points: &[Point]) -> Result<()> {
-    let (now, next) = (dir.join(UNFINISHED), dir.join(UNFINISHED_NEXT));
-    // Whole where an earlier one was cut off between the two steps below.
-    if next.join(MANIFEST).exists() && !now.exists() {
-        fs::rename(&next, &now).map_err(|e| failed("renaming", &next, e))?;
-    }
+    let [now, next, last] = UNFINISHED.map(|name| dir.join(name));
+    let renamed = |from: &Path, to: &Path| fs::rename(from, to).map_err(|e| failed("renaming", from, e));
+    let cleared = |path: &Path| match fs::remove_dir_all(path) {
+        Err(e) if e.kind() != ErrorKind::NotFound => Err(failed("removing", path, e)),
+        _ => Ok(()),
+    };
+    cleared(&next)?;
     save(&next, run, profile, points)?;
-    match fs::remove_dir_all(&now) {
-        Err(e) if e.kind() != ErrorKind::NotFound => return Err(failed("removing", &now, e)),
-        _ => {}
+    sync(&next)?;
+    if now.exists() {
+        cleared(&last)?;
+        renamed(&now, &last)?;
     }
-    fs::rename(&next, &now).map_err(|e| failed("renaming", &next, e))
+    renamed(&next, &now)?;
+    fs::File::open(dir).and_then(|dir| dir.sync_all()).map_err(|e| failed("syncing", dir, e))?;
+    cleared(&last)
+}
+
+/// All files of a folder, and then that they are in it.
+fn sync(dir: &Path) -> Result<()> {
+    let synced = || {
+        for entry in fs::read_dir(dir)? {
+            fs::File::open(entry?.path())?.sync_all()?;
+        }
+        fs::File::open(dir)?.sync_all()
+    };
+    synced().map_err(|e| failed("syncing", dir, e))
 }
 
 /// Reads a bundle, and holds every file against the manifest.
@@ -361,16 +376,16 @@ pub(crate) mod tests {
         let points = [crate::measure::tests::point(1000), crate::measure::tests::point(2000)];
         for so_far in [1, 2] {
             save_unfinished(&at, &run(), "title = 1", &points[..so_far]).unwrap();
-            assert_eq!(load(&at.join(UNFINISHED)).unwrap().points.len(), so_far);
+            assert_eq!(load(&at.join("unfinished")).unwrap().points.len(), so_far);
         }
         let refused = check_free(&at).unwrap_err();
         assert!(refused.remedy_text().unwrap().contains("unfinished"), "{refused}");
-        // Cut off between the last one's going and the next one's coming.
-        fs::rename(at.join(UNFINISHED), at.join(UNFINISHED_NEXT)).unwrap();
-        assert!(check_free(&at).unwrap_err().remedy_text().unwrap().contains(UNFINISHED_NEXT));
+        // Cut off between the last one's going and the next one's coming: it is whole, and found.
+        fs::rename(at.join("unfinished"), at.join("unfinished.last")).unwrap();
+        assert!(check_free(&at).unwrap_err().remedy_text().unwrap().contains("unfinished.last"));
         save_unfinished(&at, &run(), "title = 1", &points[..1]).unwrap();
         save(&at, &run(), "title = 1", &points).unwrap();
-        assert!(load(&at).unwrap().points.len() == 2 && !at.join(UNFINISHED).exists());
+        assert!(load(&at).unwrap().points.len() == 2 && !at.join("unfinished").exists());
     }
 
     #[test]

@@ -104,6 +104,7 @@ impl Protection {
         let live = &copying.live;
         let place = async { self.copies.places.acquire().await.map_err(|_| stopped()) };
         let _place = live.unless_stopped(place).await?;
+        live.until_resumed().await?;
         let last = self.last_point(&copying.source.name).await?;
         let mut opened = self.open(copying, last.as_ref()).await?;
         let readings = std::mem::take(&mut opened.disks);
@@ -177,7 +178,10 @@ impl Protection {
             self.copy_to(copying, reading, &mut target).await.map_err(several(disk))?;
             targets.push(target);
         }
-        while let Some(next) = self.next_reading(opened, &copying.live).await? {
+        loop {
+            // A guest is not cut while nothing would be read of it.
+            copying.live.until_resumed().await?;
+            let Some(next) = self.next_reading(opened, &copying.live).await? else { break };
             readings = next;
             for ((reading, target), disk) in readings.iter().zip(&mut targets).zip(&disks) {
                 target.is_what_was_read();

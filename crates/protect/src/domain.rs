@@ -22,6 +22,8 @@ use stonefold_types::{Error, ExportName, Kind, Name, Result};
 
 /// A description larger than this is none: libvirt's own limit of what it sends is 4 MiB for a whole message.
 const BYTES_MAX: usize = 4 << 20;
+/// The namespace of what libvirt passes on to QEMU.
+const QEMU: &str = "http://libvirt.org/schemas/domain/qemu/1.0";
 
 /// What of a domain a backup has to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -150,6 +152,10 @@ pub fn recovered(xml: &str, identity: &Identity) -> Result<Recovered> {
     let mut left_out: Vec<String> =
         child(root, "devices").map_or_else(Vec::new, |devices| leave_out(&mut edits, devices));
     left_out.extend(child(root, "os").and_then(|os| new_firmware(&mut edits, os)));
+    // What it says to QEMU past libvirt may name anything.
+    for node in root.children().filter(|node| node.has_tag_name((QEMU, "commandline"))) {
+        left_out.extend(own_commandline(xml, &mut edits, node));
+    }
     Ok(Recovered { xml: edits.apply(), left_out })
 }
 
@@ -279,14 +285,23 @@ fn leave_out(edits: &mut Edits<'_>, devices: Node<'_, '_>) -> Vec<String> {
                 left_out.push(format!("a share with the host (<{}>)", node.tag_name().name()));
                 edits.replace(node.range(), String::new());
             }
+            name
+            @ ("audio" | "input" | "interface" | "memory" | "redirdev" | "rng" | "smartcard" | "tpm")
+                if leads_to_host(node) =>
+            {
+                left_out.push(format!("what leads to the original's host (<{name}>)"));
+                edits.replace(node.range(), String::new());
+            }
             // Its port is the original's.
             "graphics" => {
+                let listens = node.children().filter(|child| child.attribute("type") == Some("socket"));
+                listens.for_each(|child| edits.replace(child.range(), String::new()));
                 edits.set_attribute(node, "autoport", "yes");
                 ["port", "tlsPort", "websocket", "socket"]
                     .iter()
                     .for_each(|name| edits.drop_attribute(node, name));
             }
-            "channel" | "console" | "parallel" | "serial" => own_end(edits, node),
+            "channel" | "console" | "parallel" | "serial" => left_out.extend(own_end(edits, node)),
             _ => {}
         }
     }
@@ -294,10 +309,10 @@ fn leave_out(edits: &mut Edits<'_>, devices: Node<'_, '_>) -> Vec<String> {
 }
 
 /// The host's end of a character device is the original's: a terminal is in its place, or, of a channel, what libvirt chooses.
-fn own_end(edits: &mut Edits<'_>, node: Node<'_, '_>) {
-    let kind = node.attribute("type").unwrap_or("pty");
+fn own_end(edits: &mut Edits<'_>, node: Node<'_, '_>) -> Option<String> {
+    let (name, kind) = (node.tag_name().name(), node.attribute("type").unwrap_or("pty"));
     if ["null", "qemu-vdagent", "spicevmc"].contains(&kind) && child(node, "log").is_none() {
-        return;
+        return None;
     }
     for name in ["source", "log", "protocol"] {
         for child in node.children().filter(|child| child.has_tag_name(name)) {
@@ -308,7 +323,47 @@ fn own_end(edits: &mut Edits<'_>, node: Node<'_, '_>) {
         // Of one that runs it names the terminal.
         "pty" => edits.drop_attribute(node, "tty"),
         "unix" if node.has_tag_name("channel") => {}
-        _ => edits.set_attribute(node, "type", "pty"),
+        _ => {
+            edits.set_attribute(node, "type", "pty");
+            return Some(format!("the host's end of a <{name}> ({kind}): it is a terminal of its own"));
+        }
+    }
+    None
+}
+
+/// What is passed on to QEMU, without what leads to the original's host; what somebody would miss of that.
+fn own_commandline(xml: &str, edits: &mut Edits<'_>, node: Node<'_, '_>) -> Vec<String> {
+    let named = |name: &'static str| node.children().filter(move |child| child.has_tag_name((QEMU, name)));
+    let arguments: Vec<&str> = named("arg").filter_map(|arg| arg.attribute("value")).collect();
+    let (kept, notes) = crate::hypervisor::passed_on(&arguments);
+    if kept != arguments {
+        let prefix = node.lookup_prefix(QEMU).unwrap_or("qemu");
+        let own: String =
+            kept.iter().map(|arg| format!("<{prefix}:arg value='{}'/>", escaped(arg))).collect();
+        let environment: String = named("env").map(|env| &xml[env.range()]).collect();
+        edits.replace(
+            node.range(),
+            format!("<{prefix}:commandline>{own}{environment}</{prefix}:commandline>"),
+        );
+    }
+    let bare = |note: String| note.strip_prefix("left out: ").map(str::to_owned).unwrap_or(note);
+    notes.into_iter().map(bare).collect()
+}
+
+/// Whether a device of a kind that may be the guest's alone has a part of the original's host behind it.
+fn leads_to_host(node: Node<'_, '_>) -> bool {
+    let kind = node.attribute("type").or(node.attribute("model")).unwrap_or_default();
+    let backend = || child(node, "backend");
+    match node.tag_name().name() {
+        "audio" => kind == "file",
+        "input" => ["evdev", "passthrough"].contains(&kind),
+        "interface" => ["vdpa", "vhostuser", "client", "server", "mcast", "udp", "hostdev"].contains(&kind),
+        "memory" => ["nvdimm", "virtio-pmem"].contains(&node.attribute("model").unwrap_or_default()),
+        "redirdev" => kind != "spicevmc",
+        "rng" => backend().is_some_and(|backend| backend.attribute("model") == Some("egd")),
+        "smartcard" => node.attribute("mode") != Some("passthrough") || kind != "spicevmc",
+        "tpm" => backend().is_some_and(|backend| backend.attribute("type") != Some("emulator")),
+        _ => false,
     }
 }
 

@@ -54,7 +54,8 @@ impl Hardware {
         match self {
             Hardware::Libvirt(xml) => {
                 let made = domain::recovered(xml, identity)?;
-                Ok((Hardware::Libvirt(made.xml), made.left_out))
+                let notes = made.left_out.iter().map(|what| format!("left out: {what}")).collect();
+                Ok((Hardware::Libvirt(made.xml), notes))
             }
             // An older server may have kept what cannot be read now: it is no reason to have nothing back.
             Hardware::QemuArgs(text) => match hypervisor::recovered_arguments(text, identity) {

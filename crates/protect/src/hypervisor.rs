@@ -18,9 +18,9 @@ mod words;
 
 pub use accelerator::Accelerator;
 pub(crate) use described::{
-    check as check_arguments, recovered as recovered_arguments, running as running_arguments,
+    check as check_arguments, passed_on, recovered as recovered_arguments, running as running_arguments,
 };
-pub(crate) use disk_devices::node as disk_node;
+pub(crate) use disk_devices::{called, node as disk_node};
 pub use guest::AgentPlace;
 pub(crate) use guest::Guest;
 pub use limits::Limits;

@@ -37,6 +37,9 @@ const TRIES_MAX: u32 = 4;
 const AGAIN: Duration = Duration::from_millis(300);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
+/// A raw image is whole sectors; other files seldom are.
+const SECTOR_BYTES: u64 = 512;
+
 #[derive(Deserialize)]
 struct Info {
     format: String,
@@ -80,7 +83,8 @@ fn look(path: &Path, format: Option<&str>) -> Result<String> {
     let output = command.arg(path).stdin(Stdio::null()).output().map_err(|e| missing("qemu-img", e))?;
     if !output.status.success() {
         let why = last_words(&output.stderr);
-        return invalid(format!("'{shown}' cannot be read as a disk image: {why}"), "check that it is whole");
+        let remedy = "check that it is whole, and of that format: raw, qcow2, vmdk, vhdx, vdi, vpc or another of qemu-img's";
+        return invalid(format!("'{shown}' cannot be read as a disk image: {why}"), remedy);
     }
     let info: Info = serde_json::from_slice(&output.stdout).map_err(|e| {
         Error::new(Kind::Unsupported, format!("qemu-img told something strange of '{shown}': {e}"))
@@ -88,6 +92,11 @@ fn look(path: &Path, format: Option<&str>) -> Result<String> {
     if info.encrypted {
         let what = format!("'{shown}' is encrypted");
         return Err(Error::new(Kind::Unsupported, what).remedy("decrypt it first, with qemu-img convert"));
+    }
+    // To QEMU every file is a raw image. One that is no whole number of sectors was hardly meant.
+    if format.is_none() && info.format == "raw" && meta.is_file() && meta.len() % SECTOR_BYTES != 0 {
+        let what = format!("'{shown}' is no disk image that qemu-img knows");
+        return invalid(what, "if it holds a disk's bytes as they are, add --format raw");
     }
     Ok(info.format)
 }

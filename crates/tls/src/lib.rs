@@ -12,6 +12,7 @@ mod pem;
 #[cfg(test)]
 mod tests;
 
+use rustls::client::Resumption;
 use rustls::pki_types::{ServerName, UnixTime};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
@@ -109,12 +110,14 @@ impl Connector {
             .with_safe_default_protocol_versions()
             .expect("the provider has a cipher for every version")
             .with_root_certificates(authorities(authority, "authority")?);
-        Ok(Connector(Arc::new(match key {
+        let mut config = match key {
             None => builder.with_no_client_auth(),
             Some(key) => {
                 builder.with_client_cert_resolver(Arc::new(rustls::sign::SingleCertAndKey::from(key)))
             }
-        })))
+        };
+        config.resumption = Resumption::disabled();
+        Ok(Connector(Arc::new(config)))
     }
 
     /// Shakes hands with the server of that name, or address. How long that may take is for the caller to say.

@@ -217,7 +217,7 @@ operation! {
 }
 operation! {
     /// Have a run that copies stand still at its next step, until it is resumed or its server ends. Its source stays as it was opened: what a guest overwrites
-    /// meanwhile is copied
+    /// of what is read as it was at an instant is copied meanwhile
     run_pause: post, path = "/v1/runs/{source}/{stamp}/pause", tag = "backups", params(("source" = String, Path), ("stamp" = String, Path)),
     responses((status = 200, body = Run), (status = "default", body = ErrorBody))
 }

@@ -15,10 +15,11 @@ impl Load {
         let Some(dir) = &self.out else { return bundle };
         let saved = |dir: &Path| bundle::save(dir, &bundle.run, &bundle.profile, &bundle.points);
         bundle.hash = saved(dir).unwrap_or_else(|error| {
-            let other = std::env::temp_dir().join(format!("stonefold-lab-{}", std::process::id()));
-            let hash = bundle::check_free(&other).and_then(|()| saved(&other)).ok();
+            let other =
+                tempfile::Builder::new().prefix("stonefold-lab-").tempdir().map(tempfile::TempDir::keep).ok();
+            let hash = other.as_ref().and_then(|other| saved(other).ok());
             // Once: a run is kept once.
-            let _ = self.elsewhere.set((hash.is_some().then_some(other), error));
+            let _ = self.elsewhere.set((other.filter(|_| hash.is_some()), error));
             hash.unwrap_or_default()
         });
         bundle

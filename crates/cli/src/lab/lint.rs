@@ -94,7 +94,8 @@ impl Lint {
 fn of_trial(path: &Path) -> Result<Vec<Finding>> {
     let (trial, bundles) = trial::load(path)?;
     let (summaries, found) = super::trial::compute(&trial, &bundles)?;
+    let of_arms = lint_trial(&ToldTrial::of(&trial, &found, &summaries));
     let of_runs =
         bundles.into_iter().zip(summaries).flat_map(|(bundle, summary)| lint_run(&Told::of(bundle, summary)));
-    Ok(lint_trial(&ToldTrial::of(&trial, &found)).into_iter().chain(of_runs).collect())
+    Ok(of_arms.into_iter().chain(of_runs).collect())
 }

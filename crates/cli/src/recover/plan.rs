@@ -131,7 +131,10 @@ fn texts(made: &[Recovered]) -> String {
 
 fn read(file: &Path) -> Result<Plan> {
     let at = file.display();
-    let text = std::fs::read_to_string(file).map_err(|e| Error::io(format!("reading the plan '{at}'"), e))?;
+    let text = std::fs::read_to_string(file).map_err(|e| {
+        Error::io(format!("reading the plan '{at}'"), e)
+            .remedy("name a readable file; docs/use/protect.md has one")
+    })?;
     parse(&text).map_err(|e| e.context(format!("plan '{at}'")))
 }
 

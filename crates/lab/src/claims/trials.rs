@@ -4,18 +4,27 @@ use super::runs::{Told, lint_run};
 use super::{Finding, rules};
 use crate::stats::compare::{Finding as Says, PAIRS_MIN};
 use crate::trial::{Figure, Findings, Trial};
-use crate::verdict::Verdict;
+use crate::verdict::{Summary, Verdict};
 use serde::Deserialize;
 
 /// Where a page keeps what it shows.
 const DATA: &str = "<script type=\"application/json\" id=\"data\">";
 const DATA_END: &str = "</script>";
+/// What the lab's own pages say of themselves.
+const OWN: &str = "<meta name=\"generator\" content=\"stonefold lab\"";
 
 /// A trial as a report's JSON tells it, as far as it is looked at; see [`crate::report::TrialReport`].
 #[derive(Debug, Deserialize)]
 pub struct ToldTrial {
     trial: Made,
     findings: Shown,
+    runs: Vec<Judged>,
+}
+
+/// One of its runs.
+#[derive(Debug, Deserialize)]
+struct Judged {
+    verdict: Verdict,
 }
 
 #[derive(Debug, Deserialize)]
@@ -64,8 +73,8 @@ enum Document {
 }
 
 impl ToldTrial {
-    /// Of a trial and what it shows.
-    pub fn of(trial: &Trial, findings: &Findings) -> Self {
+    /// Of a trial, what it shows, and what its runs say by themselves.
+    pub fn of(trial: &Trial, findings: &Findings, runs: &[Summary]) -> Self {
         let held = |one: &crate::trial::Contrast| Held {
             point: one.point.clone(),
             figure: one.figure,
@@ -79,11 +88,12 @@ impl ToldTrial {
                 contrasts: findings.contrasts.iter().map(held).collect(),
                 unlike: findings.unlike.clone(),
             },
+            runs: runs.iter().map(|summary| Judged { verdict: summary.verdict }).collect(),
         }
     }
 }
 
-/// Looks at a trial: at what is said of its arms, and not at its runs.
+/// Looks at a trial: at what is said of its arms, and whether its runs are void.
 pub fn lint_trial(told: &ToldTrial) -> Vec<Finding> {
     let mut found = Vec::new();
     let mut find = |rule: &'static str, words: &str, why: String| {
@@ -102,6 +112,10 @@ pub fn lint_trial(told: &ToldTrial) -> Vec<Finding> {
     ];
     for (_, why) in marks.iter().filter(|(is, _)| *is) {
         find("sketch", &trial.profile, (*why).to_owned());
+    }
+    let void = told.runs.iter().filter(|run| run.verdict == Verdict::Invalid).count();
+    if void > 0 {
+        find("sketch", &trial.profile, format!("{void} of its {} runs are INVALID", told.runs.len()));
     }
     for held in &findings.contrasts {
         if let Some(why) = &held.void {
@@ -138,6 +152,10 @@ pub fn lint_report(text: &str) -> Option<serde_json::Result<Vec<Finding>>> {
     let (_, rest) = text.split_once(DATA)?;
     let (data, _) = rest.split_once(DATA_END)?;
     let documents: serde_json::Result<Vec<Document>> = serde_json::from_str(data);
+    // Another's page may keep its data by the same name.
+    if documents.is_err() && !text.contains(OWN) {
+        return None;
+    }
     Some(documents.map(|documents| {
         let of = |document: &Document| match document {
             Document::Trial(told) => lint_trial(told),
@@ -185,8 +203,12 @@ mod tests {
         let names = vec!["a".to_owned(), "b".to_owned()];
         let runs = turns.iter().map(|turn| (*turn, String::new())).collect();
         let trial = Trial { profile: "ab".to_owned(), locked: true, arms: names, runs, ..Trial::default() };
-        let direct = lint_trial(&ToldTrial::of(&trial, &found));
+        let direct = lint_trial(&ToldTrial::of(&trial, &found, &summaries));
         assert!(rules(&direct).contains(&"interval"), "{direct:?}");
+        assert!(
+            direct.iter().any(|one| one.why.contains("of its 2 runs"))
+                || summaries.iter().all(|one| one.verdict != Verdict::Invalid)
+        );
         let told: Vec<_> = bundles.into_iter().zip(summaries).collect();
         let page = trial_html(&trial, &found, &told).unwrap();
         let written = json(&Written::of_trial(TrialReport::of(&trial, &found, &told))).unwrap();
@@ -194,6 +216,8 @@ mod tests {
             assert_eq!(lint_report(&text).unwrap().unwrap(), direct);
         }
         let unlike = Findings { unlike: vec!["more in flight".to_owned()], ..found };
-        assert!(rules(&lint_trial(&ToldTrial::of(&trial, &unlike))).contains(&"same-load"));
+        assert!(rules(&lint_trial(&ToldTrial::of(&trial, &unlike, &[]))).contains(&"same-load"));
+        let of_another = "<script type=\"application/json\" id=\"data\">[1]</script> and no more";
+        assert!(lint_report(of_another).is_none(), "it is a text like any");
     }
 }

@@ -26,6 +26,8 @@ pub struct Reins {
     within: Mutex<String>,
     stopped: std::sync::atomic::AtomicBool,
     keeper: Mutex<Option<Keeper>>,
+    /// What was measured before that which goes on.
+    before: Mutex<Vec<Point>>,
 }
 
 /// Whoever keeps what was measured so far.
@@ -35,7 +37,13 @@ impl Reins {
     /// Of a run that has not begun.
     pub fn new() -> Self {
         let doing = Mutex::new((Doing::default(), Arc::new(Control::new())));
-        Reins { doing, within: Mutex::default(), stopped: false.into(), keeper: Mutex::default() }
+        Reins {
+            doing,
+            within: Mutex::default(),
+            stopped: false.into(),
+            keeper: Mutex::default(),
+            before: Mutex::default(),
+        }
     }
 
     /// After each point all that were measured until then are shown to this one.
@@ -43,11 +51,16 @@ impl Reins {
         *self.keeper.lock() = Some(Box::new(keeper));
     }
 
-    /// These were measured so far.
+    /// These were measured so far, of what goes on.
     pub(crate) fn measured(&self, points: &[Point]) {
         if let Some(keeper) = &mut *self.keeper.lock() {
-            keeper(points);
+            keeper(&[&self.before.lock()[..], points].concat());
         }
+    }
+
+    /// What goes on from now on comes behind these.
+    pub(crate) fn goes_on_behind(&self, points: &[Point]) {
+        *self.before.lock() = points.to_vec();
     }
 
     /// What goes on from now on is a part of this.

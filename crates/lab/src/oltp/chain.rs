@@ -154,6 +154,7 @@ impl Run<'_> {
                 self.recovered(keeper, *number, users, &history, private, &mut all.record)
             });
             all.points.extend(points);
+            self.reins.goes_on_behind(&all.points);
             all.failure = failure;
             if all.failure.is_some() || self.reins.is_stopped() {
                 break;

@@ -34,8 +34,8 @@ impl Protection {
         }
     }
 
-    /// Has a run that copies stand still at its next step, or go on. Its source stays as it was opened: a guest's disks are read as they were when it
-    /// began, and what the guest overwrites is copied meanwhile.
+    /// Has a run that copies stand still at its next step, or go on. Its source stays as it was opened: where a guest's disks are read as they were at an
+    /// instant, what the guest overwrites is copied meanwhile; where they are read ahead, that instant comes when the run goes on.
     pub async fn pause_run(&self, name: &PointName, pauses: bool) -> Result<Run> {
         let live = self.copies.live.lock().get(name).cloned();
         if let Some(live) = &live {

@@ -143,7 +143,7 @@ impl Live {
             if let Some(bandwidth) = &self.bandwidth {
                 bandwidth.take(env, bytes).await;
             }
-            // Last, so that nothing begins while it stands still.
+            // Behind that, so that nothing begins while it stands still for a look.
             self.pace.take(env, bytes).await;
             Ok(())
         };

@@ -19,6 +19,7 @@ impl Protection {
     pub(super) async fn is_told(&self, live: &Live, from: &Origin, last: &Attachment) -> Result<bool> {
         let pieces = from.bytes().div_ceil(PIECE_BYTES);
         for _ in 0..LOOKS {
+            live.until_resumed().await?;
             live.check()?;
             let at = u64::from_le_bytes(self.env.random()) % pieces * PIECE_BYTES;
             if !self.is_piece_told(live, from, last, at).await? {

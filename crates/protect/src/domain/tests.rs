@@ -34,7 +34,7 @@ const XML: &str = r#"<domain type='kvm' id='3' xmlns:qemu='http://libvirt.org/sc
     <hostdev mode='subsystem' type='pci'><source><address domain='0x0000' bus='0x06'/></source></hostdev>
     <tpm model='tpm-crb'><!-- 'quoted > bracket' --></tpm>
   </devices>
-  <qemu:commandline><qemu:arg value='-fw_cfg'/></qemu:commandline>
+  <qemu:commandline><qemu:arg value='-fw_cfg'/><qemu:arg value='name=opt/x,string=y'/></qemu:commandline>
 </domain>
 "#;
 
@@ -50,6 +50,31 @@ fn identity(network: Network) -> Identity {
             ("vdb".into(), "web-again.vdb".parse().unwrap()),
         ],
     }
+}
+
+/// Goal: nothing of the original's host is reached, whatever kind of device leads there, and it is told.
+#[test]
+fn what_leads_to_the_host_is_left_out() {
+    let kept = "<tpm model='tpm-crb'><backend type='emulator' version='2.0'/></tpm><input type='tablet' bus='usb'/><rng model='virtio'><backend model='random'>/dev/urandom</backend></rng>\
+        <interface type='bridge'><source bridge='br0'/></interface><redirdev bus='usb' type='spicevmc'/>";
+    let gone = "<tpm model='tpm-tis'><backend type='passthrough'><device path='/dev/tpm0'/></backend></tpm><input type='evdev'><source dev='/dev/input/event1'/></input>\
+        <rng model='virtio'><backend model='egd' type='tcp'/></rng><interface type='vhostuser'><source type='unix' path='/s'/></interface><redirdev bus='usb' type='tcp'/>\
+        <memory model='nvdimm'><source><path>/n</path></source></memory><audio id='1' type='file' path='/a.wav'/>";
+    let xml = format!(
+        "<domain xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'><name>w</name><devices>{kept}{gone}</devices>\
+        <qemu:commandline><qemu:arg value='-s'/><qemu:arg value='-debugcon'/><qemu:arg value='file:/o'/><qemu:arg value='-fw_cfg'/><qemu:arg value='name=a,string=b'/>\
+        </qemu:commandline></domain>"
+    );
+    let made = recovered(&xml, &identity(Network::Same)).unwrap();
+    for word in
+        ["passthrough", "evdev", "egd", "vhostuser", "'tcp'", "nvdimm", "wav", "debugcon", "value='-s'"]
+    {
+        assert!(!made.xml.contains(word), "{word}: {}", made.xml);
+    }
+    for word in ["emulator", "tablet", "/dev/urandom", "br0", "spicevmc", "name=a,string=b"] {
+        assert!(made.xml.contains(word), "no {word}: {}", made.xml);
+    }
+    assert_eq!(made.left_out.len(), 8, "{:?}", made.left_out);
 }
 
 /// Goal: a port that leads to the original's file or socket is a port of the copy's own. *Past bug*: a serial port kept its type and lost its file, which

@@ -10,7 +10,7 @@
 //! guest goes on. (<https://www.qemu.org/docs/master/interop/qemu-qmp-ref.html>: `BlockdevOptionsCbw`; since QEMU 7.1.)
 
 use super::{Fleece, FleecedDisk};
-use crate::hypervisor::ANSWER_MAX;
+use crate::hypervisor::{ANSWER_MAX, called};
 use crate::qmp::Qmp;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -158,8 +158,7 @@ pub(super) async fn disks(qmp: &Qmp) -> Result<Vec<GuestDisk>> {
 fn name_of(drive: &str, qdev: &str, is_taken: &dyn Fn(&Name) -> bool) -> Result<Name> {
     let device = qdev.strip_suffix("/virtio-backend").unwrap_or(qdev).rsplit('/').next().unwrap_or_default();
     let whole = if drive.is_empty() { device } else { drive };
-    let allowed = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-    let mut text: String = whole.chars().filter(allowed).take(32).collect();
+    let mut text = called(whole);
     if text.is_empty() {
         text = "disk".to_owned();
     }

@@ -70,8 +70,10 @@ impl Agent {
             Error::new(Kind::NotFound, "no guest agent answers")
                 .remedy("install qemu-guest-agent in the guest, and see that it runs there")
         };
-        let stream =
-            UnixStream::connect(socket).await.map_err(|e| Error::io("reaching the guest agent", e))?;
+        let stream = UnixStream::connect(socket).await.map_err(|e| {
+            Error::io(format!("reaching the guest agent at '{}'", socket.display()), e)
+                .remedy("look whether the guest runs, with QEMU's channel of its agent at that socket")
+        })?;
         let mut agent = Agent { env: env.clone(), stream: BufReader::new(stream) };
         let number = u64::from(u32::from_le_bytes(env.random()));
         // The byte ends what an earlier conversation may have left half said.

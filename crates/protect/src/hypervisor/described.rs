@@ -55,7 +55,7 @@ pub(crate) fn recovered(text: &str, identity: &Identity) -> Result<(String, Vec<
     if identity.network == Network::Isolated {
         isolate(&mut words);
     }
-    notes.extend(host_ends::take(&mut words));
+    notes.extend(host_ends::take(&mut words, rustix::process::getuid().is_root()));
     if matches!(identity.network, Network::Named(_)) {
         notes.push("a network by its name is libvirt's: QEMU's arguments keep theirs".to_owned());
     }
@@ -63,11 +63,22 @@ pub(crate) fn recovered(text: &str, identity: &Identity) -> Result<(String, Vec<
     Ok((words.text(), notes))
 }
 
+/// What of arguments that a domain passes on to QEMU a copy has, and what of them somebody would miss, in words.
+pub(crate) fn passed_on(arguments: &[&str]) -> (Vec<String>, Vec<String>) {
+    let text = shlex::try_join(arguments.iter().copied()).unwrap_or_default();
+    let Ok(mut words) = Words::parse(&text) else {
+        return (Vec::new(), vec!["left out: arguments of QEMU's own, which are not understood".to_owned()]);
+    };
+    let notes = host_ends::take(&mut words, rustix::process::getuid().is_root());
+    (words.arguments(), notes)
+}
+
 fn isolate(words: &mut Words) {
-    words.take(|word| {
+    let gone = words.take(|word| {
         OF_THE_NETWORK.contains(&word.option.as_str())
             || word.option == "device" && word.property("netdev").is_some()
     });
+    host_ends::take_what_refers_to(words, gone);
     words.push("nic", "none");
 }
 
@@ -78,17 +89,14 @@ fn new_macs(words: &mut Words, identity: &Identity) {
         let own = ["mac", "macaddr"].into_iter().find(|name| word.property(name).is_some());
         let Some(name) = own.or_else(|| card_without_address(word)) else { return };
         let mac = domain::mac(&identity.macs, number);
-        match own {
-            Some(_) => word.replace_property(name, &mac),
-            None => word.value += &format!(",{name}={mac}"),
-        }
+        word.set_property(name, &mac);
         number += 1;
     });
 }
 
 /// What its address would be called, of a network card that has none.
 fn card_without_address(word: &Word) -> Option<&'static str> {
-    let kind = word.property("type").or(word.value.split(',').next()).unwrap_or_default();
+    let kind = word.kind("type").unwrap_or_default();
     match word.option.as_str() {
         "nic" if kind != "none" => Some("mac"),
         "net" if kind == "nic" => Some("macaddr"),

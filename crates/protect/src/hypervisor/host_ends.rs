@@ -4,7 +4,7 @@
 //! kept of which it is not known what it does ([`KEPT`]); a device of the guest's is kept where its other end can be nothing.
 
 use super::words::{Word, Words};
-use serde_json::Value;
+use std::collections::HashSet;
 
 /// What says how the guest is made, and at most names files that are read.
 const KEPT: &[&str] = &[
@@ -48,7 +48,6 @@ const KEPT: &[&str] = &[
     "overcommit",
     "rtc",
     "seed",
-    "set",
     "shim",
     "smbios",
     "smp",
@@ -87,15 +86,13 @@ const UNMISSED: &[&str] = &[
     "trace",
     "writeconfig",
 ];
-/// Drives and file systems; of one that is only read two machines may have it.
-const DRIVES: &[&str] = &["blockdev", "drive"];
 /// Devices that have a part of the host behind them, by a part of their names.
 const HOST_DEVICES: &[&str] = &[
     "input-host",
     "ivshmem",
     "scsi-block",
     "scsi-generic",
-    "u2f-passthru",
+    "u2f-",
     "usb-host",
     "usb-mtp",
     "vfio-",
@@ -103,10 +100,20 @@ const HOST_DEVICES: &[&str] = &[
     "virtio-9p",
 ];
 /// Objects of the same kind.
-const HOST_OBJECTS: &[&str] =
-    &["can-host", "cryptodev-vhost", "filter-dump", "input-", "vfio-user", "x-remote", "x-vfio-user"];
+const HOST_OBJECTS: &[&str] = &[
+    "can-host",
+    "cryptodev-vhost",
+    "filter-dump",
+    "qtest",
+    "input-",
+    "vfio-user",
+    "x-remote",
+    "x-vfio-user",
+];
 /// By what a device names that of which it is the guest's end.
-const BACKS: &[&str] = &["drive", "fsdev", "tpmdev"];
+const BACKS: &[&str] = &["cryptodev", "drive", "fsdev", "netdev", "tpmdev"];
+/// By what a block node names those that it is built on.
+const BELOW: &[&str] = &["backing", "data-file", "file"];
 /// Ends of a character device that are the QEMU's own.
 const OWN_CHARDEVS: &[&str] =
     &["msmouse", "null", "pty", "qemu-vdagent", "ringbuf", "testdev", "vc", "wctablet"];
@@ -121,29 +128,24 @@ const WHERE_MEMORY_IS: &[&str] =
 /// The guest agent's channel, as every guest knows it.
 pub(super) const AGENT: &str = "org.qemu.guest_agent.0";
 
-/// Takes out of a copy's arguments what leads to the original's host, or gives it another end; returns what somebody would miss, in words.
-pub(super) fn take(words: &mut Words) -> Vec<String> {
+/// Takes out of a copy's arguments what leads to the original's host, or gives it another end; returns what somebody would miss, in words. Of taps only
+/// whoever `makes_taps` may have one of its own.
+pub(super) fn take(words: &mut Words, makes_taps: bool) -> Vec<String> {
     take_agent(words);
     let mut notes = Vec::new();
     words.each(|word| match word.option.as_str() {
         "machine" | "M" => word.drop_property("accel"),
+        "icount" => ["rr", "rrfile", "rrsnapshot"].iter().for_each(|name| word.drop_property(name)),
         "chardev" => notes.extend(own_chardev(word)),
         "audiodev" | "audio" => own_sound(word),
         "object" => notes.extend(own_memory(word)),
-        "net" | "netdev" | "nic" => notes.extend(own_network(word)),
+        "net" | "netdev" | "nic" => notes.extend(own_network(word, makes_taps)),
         _ => {}
     });
-    let gone = words.take(|word| !is_kept(word));
-    let named =
-        |word: &Word| ["id", "node-name"].iter().find_map(|name| word.property(name)).map(str::to_owned);
-    let ids: Vec<String> = gone.iter().filter_map(named).collect();
-    // What is left of a pair does not start.
-    words.take(|word| {
-        let back = || BACKS.iter().find_map(|name| word.property(name));
-        word.option == "device" && back().is_some_and(|back| ids.iter().any(|id| id == back))
-    });
-    let missed = gone.iter().filter(|word| !UNMISSED.contains(&word.option.as_str()));
-    notes.extend(missed.map(left_out));
+    let read = read_nodes(words);
+    let gone = words.take(|word| !is_kept(word, &read));
+    notes.extend(gone.iter().filter(|word| !UNMISSED.contains(&word.option.as_str())).map(left_out));
+    take_what_refers_to(words, gone);
     notes
 }
 
@@ -151,19 +153,58 @@ fn left_out(word: &Word) -> String {
     format!("left out: -{} {}", word.option, word.value).trim_end().to_owned()
 }
 
-fn is_kept(word: &Word) -> bool {
-    let is_read = || {
-        ["readonly", "read-only"].iter().any(|name| word.property(name) == Some("on"))
-            || word.value.replace(' ', "").contains("\"read-only\":true")
-    };
+fn is_kept(word: &Word, read: &HashSet<String>) -> bool {
+    let of_kind =
+        |name, kinds: &[&str]| word.kind(name).is_some_and(|kind| kinds.iter().any(|one| kind.contains(one)));
     match word.option.as_str() {
-        "device" => !HOST_DEVICES.iter().any(|name| word.value.contains(name)),
-        "object" => {
-            !word.kind("qom-type").is_some_and(|kind| HOST_OBJECTS.iter().any(|name| kind.starts_with(name)))
-        }
+        "device" => !of_kind("driver", HOST_DEVICES),
+        "object" => !of_kind("qom-type", HOST_OBJECTS),
         "chardev" | "audiodev" | "audio" => true,
-        option if DRIVES.contains(&option) => is_read() || word.property("media") == Some("cdrom"),
+        "drive" => is_read(word) || word.property("media") == Some("cdrom"),
+        "blockdev" => is_read(word) || word.names().any(|name| read.contains(name)),
         option => KEPT.contains(&option),
+    }
+}
+
+/// Of what is only read two machines may have one.
+fn is_read(word: &Word) -> bool {
+    ["readonly", "read-only"].iter().any(|name| word.property(name) == Some("on"))
+}
+
+/// The nodes that are only read, and those that they are built on.
+fn read_nodes(words: &Words) -> HashSet<String> {
+    let nodes = || words.iter().filter(|word| word.option == "blockdev");
+    let named = |word: &Word| word.names().map(str::to_owned).collect::<Vec<_>>();
+    let mut read: HashSet<String> = nodes().filter(|word| is_read(word)).flat_map(named).collect();
+    loop {
+        let of_read = nodes().filter(|word| word.names().any(|name| read.contains(name)));
+        let below = |word: &Word| {
+            BELOW.iter().filter_map(|name| word.property(name)).map(str::to_owned).collect::<Vec<_>>()
+        };
+        let more: Vec<String> = of_read.flat_map(below).filter(|name| !read.contains(name)).collect();
+        if more.is_empty() {
+            return read;
+        }
+        read.extend(more);
+    }
+}
+
+/// What names something that has gone does not start, and goes with it.
+pub(super) fn take_what_refers_to(words: &mut Words, mut gone: Vec<Word>) {
+    while !gone.is_empty() {
+        let names: Vec<String> = gone.iter().flat_map(Word::names).map(str::to_owned).collect();
+        let is_gone = |name: Option<&str>| name.is_some_and(|name| names.iter().any(|gone| gone == name));
+        let is_machine = |word: &Word| ["machine", "M"].contains(&word.option.as_str());
+        words.each(|word| {
+            for flash in ["pflash0", "pflash1"] {
+                if is_machine(word) && is_gone(word.property(flash)) {
+                    word.drop_property(flash);
+                }
+            }
+        });
+        gone = words.take(|word| {
+            !is_machine(word) && BACKS.iter().chain(BELOW).any(|name| is_gone(word.property(name)))
+        });
     }
 }
 
@@ -178,61 +219,51 @@ fn take_agent(words: &mut Words) {
 
 /// The guest keeps its port, and nothing is behind it.
 fn own_chardev(word: &mut Word) -> Option<String> {
-    let is_own = word.kind("backend").is_some_and(|kind| OWN_CHARDEVS.contains(&kind))
-        && word.property("logfile").is_none();
-    if is_own {
+    let is_own = word.kind("backend").is_some_and(|kind| OWN_CHARDEVS.contains(&kind));
+    if is_own && ["logfile", "path"].iter().all(|name| word.property(name).is_none()) {
         return None;
     }
     let note = left_out(word);
-    word.value = format!("null,id={}", word.property("id").unwrap_or_default());
+    let several = if word.property("mux") == Some("on") { ",mux=on" } else { "" };
+    word.value = format!("null,id={}{several}", word.property("id").unwrap_or_default());
     Some(note)
 }
 
 fn own_sound(word: &mut Word) {
-    let kept: Vec<String> =
-        ["id", "model"].iter().filter_map(|name| Some(format!(",{name}={}", word.property(name)?))).collect();
-    word.value = format!("none{}", kept.concat());
+    word.value = kept_of(word, "none", &["id", "model"]);
 }
 
-/// Memory of the copy's own, as large.
+/// Another kind with these of the word's properties.
+fn kept_of(word: &Word, kind: &str, names: &[&str]) -> String {
+    let kept = names.iter().filter_map(|name| Some(format!(",{name}={}", word.property(name)?)));
+    kind.to_owned() + &kept.collect::<String>()
+}
+
+/// Memory of the copy's own, as large; and chance of its own, where the original asked a socket for it.
 fn own_memory(word: &mut Word) -> Option<String> {
-    if word.kind("qom-type") != Some("memory-backend-file") {
-        return None;
-    }
     let note = left_out(word);
-    match serde_json::from_str::<Value>(&word.value) {
-        Ok(Value::Object(mut told)) => {
-            WHERE_MEMORY_IS.iter().for_each(|name| drop(told.remove(*name)));
-            told.insert("qom-type".to_owned(), "memory-backend-ram".into());
-            word.value = Value::Object(told).to_string();
-        }
-        _ => {
+    match word.kind("qom-type") {
+        Some("memory-backend-file") => {
             WHERE_MEMORY_IS.iter().for_each(|name| word.drop_property(name));
             word.value = word.value.replacen("memory-backend-file", "memory-backend-ram", 1);
         }
+        Some("rng-egd") => word.value = kept_of(word, "rng-builtin", &["id"]),
+        _ => return None,
     }
     Some(note)
 }
 
 /// A network that two machines can be on.
-fn own_network(word: &mut Word) -> Option<String> {
+fn own_network(word: &mut Word, makes_taps: bool) -> Option<String> {
     let before = word.clone();
-    let is_json = word.value.trim_start().starts_with('{');
-    let has = |names: &[&str]| {
-        names.iter().any(|name| word.value.contains(&format!("{name}{}", if is_json { "\"" } else { "=" })))
-    };
+    let has = |names: &[&str]| names.iter().any(|name| word.property(name).is_some());
     match word.kind("type").unwrap_or_default() {
         "none" | "nic" | "hubport" | "bridge" => return None,
         "user" if !has(FORWARDS) => return None,
-        "tap" if !has(OWN_TAP) && !has(OPEN_TAP) => return None,
-        "user" if !is_json => FORWARDS.iter().for_each(|name| word.drop_property(name)),
-        "tap" if !is_json && !has(OPEN_TAP) => OWN_TAP.iter().for_each(|name| word.drop_property(name)),
-        _ => {
-            let kept = ["id", "model", "mac", "macaddr"]
-                .iter()
-                .filter_map(|name| Some(format!(",{name}={}", word.property(name)?)));
-            word.value = format!("user{}", kept.collect::<String>());
-        }
+        "tap" if makes_taps && !has(OWN_TAP) && !has(OPEN_TAP) => return None,
+        "user" => FORWARDS.iter().for_each(|name| word.drop_property(name)),
+        "tap" if makes_taps && !has(OPEN_TAP) => OWN_TAP.iter().for_each(|name| word.drop_property(name)),
+        _ => word.value = kept_of(word, "user", &["id", "model", "mac", "macaddr"]),
     }
     Some(format!("{}; it has -{} {} in its place", left_out(&before), word.option, word.value))
 }
@@ -243,7 +274,7 @@ mod tests {
 
     fn taken(text: &str) -> (String, Vec<String>) {
         let mut words = Words::parse(text).unwrap();
-        let notes = take(&mut words);
+        let notes = take(&mut words, true);
         (words.arguments().join(" "), notes)
     }
 
@@ -312,6 +343,46 @@ mod tests {
                 2,
             ),
             ("-what-is-to-come /x", "", 1),
+            (
+                "-chardev pty,id=p,path=/run/p -chardev stdio,id=c,mux=on",
+                "-chardev null,id=p -chardev null,id=c,mux=on",
+                2,
+            ),
+            (
+                "-icount shift=3,rr=record,rrfile=/f -object rng-egd,id=r,chardev=c",
+                "-icount shift=3 -object rng-builtin,id=r",
+                1,
+            ),
+            ("-set netdev.n.ifname=tap7 -device u2f-emulated,dir=/d -object qtest,id=q,log=/l", "", 3),
+            (
+                "-device qemu-xhci,id=usb-host -device virtio-net-pci,id=vhost-net0,netdev=n",
+                "-device qemu-xhci,id=usb-host -device virtio-net-pci,id=vhost-net0,netdev=n",
+                0,
+            ),
+            ("-drive file=/a,,readonly=on,if=none,id=x", "", 1),
+            (
+                "-object memory-backend-file,id=m,size=1G,mem-path=/a,,b",
+                "-object memory-backend-ram,id=m,size=1G",
+                1,
+            ),
+            // What is left names nothing that has gone; and of what is only read all is left.
+            (
+                "-machine q35,pflash0=c,pflash1=v -blockdev file,node-name=c,filename=/c,read-only=on -blockdev file,node-name=v,filename=/v",
+                "-machine q35,pflash0=c -blockdev file,node-name=c,filename=/c,read-only=on",
+                1,
+            ),
+            (
+                "-blockdev file,node-name=f,filename=/iso -blockdev raw,node-name=r,read-only=on,file=f -device scsi-cd,drive=r",
+                "-blockdev file,node-name=f,filename=/iso -blockdev raw,node-name=r,read-only=on,file=f -device scsi-cd,drive=r",
+                0,
+            ),
+            (
+                "-blockdev file,node-name=f,filename=/a -blockdev qcow2,node-name=q,file=f -device virtio-blk-pci,drive=q",
+                "",
+                2,
+            ),
+            ("-drive id=d,node-name=n,if=none,file=/a -device virtio-blk-pci,drive=n", "", 1),
+            ("-object cryptodev-vhost-user,id=c -device virtio-crypto-pci,cryptodev=c", "", 1),
         ] {
             let (is, told) = taken(text);
             assert_eq!((is.as_str(), told.len()), (kept, notes), "{text}: {told:?}");
@@ -324,10 +395,23 @@ mod tests {
             "-object '{\"qom-type\":\"memory-backend-file\",\"id\":\"m\",\"size\":1024,\"mem-path\":\"/ram\",\"share\":true}' \
              -netdev '{\"type\":\"tap\",\"id\":\"n\",\"ifname\":\"tap7\"}' -netdev '{\"type\":\"user\",\"id\":\"u\"}'",
         );
-        assert!(is.contains("memory-backend-ram") && is.contains("-netdev user,id=n"), "{is}");
+        assert!(is.contains("memory-backend-ram,id=m,size=1024") && is.contains("-netdev tap,id=n "), "{is}");
         assert!(
-            !is.contains("/ram") && !is.contains("tap7") && is.contains("\"id\":\"u\"") && notes.len() == 2,
+            !is.contains("/ram") && !is.contains("tap7") && is.contains("user,id=u") && notes.len() == 2,
             "{is} {notes:?}"
+        );
+    }
+
+    /// Goal: where a tap cannot be made the copy starts all the same.
+    #[test]
+    fn a_tap_is_for_whoever_may_make_one() {
+        let mut words =
+            Words::parse("-netdev tap,id=n,ifname=tap7 -nic tap,mac=52:54:00:00:00:01 -netdev bridge,id=b")
+                .unwrap();
+        assert_eq!(take(&mut words, false).len(), 2);
+        assert_eq!(
+            words.arguments().join(" "),
+            "-netdev user,id=n -nic user,mac=52:54:00:00:00:01 -netdev bridge,id=b"
         );
     }
 

@@ -13,7 +13,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use stonefold_env::Env;
-use stonefold_types::{Error, Kind, Result};
+use stonefold_types::{Error, Kind, Result, Size};
 
 /// Where the kernel has its groups.
 const ROOT: &str = "/sys/fs/cgroup";
@@ -51,11 +51,15 @@ impl Limits {
         let wrong = |what: String, remedy: &str| Err(Error::new(Kind::Invalid, what).remedy(remedy));
         match (self.memory_bytes, memory_bytes) {
             (Some(most), Some(guest)) if most < guest => wrong(
-                format!("a limit of {most} bytes of memory is less than the {guest} that the guest is given"),
+                format!(
+                    "a limit of {} of memory is less than the {} that the guest is given",
+                    Size(most),
+                    Size(guest)
+                ),
                 "give it that and what QEMU itself needs, 200 MiB and more, or change the machine's description",
             ),
             (Some(most), _) if most < MEMORY_MIN => wrong(
-                format!("a limit of {most} bytes of memory is less than any machine needs"),
+                format!("a limit of {} of memory is less than any machine needs", Size(most)),
                 "give it what its guest has and what QEMU itself needs, 200 MiB and more",
             ),
             _ if self.processors_percent.is_some_and(|most| most < PROCESSORS_MIN_PERCENT) => {

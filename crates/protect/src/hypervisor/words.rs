@@ -1,5 +1,7 @@
 //! QEMU's arguments as a list of options, to be looked through and changed.
 
+mod json;
+
 use std::ops::{Index, IndexMut};
 use stonefold_types::{Error, Kind, Result};
 
@@ -12,6 +14,7 @@ const ALONE: &[&str] = &[
     "enable-kvm",
     "enable-sync-profile",
     "full-screen",
+    "jitdump",
     "mem-prealloc",
     "nodefaults",
     "no-acpi",
@@ -26,6 +29,7 @@ const ALONE: &[&str] = &[
     "old-param",
     "one-insn-per-tb",
     "only-migratable",
+    "perfmap",
     "portrait",
     "preconfig",
     "S",
@@ -84,7 +88,21 @@ impl Words {
             };
             list.push(Word { option, value });
         }
-        Ok(Words(list))
+        Ok(Words::of_one_form(list))
+    }
+
+    /// All in the form `kind,name=value`, whichever they were written in. QEMU makes devices that were written as JSON behind the others.
+    fn of_one_form(list: Vec<Word>) -> Words {
+        let (mut words, mut behind) = (Vec::new(), Vec::new());
+        for word in list {
+            match json::flat(&word.option, &word.value) {
+                Some(value) if word.option == "device" => behind.push(Word { value, ..word }),
+                Some(value) => words.push(Word { value, ..word }),
+                None => words.push(word),
+            }
+        }
+        words.append(&mut behind);
+        Words(words)
     }
 
     /// As a shell reads them.
@@ -169,37 +187,52 @@ impl IndexMut<usize> for Words {
 }
 
 impl Word {
-    /// A property of the value, as in `virtio-net-pci,netdev=n0,mac=…`, or, where that is JSON, a text of its.
+    /// The value's parts; a comma that is doubled is one of a part's own.
+    fn parts(&self) -> Vec<&str> {
+        let (mut parts, mut from, mut at) = (Vec::new(), 0, 0);
+        while let Some(comma) = self.value[at..].find(',').map(|found| at + found) {
+            let is_doubled = self.value[comma + 1..].starts_with(',');
+            if !is_doubled {
+                parts.push(&self.value[from..comma]);
+                from = comma + 1;
+            }
+            at = comma + 1 + usize::from(is_doubled);
+        }
+        parts.push(&self.value[from..]);
+        parts
+    }
+
+    /// A property of the value, as in `virtio-net-pci,netdev=n0,mac=…`, as it is written there.
     pub(super) fn property(&self, name: &str) -> Option<&str> {
-        if self.value.trim_start().starts_with('{') {
-            let (_, rest) = self.value.split_once(&format!("\"{name}\""))?;
-            let text = rest.trim_start().strip_prefix(':')?.trim_start().strip_prefix('"')?;
-            return text.split('"').next();
-        }
-        self.value.split(',').find_map(|part| part.strip_prefix(name)?.strip_prefix('='))
+        self.parts().into_iter().find_map(|part| part.strip_prefix(name)?.strip_prefix('='))
     }
 
-    /// What kind it is: the value's first part, or what goes by this name.
+    /// What kind it is: what goes by this name, or the value's first part.
     pub(super) fn kind(&self, name: &str) -> Option<&str> {
-        match self.value.trim_start().starts_with('{') {
-            true => self.property(name),
-            false => self.property(name).or(self.value.split(',').next()),
-        }
+        self.property(name).or_else(|| self.parts().first().copied())
     }
 
-    /// Sets a property, where there is one of that name.
-    pub(super) fn replace_property(&mut self, name: &str, value: &str) {
+    /// Sets a property.
+    pub(super) fn set_property(&mut self, name: &str, value: &str) {
+        let own = format!("{name}={value}");
         let is_it = |part: &str| part.strip_prefix(name).is_some_and(|rest| rest.starts_with('='));
-        let parts = self.value.split(',');
-        let parts: Vec<String> =
-            parts.map(|part| if is_it(part) { format!("{name}={value}") } else { part.to_owned() }).collect();
+        let mut parts: Vec<String> = self.parts().into_iter().map(str::to_owned).collect();
+        match parts.iter_mut().find(|part| is_it(part)) {
+            Some(part) => *part = own,
+            None => parts.push(own),
+        }
         self.value = parts.join(",");
     }
 
-    /// Takes a property out.
+    /// Takes a property out, as often as it is there.
     pub(super) fn drop_property(&mut self, name: &str) {
         let is_it = |part: &&str| part.strip_prefix(name).is_some_and(|rest| rest.starts_with('='));
-        self.value = self.value.split(',').filter(|part| !is_it(part)).collect::<Vec<_>>().join(",");
+        self.value = self.parts().into_iter().filter(|part| !is_it(part)).collect::<Vec<_>>().join(",");
+    }
+
+    /// By what others name it.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        ["id", "node-name"].into_iter().filter_map(|name| self.property(name))
     }
 }
 
@@ -220,15 +253,22 @@ mod tests {
 
     #[test]
     fn a_property_is_found_in_either_form() {
-        for value in
-            ["virtio-blk-pci,drive=d,id=v", r#"{"driver":"virtio-blk-pci", "drive": "d","id":"v", "n": 1}"#]
-        {
-            let word = Word { option: "device".to_owned(), value: value.to_owned() };
+        for value in [
+            "virtio-blk-pci,drive=d,id=drive,n=1",
+            r#"'{"n": 1, "driver":"virtio-blk-pci", "id":"drive", "drive": "d"}'"#,
+        ] {
+            let words = Words::parse(&format!("-device {value}")).unwrap();
+            let property = |name| words[0].property(name);
             assert_eq!(
-                (word.property("drive"), word.property("id"), word.property("n")),
-                (Some("d"), Some("v"), None)
+                (words[0].kind("driver"), property("drive"), property("id"), property("n"), property("x")),
+                (Some("virtio-blk-pci"), Some("d"), Some("drive"), Some("1"), None)
             );
         }
+        let word = Word { option: "drive".into(), value: "file=/a,,readonly=on,id=x".into() };
+        assert_eq!(
+            (word.property("readonly"), word.property("file"), word.property("id")),
+            (None, Some("/a,,readonly=on"), Some("x"))
+        );
     }
 
     #[test]
@@ -261,10 +301,12 @@ mod tests {
     #[test]
     fn a_property_is_changed_at_its_place() {
         let mut word = Word { option: "device".into(), value: "e1000,mac=1,netdev=n,xmac=2".into() };
-        word.replace_property("mac", "9");
+        word.set_property("mac", "9");
         assert_eq!(word.value, "e1000,mac=9,netdev=n,xmac=2");
         assert_eq!(word.property("netdev"), Some("n"));
         word.drop_property("netdev");
         assert_eq!(word.value, "e1000,mac=9,xmac=2");
+        word.set_property("romfile", "");
+        assert_eq!(word.value, "e1000,mac=9,xmac=2,romfile=");
     }
 }

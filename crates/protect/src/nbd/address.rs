@@ -44,6 +44,7 @@ impl FromStr for Address {
         let of = |scheme: &str| text.strip_prefix(scheme);
         let read = match (of("nbd+unix://"), of("nbd://"), of("nbds://")) {
             (Some(rest), ..) => unix(rest),
+            (_, Some(rest), _) if rest.contains("?tls-") => Err("by TLS it begins with nbds://".into()),
             (_, Some(rest), _) => tcp(rest),
             (.., Some(rest)) => tls(rest),
             _ if of("nbds+unix://").is_some() => {
@@ -84,8 +85,12 @@ fn tcp(rest: &str) -> std::result::Result<Address, String> {
 
 fn tls(rest: &str) -> std::result::Result<Address, String> {
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let folder = query.split('&').find_map(|parameter| parameter.strip_prefix("tls-certificates="));
-    let folder = folder.map(decoded).transpose()?.unwrap_or_default();
+    let mut folder = String::new();
+    for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
+        // What says how the other end is trusted is never passed over.
+        let named = parameter.strip_prefix("tls-certificates=");
+        folder = decoded(named.ok_or_else(|| format!("'{}' is not understood", parameter.escape_debug()))?)?;
+    }
     if !folder.starts_with('/') {
         return Err("it names no tls-certificates=DIR, from the root on, with ca-cert.pem in it".into());
     }
@@ -153,7 +158,7 @@ mod tests {
             ("nbd://[::1]:99/a/b", tcp("::1", 99, "a/b")),
             ("nbd://[::1]/", tcp("::1", 10809, "")),
             ("nbds://host/web?tls-certificates=/etc/pki/nbd", tls("host", 10809, "web")),
-            ("nbds://host:99?x=1&tls-certificates=/etc/pki%2fnbd", tls("host", 99, "")),
+            ("nbds://host:99?tls-certificates=/etc/pki%2fnbd", tls("host", 99, "")),
             ("nbd+unix:///web%40a?socket=/run/s%20t", unix("/run/s t", "web@a")),
             ("nbd+unix://?x=1&socket=/run/s", unix("/run/s", "")),
         ] {
@@ -173,6 +178,8 @@ mod tests {
             ("nbds://h/x", "tls-certificates"),
             ("nbds://h/x?tls-certificates=pki", "from the root on"),
             ("nbds://?tls-certificates=/pki", "no host"),
+            ("nbds://h/x?tls-certificates=/pki&tls-verify-peer=no", "not understood"),
+            ("nbd://h/x?tls-certificates=/pki", "nbds://"),
             ("nbds+unix:///x?socket=/s", "without TLS"),
             ("nbd+unix:///web", "socket=PATH"),
             ("nbd+unix:///web?socket=s", "from the root"),
