@@ -152,3 +152,12 @@ class Cluster:
         """Transactions a second."""
         said = self.pgbench("-n", "-M", "prepared", "-c", str(clients), "-j", "2", "-T", str(seconds))
         return float(re.search(r"^tps = ([0-9.]+)", said, re.MULTILINE).group(1))
+
+
+def fill(lab, uri, scale):
+    """Makes an export a file system with a database of pgbench's, of that scale."""
+    with Mounted(lab, uri, make=True) as folder:
+        cluster = Cluster(lab, folder)
+        cluster.make()
+        with cluster:
+            cluster.pgbench("-i", "-q", "-s", str(scale))

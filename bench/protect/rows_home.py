@@ -10,7 +10,7 @@ import signal
 import time
 
 from arms import Stonefold
-from database import Cluster, Memory, Mounted, programs
+from database import Cluster, Memory, Mounted, fill, programs
 from figures import judged, median
 from idle import Idle, command
 from processes import Failed
@@ -52,11 +52,7 @@ class Home:
     def build(self):
         """A database on a disk of the server, and a point of the machine that has it."""
         self.stonefold.create("db", DISK)
-        with Mounted(self.lab, f"nbd+unix:///db?socket={self.stonefold.socket}", make=True) as folder:
-            cluster = Cluster(self.lab, folder)
-            cluster.make()
-            with cluster:
-                cluster.pgbench("-i", "-q", "-s", str(self.scale))
+        fill(self.lab, f"nbd+unix:///db?socket={self.stonefold.socket}", self.scale)
         self.call("machine", "add", "pg", "--disk", "db", "--qemu-args", self.idle.words)
         self.call("source", "add", "pg", "--machine", "pg")
         return self.call("backup", "run", "pg")

@@ -7,7 +7,7 @@ import subprocess
 import time
 
 from arms import Stonefold
-from database import Cluster, Memory, Mounted, programs
+from database import Cluster, Memory, Mounted, fill, programs
 from figures import judged, median
 from idle import Idle, command
 
@@ -52,11 +52,7 @@ class Speeds:
 
     def build(self):
         self.stonefold.create("db", DISK)
-        with Mounted(self.lab, f"nbd+unix:///db?socket={self.stonefold.socket}", make=True) as folder:
-            cluster = Cluster(self.lab, folder)
-            cluster.make()
-            with cluster:
-                cluster.pgbench("-i", "-q", "-s", str(self.scale))
+        fill(self.lab, f"nbd+unix:///db?socket={self.stonefold.socket}", self.scale)
         self.call("disk", "export", "db", self.raw, "--format", "raw")
         self.call("machine", "add", "pg", "--disk", "db", "--qemu-args", self.idle.words)
 

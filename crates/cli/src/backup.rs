@@ -364,7 +364,7 @@ fn notes(run: &Run, between: &str) -> Option<String> {
 }
 
 /// As much of it as a line has room for; 'backup show' has all.
-fn begun_text(text: String) -> String {
+fn shortened(text: String) -> String {
     match text.char_indices().nth(NOTE_LETTERS_MAX) {
         Some((end, _)) => format!("{}…", text[..end].trim_end()),
         None => text,
@@ -395,7 +395,7 @@ fn runs_table(runs: &[Run]) -> String {
             copied_text(run, |copied| copied.read_bytes),
             copied_text(run, |copied| copied.sent_bytes),
             copied_text(run, |copied| copied.written_bytes),
-            notes(run, "; ").map_or_else(|| "-".to_owned(), begun_text),
+            notes(run, "; ").map_or_else(|| "-".to_owned(), shortened),
         ]);
     }
     table.or("no runs; 'stonefold backup run SOURCE' makes one")

@@ -2,20 +2,18 @@
 //! is written that was there.
 
 use crate::exporter::{Exporter, Then};
-use crate::life::{ENDS, End, Ended, HOUR, Life, Pool, name};
+use crate::life::{ENDS, End, Ended, Life, Pool, name};
 use std::process::Command;
-use std::time::Duration;
 use stonefold_protect::domain::{Network, Reach};
-use stonefold_protect::rounds::Round;
-use stonefold_protect::{ImageFile, NewPolicy, RecoverRequest, Run, RunRequest, RunState, SourceOf};
+use stonefold_protect::{ImageFile, RecoverRequest, Run, RunRequest, RunState, SourceOf};
 use stonefold_types::{Error, Kind, PointName};
 
-const MIB: usize = 1 << 20;
-const BLOCK: usize = 4096;
-const DISK: &str = "db.vda";
+pub(crate) const MIB: usize = 1 << 20;
+pub(crate) const BLOCK: usize = 4096;
+pub(crate) const DISK: &str = "db.vda";
 
 /// Bytes of which no two blocks are alike, with holes: each second 128 KiB is one.
-fn patterned(bytes: usize, seed: u64) -> Vec<u8> {
+pub(crate) fn patterned(bytes: usize, seed: u64) -> Vec<u8> {
     let of = |at: usize| {
         let hole = at / (128 << 10) % 2 == 1;
         let mixed =
@@ -32,7 +30,7 @@ async fn contents(life: &Life, export: &str) -> Vec<u8> {
     bytes
 }
 
-async fn is_held(life: &Life, export: &str, wanted: &[u8], when: &str) {
+pub(crate) async fn is_held(life: &Life, export: &str, wanted: &[u8], when: &str) {
     let held = contents(life, export).await;
     assert_eq!(held.len(), wanted.len().next_multiple_of(BLOCK), "{when}: '{export}'");
     let wrong = wanted.iter().zip(&held).position(|(wanted, held)| wanted != held);
@@ -41,26 +39,26 @@ async fn is_held(life: &Life, export: &str, wanted: &[u8], when: &str) {
 }
 
 /// A source `db` of an exporter.
-async fn exported(life: &Life, bytes: Vec<u8>) -> Exporter {
+pub(crate) async fn exported(life: &Life, bytes: Vec<u8>) -> Exporter {
     let exporter = Exporter::start(life, bytes);
     life.protection.add_source(name("db"), SourceOf::Nbd(exporter.uri().as_str().into())).await.unwrap();
     exporter
 }
 
-async fn run(life: &Life) -> Run {
+pub(crate) async fn run(life: &Life) -> Run {
     life.protection.back_up(&name("db"), RunRequest::default()).await.unwrap()
 }
 
-fn snapshot(point: &PointName) -> String {
+pub(crate) fn snapshot(point: &PointName) -> String {
     format!("{DISK}@{}", point.stamp)
 }
 
-fn refused(error: Error, kind: Kind, words: &str) {
+pub(crate) fn refused(error: Error, kind: Kind, words: &str) {
     assert!(error.kind() == kind && error.to_string().contains(words), "{error:?}");
 }
 
 /// How many points there are, each of them whole, and no snapshot besides.
-async fn points(life: &Life) -> usize {
+pub(crate) async fn points(life: &Life) -> usize {
     let points = life.protection.points(None).await.unwrap();
     assert!(points.iter().all(|point| point.missing.is_empty()));
     assert_eq!(life.snapshots().len(), points.len(), "leftovers");
@@ -276,167 +274,6 @@ fn what_others_write_to_the_disk_is_in_no_point() {
     });
 }
 
-/// Goal: a run that somebody ends makes no point, keeps nobody from anything else while it goes on, and lets nobody at its disk.
-#[test]
-fn a_run_that_is_cancelled_makes_no_point() {
-    Pool::new().life(|life| async move {
-        let protection = &life.protection;
-        let exporter = exported(&life, patterned(4 * MIB, 1)).await;
-        exporter.after(Some((3, Then::Hang)));
-        let meanwhile = async {
-            while exporter.reads() <= 3 {
-                tokio::task::yield_now().await;
-            }
-            let under_way = protection.runs(None).await.unwrap().pop().unwrap();
-            assert_eq!(under_way.state, RunState::Running);
-            crate::machines::web(&life, None).await;
-            let twice = protection.back_up(&name("db"), RunRequest::default()).await.unwrap_err();
-            refused(twice, Kind::Busy, &format!("backup cancel {}", under_way.name));
-            refused(protection.remove_source(&name("db")).await.unwrap_err(), Kind::Busy, "is under way");
-            refused(life.store.remove_disk(&name(DISK)).await.unwrap_err(), Kind::Busy, "backup run 'db@");
-            let ended = protection.cancel_run(&under_way.name).await.unwrap();
-            assert_eq!(ended.state, RunState::Cancelled);
-            ended
-        };
-        let db = name("db");
-        let (error, ended) = futures::join!(protection.back_up(&db, RunRequest::default()), meanwhile);
-        refused(error.unwrap_err(), Kind::Conflict, "was cancelled");
-        assert_eq!(points(&life).await, 0);
-        refused(protection.cancel_run(&ended.name).await.unwrap_err(), Kind::Invalid, "has ended already");
-        let unknown = "db@20200101T000000Z".parse().unwrap();
-        refused(protection.cancel_run(&unknown).await.unwrap_err(), Kind::NotFound, "backup ls");
-        exporter.after(None);
-        let next = run(&life).await;
-        is_held(&life, &snapshot(&next.name), &exporter.bytes(), "after all").await;
-    });
-}
-
-/// Goal: a run that somebody pauses reads nothing more until it is resumed, and then makes its point; one that is paused can be ended, and one that has
-/// ended neither paused nor resumed. *Past bug*: none yet.
-#[test]
-fn a_run_that_is_paused_reads_nothing_until_it_is_resumed() {
-    Pool::new().life(|life| async move {
-        let protection = &life.protection;
-        let exporter = exported(&life, patterned(48 * MIB, 1)).await;
-        let meanwhile = |resumes: bool| {
-            let (life, exporter, before) = (&life, &exporter, exporter.reads());
-            async move {
-                while exporter.reads() <= before + 3 {
-                    tokio::task::yield_now().await;
-                }
-                let under_way = protection.runs(None).await.unwrap().pop().unwrap();
-                assert!(!under_way.paused);
-                let paused = protection.pause_run(&under_way.name, true).await.unwrap();
-                assert!(paused.paused && paused.state == RunState::Running);
-                // What had begun ends.
-                life.env.sleep(Duration::from_millis(300)).await;
-                let reads = exporter.reads();
-                life.env.sleep(Duration::from_millis(300)).await;
-                assert_eq!(exporter.reads(), reads, "it reads on");
-                assert!(reads - before < 48 * MIB / (256 << 10) / 2, "{reads} of all were under way");
-                if resumes {
-                    assert!(!protection.pause_run(&paused.name, false).await.unwrap().paused);
-                } else {
-                    protection.cancel_run(&paused.name).await.unwrap();
-                }
-                paused.name
-            }
-        };
-        let db = name("db");
-        let (ended, cancelled) =
-            futures::join!(protection.back_up(&db, RunRequest::default()), meanwhile(false));
-        refused(ended.unwrap_err(), Kind::Conflict, "was cancelled");
-        let (made, resumed) = futures::join!(protection.back_up(&db, RunRequest::default()), meanwhile(true));
-        let made = made.unwrap();
-        assert!(made.name == resumed && !made.paused && made.state == RunState::Done);
-        is_held(&life, &snapshot(&made.name), &exporter.bytes(), "after a pause").await;
-        for (run, pauses) in [(&cancelled, true), (&resumed, false)] {
-            refused(protection.pause_run(run, pauses).await.unwrap_err(), Kind::Invalid, "has ended already");
-        }
-        let unknown = "db@20200101T000000Z".parse().unwrap();
-        refused(protection.pause_run(&unknown, true).await.unwrap_err(), Kind::NotFound, "backup ls");
-    });
-}
-
-/// Goal: a server that dies while it copies leaves a run that has failed and says what to do, and no point.
-#[test]
-fn a_server_killed_in_the_midst_leaves_no_point() {
-    let pool = Pool::new();
-    pool.life(|life| async move {
-        let exporter = exported(&life, patterned(4 * MIB, 1)).await;
-        run(&life).await;
-        exporter.change(|bytes| *bytes = patterned(4 * MIB, 2));
-        exporter.after(Some((5, Then::Hang)));
-        let killed = async {
-            while exporter.reads() <= 5 {
-                tokio::task::yield_now().await;
-            }
-        };
-        let db = name("db");
-        tokio::select! {
-            done = life.protection.back_up(&db, RunRequest::default()) => panic!("{done:?}"),
-            () = killed => {}
-        }
-    });
-    pool.life(|life| async move {
-        assert_eq!(points(&life).await, 1);
-        let cut = life.protection.runs(None).await.unwrap().pop().unwrap();
-        assert_eq!(cut.state, RunState::Failed);
-        assert!(cut.cut_off && cut.note.unwrap().contains("the server stopped in its midst; run it again"));
-        // The same source, elsewhere by now.
-        life.protection.remove_source(&name("db")).await.unwrap();
-        let added = life.protection.add_source(name("db"), SourceOf::Nbd("nbd://h/x".into())).await;
-        refused(added.unwrap_err(), Kind::AlreadyExists, "disk 'db.vda' exists already");
-    });
-}
-
-/// Goal: a policy's copies go on beside it: no slot twice, one that comes while a copy goes on is passed over, and what is no longer kept goes.
-#[test]
-fn a_policy_copies_in_the_background() {
-    let pool = Pool::new();
-    pool.life(|life| {
-        let pool = &pool;
-        async move {
-            let protection = &life.protection;
-            let exporter = exported(&life, patterned(MIB, 1)).await;
-            let asked = NewPolicy {
-                every: "1h".to_owned(),
-                zone: Some("UTC".to_owned()),
-                keep: Some("last=1".to_owned()),
-                ..NewPolicy::default()
-            };
-            protection.create_policy(name("hourly"), asked).await.unwrap();
-            protection.apply_policy(&name("hourly"), &[name("db")]).await.unwrap();
-            for runs in 1..=2 {
-                exporter.after(Some((1, Then::Hang)));
-                pool.clock.passes(HOUR);
-                let round = protection.round().await.unwrap();
-                assert_eq!(round.begun, [(name("hourly"), name("db"))]);
-                assert_eq!(protection.round().await.unwrap(), Round::default(), "the slot is begun");
-                while exporter.reads() <= 1 {
-                    life.env.sleep(Duration::from_millis(1)).await;
-                }
-                pool.clock.passes(HOUR);
-                assert_eq!(protection.round().await.unwrap().begun.len(), 1);
-                // Until it has found that there is one already.
-                life.env.sleep(Duration::from_millis(100)).await;
-                exporter.after(None);
-                let is_over = |run: &Run| run.state == RunState::Done;
-                while !protection.runs(None).await.unwrap().iter().all(is_over) {
-                    life.env.sleep(Duration::from_millis(1)).await;
-                }
-                while protection.points(None).await.unwrap().len() != 1 {
-                    life.env.sleep(Duration::from_millis(1)).await;
-                }
-                assert_eq!(protection.runs(None).await.unwrap().len(), runs);
-                exporter.change(|bytes| bytes[7] ^= 0xff);
-            }
-            let point = protection.points(None).await.unwrap().pop().unwrap().point;
-            assert_eq!(point.policy, Some(name("hourly")));
-        }
-    });
-}
-
 /// Goal: cut off at any step of the medium, by any end, a run is a whole point or none, and the next one is whole.
 #[test]
 fn a_copy_that_is_cut_off_is_a_whole_point_or_none() {
@@ -523,51 +360,6 @@ fn an_image_is_copied_by_a_real_qemu() {
             let gone = life.protection.back_up(&name("db"), RunRequest::default()).await.unwrap_err();
             refused(gone, Kind::Io, "No such file");
             assert_eq!(points(&life).await, 2);
-        });
-    }
-}
-
-/// Goal: what a policy's copy was begun for is made when its server is back, once it died in its midst; but not for ever, where servers die of it.
-#[test]
-fn a_policy_s_copy_that_ended_with_its_server_is_made_again() {
-    let pool = Pool::new();
-    let asked = || NewPolicy { every: "1d".to_owned(), zone: Some("UTC".to_owned()), ..NewPolicy::default() };
-    // How often the server dies; then whether the slot is made yet.
-    for (deaths, is_made) in [(1, true), (3, false)] {
-        let policy = name(&format!("daily-{deaths}"));
-        let source = name(&format!("db-{deaths}"));
-        let folder = tempfile::tempdir().unwrap();
-        for death in 0..deaths {
-            pool.life(|life| {
-                let (pool, policy, source, folder) = (&pool, &policy, &source, &folder);
-                async move {
-                    let exporter = Exporter::start_in(&life, folder, patterned(MIB, 1));
-                    let at = SourceOf::Nbd(exporter.uri().as_str().into());
-                    if death == 0 {
-                        life.protection.add_source(source.clone(), at).await.unwrap();
-                        life.protection.create_policy(policy.clone(), asked()).await.unwrap();
-                        life.protection.apply_policy(policy, std::slice::from_ref(source)).await.unwrap();
-                        pool.clock.passes(24 * HOUR);
-                    }
-                    exporter.after(Some((1, Then::Hang)));
-                    let round = life.protection.round().await.unwrap();
-                    assert_eq!(round.begun, [(policy.clone(), source.clone())], "after {death} deaths");
-                    while exporter.reads() <= 1 {
-                        life.env.sleep(Duration::from_millis(1)).await;
-                    }
-                }
-            });
-        }
-        pool.life(|life| {
-            let (policy, source) = (&policy, &source);
-            async move {
-                let round = life.protection.round().await.unwrap();
-                let wanted = if is_made { vec![(policy.clone(), source.clone())] } else { Vec::new() };
-                assert_eq!(round.begun, wanted, "after {deaths} deaths");
-                let runs = life.protection.runs(Some(source)).await.unwrap();
-                assert!(runs.iter().take(deaths).all(|run| run.cut_off), "{runs:?}");
-                life.protection.remove_policy(policy).await.unwrap();
-            }
         });
     }
 }

@@ -3,6 +3,7 @@
 mod archives;
 mod backups;
 mod copies;
+mod copies_ended;
 mod exporter;
 mod life;
 mod machines;
