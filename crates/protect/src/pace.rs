@@ -2,8 +2,7 @@
 //!
 //! The guest's own latency is the measure: the mean time of its requests, as QEMU counts them at its devices. Without the copy it is measured before the
 //! first byte and again every minute, while the copy stands still for a moment; a guest that waits for its disks keeps `floor` of its speed while its
-//! requests take no longer than 1/`floor` of that. Above it the copy gives way by a third, or by as much as the guest lacks; below it it gets an eighth
-//! more, and some MiB.
+//! requests take no longer than 1/`floor` of that. Above it the copy gives way by a third, below it it gets an eighth more, and some MiB.
 //! A guest that does next to nothing is not held up by anything; one that begins to work is looked at without the copy then, and so is one that seems to
 //! be held up however slow the copy is: what it does may have changed.
 
@@ -33,9 +32,7 @@ pub(crate) const SPEED_MAX: u64 = 4 << 30;
 const SPEED_FELT: u64 = 1 << 30;
 const STEP: u64 = 4 << 20;
 /// How far below its bound a guest's latency is to be kept: it swings.
-const MARGIN: f64 = 0.85;
-/// What a copy gives way by: to so much of its speed at most, and, beside a guest that all but stands still, at least.
-const GIVE_WAY: std::ops::RangeInclusive<f64> = 0.125..=2.0 / 3.0;
+const MARGIN: f64 = 0.9;
 
 /// What a guest's devices have counted since it was started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -191,10 +188,7 @@ fn kept(alone: Option<f64>, now: Option<f64>) -> Option<f64> {
 fn next(speed: u64, kept: Option<f64>, floor: f64) -> u64 {
     let faster = |speed: u64| speed + speed / 8 + STEP;
     let next = match kept {
-        Some(kept) if kept * MARGIN < floor => {
-            let lacks = (kept * MARGIN / floor).clamp(*GIVE_WAY.start(), *GIVE_WAY.end());
-            (speed.min(SPEED_FELT) as f64 * lacks) as u64
-        }
+        Some(kept) if kept * MARGIN < floor => speed.min(SPEED_FELT) / 3 * 2,
         Some(_) => faster(speed),
         None => faster(speed) * 2,
     };

@@ -69,7 +69,7 @@ async fn a_guest_that_works_keeps_its_share_and_one_that_begins_to_gets_it() {
     for works in [true, false] {
         let guest = Played::new(works);
         let env = guest.clock.env();
-        let mut pace = Pace::begin(&env, &guest, 76).await.unwrap();
+        let mut pace = Pace::begin(&env, &guest, 80).await.unwrap();
         assert_eq!(pace.speed, if works { SPEED_BEGINNING } else { SPEED_MAX });
         guest.change(|now| now.works = true);
         let mut kept = Vec::new();
@@ -89,7 +89,7 @@ async fn a_guest_that_works_keeps_its_share_and_one_that_begins_to_gets_it() {
 async fn a_copy_that_is_not_the_cause_is_let_go() {
     let guest = Played::new(true);
     let env = guest.clock.env();
-    let mut pace = Pace::begin(&env, &guest, 76).await.unwrap();
+    let mut pace = Pace::begin(&env, &guest, 80).await.unwrap();
     // What it asks for takes ten times as long from now on, with and without a copy.
     guest.change(|now| now.slow = 10);
     for _ in 0..60 {
@@ -104,7 +104,7 @@ async fn a_copy_that_is_not_the_cause_is_let_go() {
 async fn a_look_at_a_bad_moment_is_not_believed_for_long() {
     let guest = Played::new(true);
     let env = guest.clock.env();
-    let mut pace = Pace::begin(&env, &guest, 76).await.unwrap();
+    let mut pace = Pace::begin(&env, &guest, 80).await.unwrap();
     let mut worst = Vec::new();
     for round in 0..120 {
         // Ten seconds of it: the copy comes down to its slowest, and then it is looked at.
