@@ -27,6 +27,12 @@ packages_of_a_kernel() {
     esac
 }
 
+# What draws the lab's pages. Ubuntu's package of that name fetches a snap, which neither a container nor a test can use.
+packages_of_a_browser() {
+    # shellcheck source=/dev/null
+    [ "$(. /etc/os-release && echo "$ID")" = ubuntu ] || echo chromium
+}
+
 # need_packages WHY PACKAGE...: installs those that are missing.
 need_packages() {
     local why=$1 missing=()

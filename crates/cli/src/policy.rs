@@ -275,9 +275,16 @@ impl Policy {
                 context.answer(&policy, || policy_text(&policy))
             }
             Policy::Rm { name } => {
+                // One that cannot be read can be removed, too.
+                let of = client.policy(&name).map(|policy| policy.sources).unwrap_or_default();
                 client.remove_policy(&name)?;
-                let text = || format!("removed policy '{name}'; its points stay as they are\n");
-                context.answer(&json!({ "removed": [name] }), text)
+                let of: Vec<String> = of.iter().map(|applied| applied.source.to_string()).collect();
+                let no_more = match of.is_empty() {
+                    true => String::new(),
+                    false => format!(", and no more are made of {} by it", of.join(", ")),
+                };
+                let text = || format!("removed policy '{name}'; its points stay as they are{no_more}\n");
+                context.answer(&json!({ "removed": [name], "sources": of }), text)
             }
         }
     }

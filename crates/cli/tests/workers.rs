@@ -75,6 +75,14 @@ fn workers_of_two_processes_make_one_result() {
     }
     let point = &both["summary"]["points"][0];
     assert!(point["iops"].as_f64().unwrap() > 0.0, "{point}");
+    // What each did is told, and is all of it.
+    let each = both["workers"].as_array().unwrap();
+    let names: Vec<&str> = each.iter().map(|part| part["worker"].as_str().unwrap()).collect();
+    assert_eq!(names, [&*first.at, &*second.at]);
+    let parts = each.iter().flat_map(|part| part["streams"].as_array().unwrap());
+    let sum: f64 = parts.map(|stream| stream["iops"].as_f64().unwrap()).sum();
+    assert!((sum / point["iops"].as_f64().unwrap() - 1.0).abs() < 1e-6, "{both}");
+    assert!(one["workers"].as_array().is_some_and(|each| each.len() == 1), "{one}");
     let gates = point["gates"].as_array().unwrap();
     let verified = gates.iter().find(|gate| gate["name"] == "verification").unwrap();
     assert_eq!(verified["state"], "pass", "{verified}");

@@ -81,6 +81,9 @@ pub struct Run {
     /// How many times the profile's sizes the volumes had, where they took the target's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scale: Option<f64>,
+    /// Bytes of the cache for which the volumes were made, where that was said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache: Option<u64>,
     /// How many seconds each load was measured at least, where that is longer than the profile says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub least_seconds: Option<f64>,

@@ -45,6 +45,8 @@ pub struct Profile {
     pub scales: bool,
     /// How many times the cache that is measured all volumes are together, of a profile that is about one.
     pub of_cache: Option<f64>,
+    /// The size of that cache, in bytes, where it was said.
+    pub cache: Option<u64>,
     /// The text it was read from.
     pub text: String,
     /// What was changed since: the size of each volume, and how far its content reduces.

@@ -6,10 +6,12 @@
 mod data;
 mod document;
 mod phases;
+mod streams;
 
 pub use data::{Charts, charts};
 pub use document::{Report, RunReport, TrialReport, TrialRun, schema};
 pub use phases::{OutageFigures, OutageFound, TaskFigures, outages, tasks};
+pub use streams::{StreamFigures, WorkerFigures, workers};
 
 use crate::bundle::Bundle;
 use crate::trial::{Findings, Trial};
@@ -19,7 +21,15 @@ use stonefold_types::{Error, Kind, Result};
 
 const PAGE: &str = include_str!("report/page.html");
 const STYLE: &str = include_str!("report/page.css");
-const SCRIPT: &str = include_str!("report/page.js");
+/// One script: what is named in one file is used in those after it.
+const SCRIPT: &str = concat!(
+    include_str!("report/page/elements.js"),
+    include_str!("report/page/tables.js"),
+    include_str!("report/page/charts.js"),
+    include_str!("report/page/database.js"),
+    include_str!("report/page/trial.js"),
+    include_str!("report/page/page.js"),
+);
 const D3: &str = include_str!("report/vendor/d3.min.js");
 const PLOT: &str = include_str!("report/vendor/plot.umd.min.js");
 

@@ -1,5 +1,7 @@
 //! What a run says, from what it recorded: the gates of each point, the requirements, one verdict.
 
+mod caches;
+
 use crate::bundle::Bundle;
 use crate::chaos;
 use crate::measure::Point;
@@ -103,8 +105,12 @@ pub fn summarise(bundle: &Bundle) -> Result<Summary> {
 /// See [`summarise`].
 pub fn summarise_with(bundle: &Bundle, profile: &Profile) -> Result<Summary> {
     let workload = profile.workload(bundle.run.quick);
-    let points: Vec<Judged> =
+    let mut points: Vec<Judged> =
         bundle.points.iter().map(|point| judge(point, workload, bundle.run.verified)).collect();
+    if let Some(gate) = caches::gate(profile, &bundle.run) {
+        let loads = bundle.points.iter().zip(&mut points).filter(|(point, _)| point.is_load());
+        loads.for_each(|(_, judged)| judged.hold_against(gate.clone()));
+    }
     let (mut required, beside) = chaos::required(&bundle.points);
     let asked = require::parse(&bundle.run.require)?;
     let rate = asked.iter().find_map(Requirement::rate);
@@ -122,6 +128,14 @@ pub fn summarise_with(bundle: &Bundle, profile: &Profile) -> Result<Summary> {
         verdict = Verdict::Invalid;
     }
     Ok(Summary { verdict, points, required, beside })
+}
+
+impl Judged {
+    /// One rule more.
+    fn hold_against(&mut self, gate: Gate) {
+        self.gates.push(gate);
+        self.grade = gates::grade(&self.gates);
+    }
 }
 
 /// The rules that hold of something that is timed as a whole: it has no rate to be steady, and nothing was asked of it but

@@ -24,10 +24,12 @@ pub enum Need {
     IoUring,
     /// Control groups of processors and memory that a process may make, which containers often forbid.
     Groups,
+    /// Chromium, or a browser that is made of it.
+    Browser,
 }
 
 impl Need {
-    const ALL: [Need; 3] = [Need::Loop, Need::IoUring, Need::Groups];
+    const ALL: [Need; 4] = [Need::Loop, Need::IoUring, Need::Groups, Need::Browser];
 
     /// As the environment names it.
     fn word(self) -> &'static str {
@@ -35,6 +37,7 @@ impl Need {
             Need::Loop => "loop",
             Need::IoUring => "io_uring",
             Need::Groups => "groups",
+            Need::Browser => "browser",
         }
     }
 
@@ -45,6 +48,7 @@ impl Need {
             }
             Need::IoUring => "run the tests where the kernel and its sandbox allow io_uring",
             Need::Groups => "run the tests as root (sudo -E ./test), where /sys/fs/cgroup may be written to",
+            Need::Browser => "install the package chromium",
         }
     }
 
@@ -55,7 +59,7 @@ impl Need {
             Need::Loop if !Path::new("/dev/loop-control").exists() => {
                 Some("/dev/loop-control is not there".into())
             }
-            Need::Loop | Need::IoUring | Need::Groups => None,
+            Need::Loop | Need::IoUring | Need::Groups | Need::Browser => None,
         }
     }
 }

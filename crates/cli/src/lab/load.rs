@@ -116,6 +116,7 @@ impl Load {
         let of_cache = self.cache.map(|cache| profile.volume_for_cache(cache.0));
         let size = size.or(of_cache.transpose().map_err(Failure::Misuse)?);
         let mut profile = profile.changed(size, self.payload)?;
+        profile.cache = self.cache.map(|cache| cache.0);
         if let Some(least) = self.point {
             profile = profile.with_points(least, self.quick).map_err(Failure::Misuse)?;
         }
@@ -198,6 +199,7 @@ pub(super) fn record(profile: &Profile, targets: &[TargetSpec], options: &RigOpt
         verified: options.verify && !targets.contains(&TargetSpec::Null),
         machine,
         scale: profile.scale,
+        cache: profile.cache,
         least_seconds: profile.least.map(|least| least.as_secs_f64()),
         ..Record::default()
     }

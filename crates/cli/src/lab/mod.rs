@@ -1,6 +1,7 @@
 //! `stonefold lab …`: measuring any storage.
 
 mod asked;
+mod by_worker;
 mod catalogue;
 mod certify;
 mod compare;

@@ -1,5 +1,6 @@
 //! What a run showed, on a terminal.
 
+use super::by_worker::{self, Part};
 use super::cost::{self, PointCost};
 use super::run::Machine;
 use super::timed;
@@ -32,6 +33,8 @@ struct Document<'a> {
     /// For a terminal: streams that do the same on a volume each are one.
     #[serde(skip)]
     together: Vec<Figures>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    workers: Vec<Part>,
     /// Of a database.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     ramp: Vec<Step>,
@@ -65,6 +68,7 @@ impl<'a> Document<'a> {
                 loads.iter().enumerate().map(|(at, load)| (at..at + 1, load.clone())).collect()
             }),
             together: figures(bundle, summary, PointLoad::together),
+            workers: by_worker::parts(&bundle.points),
             ramp: ramp(&bundle.points),
             tasks: tasks(&bundle.points),
             cpu: cost::costs(&bundle.points),
@@ -273,6 +277,7 @@ fn text(document: &Document<'_>, kept: Option<&Path>) -> String {
         if document.together.len() < document.figures.len() {
             text.push_str("streams that do the same on a volume each are together; --json has each\n");
         }
+        text.push_str(&by_worker::table(&document.workers));
     }
     text.push_str(&cost::of_cpu(&document.cpu));
     text.push_str(&timed::of_tasks(&document.tasks));

@@ -178,6 +178,7 @@ impl ProfileFile {
             require: self.require,
             scales: self.scales,
             of_cache: self.of_cache,
+            cache: None,
             text: text.into(),
             changes: (None, None),
             least: None,

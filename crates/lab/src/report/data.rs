@@ -1,12 +1,13 @@
 //! What the charts of a report show, as numbers: times in milliseconds, rates a second.
 
 use super::phases::{OutageFigures, TaskFigures, outages, tasks};
+use super::streams::{StreamFigures, WorkerFigures, streams, together, workers};
 use crate::bundle::Bundle;
 use crate::machine::Busy;
-use crate::measure::{CpuCost, Point, PointLoad, Probe};
+use crate::measure::{CpuCost, Point, Probe};
 use crate::oltp::figures::{Step, ramp};
 use crate::oltp::{chain, migration};
-use crate::record::{Direction, Latencies, Second, StreamRecord};
+use crate::record::{Direction, Latencies, Second};
 use crate::reduced::Reduced;
 use crate::space::Space;
 use crate::stats::require::ABOVE_MIN;
@@ -14,13 +15,13 @@ use crate::system::System;
 use crate::tiles::{self, figures::Tiles};
 use serde::Serialize;
 use std::collections::BTreeSet;
-use std::ops::Range;
 use stonefold_types::BLOCK_BYTES;
 use utoipa::ToSchema;
 
 /// Points of a spectrum at most.
 const SPECTRUM_POINTS: usize = 120;
-const MILLI: f64 = 1e6;
+/// Nanoseconds.
+pub(super) const MILLI: f64 = 1e6;
 
 /// Every chart of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
@@ -72,6 +73,8 @@ pub struct PointChart {
     pub streams: Vec<StreamFigures>,
     /// The same of streams that do alike on a volume each (numbered, of one name) as of one; empty where that is no other.
     pub together: Vec<StreamFigures>,
+    /// What each worker did, where there were several.
+    pub workers: Vec<WorkerFigures>,
     /// Second by second; what was before counts from below 0 and is not in any figure.
     pub timeline: Vec<TimelinePoint>,
     /// Response and service time against how rare it is.
@@ -95,33 +98,6 @@ pub struct ReducedFigures {
     pub compression: f64,
     /// Bytes that hold what was written.
     pub held_bytes: u64,
-}
-
-/// The figures of a stream.
-#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
-pub struct StreamFigures {
-    /// Its name.
-    pub stream: String,
-    /// Whether it was an open or a closed loop, and how much of one.
-    pub load: String,
-    /// Reads or writes.
-    pub side: &'static str,
-    /// I/Os a second.
-    pub iops: f64,
-    /// Bytes a second.
-    pub bytes: f64,
-    /// Milliseconds of the response time.
-    pub mean: f64,
-    /// See `mean`.
-    pub p50: f64,
-    /// See `mean`.
-    pub p99: f64,
-    /// Nothing from fewer than 10,000 I/Os.
-    pub p999: Option<f64>,
-    /// See `mean`.
-    pub max: f64,
-    /// Milliseconds from the moment at which an I/O was issued, on average: what the storage took of the response time.
-    pub service: f64,
 }
 
 /// One second.
@@ -240,13 +216,9 @@ fn point_chart(point: &Point, system: Option<&System>) -> PointChart {
             .filter(|_| point.is_load())
             .map(|system| system.shares(point.iops()))
             .unwrap_or_default(),
-        streams: point
-            .loads
-            .iter()
-            .zip(&point.streams)
-            .flat_map(|(load, record)| figures(load, record, point.seconds))
-            .collect(),
+        streams: streams(point),
         together: together(point),
+        workers: workers(point),
         timeline: past.chain(counted).collect(),
         spectrum,
         cumulative: cumulative(&response),
@@ -271,39 +243,6 @@ fn all(point: &Point, which: impl Fn(&Direction) -> &Latencies) -> Latencies {
         all.add(which(&record.write));
     }
     all
-}
-
-fn together(point: &Point) -> Vec<StreamFigures> {
-    let loads = PointLoad::together(&point.loads);
-    if loads.len() == point.loads.len() {
-        return Vec::new();
-    }
-    let of = |(streams, load): (Range<usize>, PointLoad)| {
-        let mut all = StreamRecord::default();
-        point.streams[streams].iter().for_each(|record| all.add(record));
-        figures(&load, &all, point.seconds)
-    };
-    loads.into_iter().flat_map(of).collect()
-}
-
-fn figures(load: &PointLoad, record: &StreamRecord, seconds: f64) -> Vec<StreamFigures> {
-    [("reads", &record.read), ("writes", &record.write), ("flushes, trims, zeroings", &record.control)]
-        .into_iter()
-        .filter(|(_, side)| side.ios > 0)
-        .map(|(name, side)| StreamFigures {
-            stream: load.name.clone(),
-            load: load.words(),
-            side: name,
-            iops: side.ios as f64 / seconds,
-            bytes: side.bytes as f64 / seconds,
-            mean: side.response.mean() / MILLI,
-            p50: side.response.quantile(0.5) as f64 / MILLI,
-            p99: side.response.quantile(0.99) as f64 / MILLI,
-            p999: (side.response.count() >= 10_000).then(|| side.response.quantile(0.999) as f64 / MILLI),
-            max: side.response.max() as f64 / MILLI,
-            service: side.service.mean() / MILLI,
-        })
-        .collect()
 }
 
 fn timeline(second: f64, record: &Second) -> TimelinePoint {
@@ -357,8 +296,14 @@ fn cumulative(latencies: &Latencies) -> Vec<CumulativePoint> {
 const KNEE_POINTS_MIN: usize = 3;
 
 fn curve(points: &[Point]) -> Vec<CurvePoint> {
+    // A step on parts of the volumes is a curve of its own kind, its largest part with it.
+    let of_parts: BTreeSet<&str> =
+        points.iter().filter(|point| point.footprint < 1.0).map(|point| point.step.as_str()).collect();
     let is_swept = |point: &&Point| {
-        !point.label.is_empty() && point.footprint >= 1.0 && point.database.is_none() && point.is_load()
+        !point.label.is_empty()
+            && !of_parts.contains(point.step.as_str())
+            && point.database.is_none()
+            && point.is_load()
     };
     let mut curve: Vec<CurvePoint> = points.iter().filter(is_swept).map(curve_point).collect();
     let steps: BTreeSet<String> = curve.iter().map(|point| point.step.clone()).collect();
@@ -416,6 +361,19 @@ mod tests {
             knees.iter().map(|knee| (&*knee.step, &*knee.label)).collect::<Vec<_>>(),
             [("a", "depth 4")]
         );
+    }
+
+    /// Goal: what was measured on all of the volumes is no sweep of load where it was on parts of them, too.
+    #[test]
+    fn footprints_are_on_no_curve_of_throughput() {
+        let on = |footprint: f64| Point {
+            step: "read".into(),
+            label: format!("{footprint} of each"),
+            footprint,
+            ..point(1000)
+        };
+        assert!(curve(&[on(0.1), on(0.5), on(1.0)]).is_empty());
+        assert_eq!(curve(&[on(1.0)]).len(), 1);
     }
 
     /// Goal: a percentile is drawn as far as ten I/Os are above it, and no farther.
