@@ -32,6 +32,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Whoever opens other pools.
 pub trait Pools: Send + Sync {
+    /// Fails for a URL that no other pool can have: one of none, or the pool's own.
+    fn check(&self, url: &str) -> Result<()>;
+
     /// Opens the pool at a URL for this process alone; makes it, where it is not there, only when told to.
     fn open(&self, url: String, make: bool) -> BoxFuture<'static, Result<Arc<Store>>>;
 }
@@ -173,6 +176,9 @@ impl Protection {
             let what = format!("the URL of the other pool has {} bytes", url.len());
             return Err(Error::new(Kind::Invalid, what)
                 .remedy(format!("name one of {REPLICA_URL_BYTES_MAX} bytes at most")));
+        }
+        if let (Some(url), Some(pools)) = (url, self.pools.get()) {
+            pools.check(url)?;
         }
         let set = |policy: &mut Policy| {
             set(policy);

@@ -149,14 +149,20 @@ const OTHER_POOL_BYTES: u64 = 64 << 20;
 /// Opens the pools that points are sent to.
 struct OtherPools {
     env: Env,
+    /// The URL of the pool that this server serves, which is no other.
+    own: String,
     keys: KeySource,
 }
 
 impl Pools for OtherPools {
+    fn check(&self, url: &str) -> Result<()> {
+        engines::check_other(url, &self.own)
+    }
+
     fn open(&self, url: String, make: bool) -> BoxFuture<'static, Result<Arc<Store>>> {
         let (env, keys) = (self.env.clone(), self.keys.clone());
         Box::pin(async move {
-            engines::check_other(&url)?;
+            engines::check(&url)?;
             // A key service that is slow keeps no guest waiting.
             let keys = env.offload(move || keys.read()).await;
             if !make && !engines::is_made(&url, &env).await? {
@@ -186,7 +192,11 @@ fn protection(config: &Config, env: &Env, store: &Arc<Store>, open: &[Door]) -> 
     }
     if !config.own {
         hooks::listen(config, env, &protection);
-        protection.opens_pools(Arc::new(OtherPools { env: env.clone(), keys: config.keys.clone() }));
+        protection.opens_pools(Arc::new(OtherPools {
+            env: env.clone(),
+            own: config.pool.clone(),
+            keys: config.keys.clone(),
+        }));
         let at_start = protection.clone();
         env.spawn("what was left", async move { at_start.go_on_moving().await });
         if let Some(reach) = reach(open) {

@@ -1,5 +1,6 @@
 //! From a pool's URL to an engine.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use stonefold_engine::{Engine, FileEngine, FileOptions, MemoryEngine};
 use stonefold_env::Env;
@@ -30,11 +31,38 @@ pub(crate) async fn open(url: &str, degraded: bool, own: bool, env: &Env) -> Res
     }
 }
 
-/// Refuses a URL that names no place which another pool can be in.
-pub(crate) fn check_other(url: &str) -> Result<()> {
+/// Refuses a URL that names no place which another pool can be in, than the one at `own`.
+pub(crate) fn check_other(url: &str, own: &str) -> Result<()> {
     match scheme(url) {
         "memory" => Err(not_a_pool(url)),
         _ => check(url),
+    }?;
+    match is_same_place(url, own)? {
+        true => Err(Error::new(Kind::Invalid, format!("'{url}' is the pool that this server serves"))
+            .remedy("name another one: points that lie beside what they were made of are lost with it")),
+        false => Ok(()),
+    }
+}
+
+/// Whether two URLs lead to one place: a directory of both, however each names it, or one prefix of a bucket.
+fn is_same_place(one: &str, other: &str) -> Result<bool> {
+    match (scheme(one), scheme(other)) {
+        ("file", "file") => {
+            let dirs = |url: &str| -> Result<Vec<PathBuf>> {
+                let found = FileOptions::parse(url)?.dirs.into_iter();
+                Ok(found.map(|dir| dir.canonicalize().unwrap_or(dir)).collect())
+            };
+            let others = dirs(other)?;
+            Ok(dirs(one)?.iter().any(|dir| others.contains(dir)))
+        }
+        ("s3", "s3") => {
+            let place = |url: &str| -> Result<_> {
+                let options = S3Options::parse(url)?;
+                Ok((options.endpoint, options.bucket, options.prefix))
+            };
+            Ok(place(one)? == place(other)?)
+        }
+        _ => Ok(false),
     }
 }
 
@@ -68,5 +96,31 @@ fn not_a_pool(url: &str) -> Error {
     match url.starts_with('/') {
         true => error.remedy(format!("write it as file://{url}")),
         false => error.remedy("write it as file:///srv/pool or s3://bucket/prefix"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: no pool is its own replica or archive, by whatever name it is called.
+    #[test]
+    fn a_pool_is_no_other_pool() {
+        let dir = tempfile::tempdir().unwrap();
+        let (pool, link) = (dir.path().join("pool"), dir.path().join("link"));
+        std::fs::create_dir(&pool).unwrap();
+        std::os::unix::fs::symlink(&pool, &link).unwrap();
+        let url = |path: &std::path::Path| format!("file://{}", path.display());
+        let own = url(&pool);
+        for same in [own.clone(), format!("{own}/"), url(&link), format!("{own}?direct=never")] {
+            let error = check_other(&same, &own).unwrap_err().to_string();
+            assert!(error.contains("this server serves") && error.contains("another"), "{error}");
+        }
+        check_other(&url(&dir.path().join("other")), &own).unwrap();
+        check_other("s3://bucket/prefix", &own).unwrap();
+        let s3 = "s3://bucket/prefix?endpoint=https://one:9000";
+        assert!(check_other("s3://bucket/prefix?endpoint=https://one:9000&region=x", s3).is_err());
+        check_other("s3://bucket/another?endpoint=https://one:9000", s3).unwrap();
+        assert!(check_other("memory:", &own).is_err());
     }
 }

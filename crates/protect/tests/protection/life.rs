@@ -223,6 +223,10 @@ impl Opener {
 }
 
 impl Pools for Opener {
+    fn check(&self, _url: &str) -> Result<()> {
+        Ok(())
+    }
+
     fn open(&self, _url: String, make: bool) -> BoxFuture<'static, Result<Arc<Store>>> {
         self.opened.fetch_add(1, Ordering::SeqCst);
         let is_made = self.is_made.fetch_or(make, Ordering::SeqCst);
