@@ -8,22 +8,19 @@
 mod comparing;
 mod copies;
 mod ends;
-mod gain;
 mod home;
 mod jobs;
 mod left;
 mod mirrors;
-mod writeback;
 
 pub use home::{Home, HomeFormat};
 
 use crate::catalog::{self, Entry, Unknown};
 use crate::hypervisor::Host;
 use crate::machines::NewMachine;
-use crate::pace::{Pace, Paced, SPEED_MAX};
+use crate::pace::{Pace, Paced};
 use crate::recoveries::Recovery;
 use crate::{CopyRate, Machine, Protection};
-use gain::{Gain, Step};
 use jobs::{Jobs, Progress};
 use left::Left;
 use serde::{Deserialize, Serialize};
@@ -31,13 +28,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use stonefold_env::WallNanos;
 use stonefold_types::{Error, Kind, Name, Result};
-use writeback::Writeback;
 
 /// How often QEMU is asked how far it is, and the pace set.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// How long a guest may stand still at most for the rest of its copy, and how often it is looked whether it need not any more.
-const STANDSTILL_MAX: Duration = Duration::from_secs(3);
-const LOOK_CLOSELY: Duration = Duration::from_millis(20);
 /// How often the document is.
 const SAVE_EVERY: Duration = Duration::from_secs(5);
 
@@ -339,7 +332,6 @@ impl Protection {
     async fn look_after(&self, name: &Name, host: &Host, again: bool) -> Result<Ended> {
         let migration: Migration = catalog::get(&self.store, name.as_str()).await?;
         let jobs = Jobs::find(&self.env, host, &migration, again).await?;
-        let _even = Writeback::begin(&migration);
         let moved = async {
             let mut pace = Pace::begin(&self.env, &jobs, migration.floor_percent).await?;
             jobs.begin(&migration).await?;
@@ -410,7 +402,6 @@ impl Protection {
     async fn follow(&self, jobs: &Jobs, migration: &Migration, pace: &mut Pace) -> Result<Ended> {
         let mut saved = self.env.monotonic();
         let (mut paused, mut wish, mut left) = (false, migration.state, Left::default());
-        let mut gain = Gain::default();
         loop {
             match catalog::get::<Migration>(&self.store, migration.name.as_str()).await {
                 Ok(found) => wish = found.state,
@@ -428,7 +419,6 @@ impl Protection {
             if paused {
                 // How fast it was says nothing of after that.
                 left = Left::default();
-                gain.stood_still();
             }
             let progress = jobs.progress().await?;
             if self.env.monotonic().saturating_sub(saved) > SAVE_EVERY {
@@ -437,18 +427,17 @@ impl Protection {
             }
             if progress.is_ready && !paused {
                 self.save_progress(&migration.name, &progress).await;
-                return self.go_over(jobs, migration).await;
+                let _still = self.compares(migration);
+                return match jobs.pivot(&self.env, migration, self.given_up(&migration.name)).await {
+                    Err(_) if self.is_cancelled(&migration.name).await => {
+                        Ok((MigrationState::Cancelled, None))
+                    }
+                    moved => moved.map(|to_know| (MigrationState::Done, to_know)),
+                };
             }
             if !paused {
-                let now = self.env.monotonic();
-                let left_seconds = left.seconds(now, progress.sums());
-                let step = progress.left().map_or(Step::Pace, |left| gain.look(now, left));
-                if step == Step::Close {
-                    if let Some(ended) = self.copy_the_rest(jobs, migration).await? {
-                        return Ok(ended);
-                    }
-                }
-                match self.take_step(jobs, step, migration, pace).await {
+                let left_seconds = left.seconds(self.env.monotonic(), progress.sums());
+                match pace.set(&self.env, jobs).await {
                     Ok(rate) => {
                         self.moving.lock().insert(migration.name.clone(), Headway { rate, left_seconds });
                     }
@@ -461,60 +450,6 @@ impl Protection {
             tokio::select! {
                 () = self.env.sleep(LOOK_EVERY) => {}
                 () = self.moving_changed.notified() => {}
-            }
-        }
-    }
-
-    /// Goes over to the new disks.
-    async fn go_over(&self, jobs: &Jobs, migration: &Migration) -> Result<Ended> {
-        let _still = self.compares(migration);
-        match jobs.pivot(&self.env, migration, self.given_up(&migration.name)).await {
-            Err(_) if self.is_cancelled(&migration.name).await => Ok((MigrationState::Cancelled, None)),
-            moved => moved.map(|to_know| (MigrationState::Done, to_know)),
-        }
-    }
-
-    /// Copies the rest while the guest stands still, and goes over; nothing where that is not done in the moment that a guest may stand still for.
-    async fn copy_the_rest(&self, jobs: &Jobs, migration: &Migration) -> Result<Option<Ended>> {
-        let runs = jobs.stand_still().await?;
-        let closed = async {
-            jobs.set_speed(SPEED_MAX).await?;
-            let until = self.env.monotonic() + STANDSTILL_MAX;
-            while !jobs.progress().await?.is_ready {
-                if self.env.monotonic() > until {
-                    return Ok(None);
-                }
-                self.env.sleep(LOOK_CLOSELY).await;
-            }
-            self.go_over(jobs, migration).await.map(Some)
-        };
-        let closed = closed.await;
-        // Whatever became of it, the guest goes on.
-        let goes_on = if runs { jobs.go_on().await } else { Ok(()) };
-        match (closed?, goes_on) {
-            (closed, Ok(())) => Ok(closed),
-            (Some((state, to_know)), Err(stands)) => {
-                let told: Vec<String> = to_know.into_iter().chain([stands.to_string()]).collect();
-                Ok(Some((state, Some(told.join("; ")))))
-            }
-            (None, Err(stands)) => Err(stands),
-        }
-    }
-
-    async fn take_step(
-        &self,
-        jobs: &Jobs,
-        step: Step,
-        migration: &Migration,
-        pace: &mut Pace,
-    ) -> Result<CopyRate> {
-        match step {
-            Step::Pace | Step::Close => pace.set(&self.env, jobs).await,
-            Step::Hurry => pace.hurry(&self.env, jobs).await,
-            Step::Bind => {
-                tracing::warn!("'{}' writes more than is copied: it waits for its copies", migration.name);
-                jobs.bind(migration).await?;
-                pace.set(&self.env, jobs).await
             }
         }
     }

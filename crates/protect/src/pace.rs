@@ -139,13 +139,6 @@ impl Pace {
         Ok(self.rate(kept(self.alone, latency)))
     }
 
-    /// Gives the copy all the speed there is, however slow the guest becomes; what [`set`](Self::set) had found stays for when it goes on.
-    pub(crate) async fn hurry<P: Paced>(&mut self, env: &Env, paced: &P) -> Result<CopyRate> {
-        paced.set_speed(SPEED_MAX).await?;
-        self.before = (env.monotonic(), paced.counted().await?);
-        Ok(CopyRate { speed_bytes: SPEED_MAX, guest_percent: None })
-    }
-
     /// Whether a look without the copy would tell something new.
     fn is_to_look(&self, latency: Option<f64>, speed_min: u64) -> bool {
         let is_held_up = kept(self.alone, latency).is_some_and(|kept| kept * MARGIN < self.floor);

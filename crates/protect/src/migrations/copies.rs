@@ -2,13 +2,13 @@
 //!
 //! *Promise*: a job is ours where its domain's description says that the disk is copied to its new place; somebody else's is left alone. *What
 //! libvirt cannot do*: have a job stand still; it is given the smallest speed there is, and a new one wakes it up. Nor does it have mirrors that
-//! copy nothing, with which QEMU's own jobs go over after a comparison: both ends are read beside the job, which has nothing to do any more while the guest
+//! copy nothing, with which QEMU's own jobs go over after a comparison: both ends are read beside the job, which has nothing to do while the guest
 //! stands still, without the locks that QEMU has on the new one.
 
 mod told;
 
 use super::home::{self, Home, HomeFormat};
-use super::jobs::{GRANULARITY, Progress};
+use super::jobs::Progress;
 use super::{Migration, MovedDisk, ends};
 use crate::hypervisor::Virsh;
 use crate::pace::{Counted, SPEED_BEGINNING};
@@ -26,8 +26,6 @@ const STANDSTILL_BYTES: u64 = 1;
 /// How long a libvirt may be away: it is restarted, or starts after the server. Its machines run on meanwhile.
 const AWAY_MAX: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// How long the last of what a guest has written may take, once it stands still.
-const DRAIN_MAX: Duration = Duration::from_secs(60);
 
 /// See the module.
 pub(super) struct Copies {
@@ -97,7 +95,7 @@ impl Copies {
 
     /// Begins what has not been begun.
     pub(super) async fn begin(&self) -> Result<()> {
-        if self.again && self.virsh().is_suspended(&self.domain).await? {
+        if self.again && self.verify && self.virsh().is_suspended(&self.domain).await? {
             // A server that was killed had it stand still.
             self.virsh().resume(&self.domain).await?;
         }
@@ -113,43 +111,12 @@ impl Copies {
             }
             home::make_for(&self.env, disk, self.format, self.again).await?;
             self.made.lock()[number] = true;
-            self.copy(disk, false).await?;
+            let to = told::destination(&disk.home, self.format)?;
+            let speed = self.speed.load(Ordering::Relaxed);
+            let begun = self.virsh().begin_block_copy(self.of_disk(disk), &to, speed).await;
+            begun.map_err(|e| e.context(format!("moving disk '{}'", disk.target)))?;
         }
         Ok(())
-    }
-
-    async fn copy(&self, disk: &MovedDisk, bound: bool) -> Result<()> {
-        let to = told::destination(&disk.home, self.format)?;
-        let how = (self.speed.load(Ordering::Relaxed), GRANULARITY);
-        let begun = self.virsh().begin_block_copy(self.of_disk(disk), &to, how, bound).await;
-        begun.map_err(|e| e.context(format!("moving disk '{}'", disk.target)))
-    }
-
-    /// Has the guest's writes go to both ends from now on: begins anew for that.
-    pub(super) async fn bind(&self) -> Result<()> {
-        for (disk, told) in self.now().await? {
-            if told.is_copied_to(&disk.home) && !told.is_ready {
-                self.virsh().abort_block_job(self.of_disk(disk)).await?;
-                self.copy(disk, true).await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Waits until nothing is left to be copied of what a guest has written that stands still.
-    async fn drained(&self) -> Result<()> {
-        let until = self.env.monotonic() + DRAIN_MAX;
-        loop {
-            let progress = self.progress().await?;
-            if progress.left() == Some(0) {
-                return Ok(());
-            }
-            if self.env.monotonic() > until {
-                let what = "what the guest had written was not copied within a minute, while it stood still";
-                return Err(Error::new(Kind::Io, what).remedy("look at the new place: is it slow?"));
-            }
-            self.env.sleep(LOOK_EVERY).await;
-        }
     }
 
     /// Fails where a disk cannot be moved, or not compared after.
@@ -236,9 +203,11 @@ impl Copies {
         }
         let ends = self.ends().await?;
         // One that somebody has stand still is left so.
-        let runs = self.stand_still().await?;
+        let runs = !self.virsh().is_suspended(&self.domain).await?;
         let moved = async {
-            self.drained().await?;
+            if runs {
+                self.virsh().suspend(&self.domain).await?;
+            }
             let compared = async {
                 for (disk, old, new) in &ends {
                     ends::compare(&disk.target, &[&format!("json:{old}"), &format!("json:{new}")]).await?;
@@ -260,17 +229,8 @@ impl Copies {
         }
     }
 
-    /// `false` where somebody has it stand still already.
-    pub(super) async fn stand_still(&self) -> Result<bool> {
-        let runs = !self.virsh().is_suspended(&self.domain).await?;
-        if runs {
-            self.virsh().suspend(&self.domain).await?;
-        }
-        Ok(runs)
-    }
-
     /// Has the domain go on, however long a libvirt is away that is restarted.
-    pub(super) async fn go_on(&self) -> Result<()> {
+    async fn go_on(&self) -> Result<()> {
         let until = self.env.monotonic() + AWAY_MAX;
         loop {
             let asked = self.virsh().resume(&self.domain).await;

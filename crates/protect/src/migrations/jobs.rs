@@ -1,8 +1,7 @@
 //! The jobs that move a machine's disks, whoever does them: [`Mirrors`] of a QEMU that is ours, [`Copies`] of libvirt's.
 //!
-//! *Promises*, of both: whatever was begun before is found again, at every step; copying comes to an end however much the guest writes. What it writes
-//! is copied after it, so that no write waits for the new place; only where the copy does not [gain](super::gain) on it do writes go to both ends at
-//! once. *Never*: a file is taken away that the machine has.
+//! *Promises*, of both: whatever was begun before is found again, at every step; the guest's writes go to both ends from the beginning, so that copying
+//! comes to an end however much it writes. *Never*: a file is taken away that the machine has.
 
 use super::Migration;
 use super::copies::Copies;
@@ -14,16 +13,12 @@ use std::time::Duration;
 use stonefold_env::Env;
 use stonefold_types::{Error, Result};
 
-/// What is copied again of a write, in bytes, at least: a database's page or two, and not the 64 KiB that QEMU would take. It is 1 MiB of memory for each
-/// 128 GiB.
-pub(super) const GRANULARITY: u64 = 16 << 10;
-
 /// How far the jobs are.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Progress {
     /// Of each disk: done, and in all.
     pub(super) bytes: Vec<(u64, u64)>,
-    /// Whether both ends were alike, and what was written since is copied at once.
+    /// Whether both ends are alike, and stay so.
     pub(super) is_ready: bool,
 }
 
@@ -31,12 +26,6 @@ impl Progress {
     /// Of all disks together: done, and in all.
     pub(super) fn sums(&self) -> (u64, u64) {
         self.bytes.iter().fold((0, 0), |(done, total), (one, of)| (done + one, total + of))
-    }
-
-    /// Of all disks together, what is not copied yet, or was written again; nothing while a job does not know it yet.
-    pub(super) fn left(&self) -> Option<u64> {
-        let (done, total) = self.sums();
-        self.bytes.iter().all(|(_, of)| *of > 0).then(|| total.saturating_sub(done))
     }
 }
 
@@ -72,30 +61,6 @@ impl Jobs {
         match self {
             Jobs::Qemu(mirrors) => mirrors.progress().await,
             Jobs::Libvirt(copies) => copies.progress().await,
-        }
-    }
-
-    /// From now on the guest's writes go to both ends at once.
-    pub(super) async fn bind(&self, migration: &Migration) -> Result<()> {
-        match self {
-            Jobs::Qemu(mirrors) => mirrors.bind(migration).await,
-            Jobs::Libvirt(copies) => copies.bind().await,
-        }
-    }
-
-    /// Has the guest stand still; `false` where it does already, by somebody else.
-    pub(super) async fn stand_still(&self) -> Result<bool> {
-        match self {
-            Jobs::Qemu(mirrors) => mirrors.stand_still().await,
-            Jobs::Libvirt(copies) => copies.stand_still().await,
-        }
-    }
-
-    /// Has it go on.
-    pub(super) async fn go_on(&self) -> Result<()> {
-        match self {
-            Jobs::Qemu(mirrors) => mirrors.go_on().await,
-            Jobs::Libvirt(copies) => copies.go_on().await,
         }
     }
 

@@ -1,12 +1,7 @@
-//! [Jobs](super::jobs) of a QEMU that the server has started: a mirror for each disk (`blockdev-mirror`), by QMP.
-//!
-//! Its `copy-mode` is `background`: a guest's write makes what it wrote be copied again, and goes no other way than it always did, also while the job
-//! stands still and the guest is looked at without it. (`write-blocking`, by which each write goes to both places before it is answered, was tried from the
-//! beginning: by 2 cores and one medium for both, a database kept 58% of its speed in its worst ten seconds, and the guest "without the copy" was not without
-//! it.) Only where the copy does not gain on the guest are writes bound to both.
+//! [Jobs](super::jobs) of a QEMU that the server has started: a mirror for each disk (`blockdev-mirror`, `write-blocking`), by QMP.
 
 use super::home::{self, Home, HomeFormat};
-use super::jobs::{GRANULARITY, Progress};
+use super::jobs::Progress;
 use super::{Migration, ends};
 use crate::hypervisor::{ANSWER_MAX, Folder, disk_node};
 use crate::pace::Counted;
@@ -22,8 +17,6 @@ const PIVOT_MAX: Duration = Duration::from_secs(60);
 /// How long a QEMU that a server finds again may be busy with the server's own return.
 const FIND_MAX: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-const BACKGROUND: &str = "background";
-const WRITE_BLOCKING: &str = "write-blocking";
 
 /// See the module.
 pub(super) struct Mirrors {
@@ -67,9 +60,10 @@ impl Mirrors {
 
     /// Begins what has not been begun.
     pub(super) async fn begin(&self, migration: &Migration) -> Result<()> {
-        if self.again && !self.runs().await? {
+        if self.again && migration.verify && self.ask("query-status", json!({})).await?["status"] == "paused"
+        {
             // A server that was killed had it stand still.
-            self.go_on().await?;
+            self.ask("cont", json!({})).await?;
         }
         for (number, disk) in migration.disks.iter().enumerate() {
             if self.job(number).await?.is_some() || self.is_pivoted(number).await? {
@@ -80,7 +74,7 @@ impl Mirrors {
                 let node = node_of(&disk.home, migration.format, &home_node(number))?;
                 self.ask("blockdev-add", node).await?;
             }
-            self.mirror(number, "full", BACKGROUND)
+            self.mirror(number, "full")
                 .await
                 .map_err(|e| e.context(format!("moving disk '{}'", disk.target)))?;
         }
@@ -142,22 +136,6 @@ impl Mirrors {
         Counted::by(&self.qmp).await
     }
 
-    async fn runs(&self) -> Result<bool> {
-        Ok(self.ask("query-status", json!({})).await?["status"] != "paused")
-    }
-
-    pub(super) async fn stand_still(&self) -> Result<bool> {
-        let runs = self.runs().await?;
-        if runs {
-            self.ask("stop", json!({})).await?;
-        }
-        Ok(runs)
-    }
-
-    pub(super) async fn go_on(&self) -> Result<()> {
-        self.ask("cont", json!({})).await.map(drop)
-    }
-
     /// Goes over to the new disks, once both are alike; compares them before, where that is wished, while the guest stands still.
     pub(super) async fn pivot(
         &self,
@@ -174,13 +152,13 @@ impl Mirrors {
             }
         }
         let moved = async {
-            self.stand_still().await?;
+            self.ask("stop", json!({})).await?;
             self.compare_all(env, migration, given_up).await?;
             self.complete(env, migration).await
         };
         let moved = moved.await;
         // Whatever became of it, the guest goes on.
-        let goes_on = self.go_on().await;
+        let goes_on = self.ask("cont", json!({})).await.map(drop);
         moved.and(goes_on)
     }
 
@@ -204,7 +182,7 @@ impl Mirrors {
         ends::unless(given_up, self.compare(migration)).await?;
         for number in 0..self.disks {
             if !self.is_pivoted(number).await? {
-                self.mirror(number, "none", WRITE_BLOCKING).await?;
+                self.mirror(number, "none").await?;
             }
         }
         let until = env.monotonic() + PIVOT_MAX;
@@ -217,35 +195,13 @@ impl Mirrors {
         Ok(())
     }
 
-    /// Has the guest's writes go to both ends from now on. A QEMU older than 8.2 begins anew for that.
-    pub(super) async fn bind(&self, migration: &Migration) -> Result<()> {
-        for (number, disk) in migration.disks.iter().enumerate() {
-            let job = self.job(number).await?;
-            if job.is_none_or(|job| job.ready || job.concluded) {
-                continue;
-            }
-            let change = json!({ "id": job_id(number), "type": "mirror", "copy-mode": WRITE_BLOCKING });
-            if self.ask("block-job-change", change).await.is_ok() {
-                continue;
-            }
-            self.ask("block-job-cancel", json!({ "device": job_id(number), "force": true })).await?;
-            // That it was cancelled is what it ends with.
-            let _ = self.concluded(&self.env, number).await;
-            self.ask("job-dismiss", json!({ "id": job_id(number) })).await?;
-            let again = self.mirror(number, "full", WRITE_BLOCKING).await;
-            again.map_err(|e| e.context(format!("moving disk '{}'", disk.target)))?;
-        }
-        Ok(())
-    }
-
-    async fn mirror(&self, number: usize, sync: &str, copy_mode: &str) -> Result<()> {
+    async fn mirror(&self, number: usize, sync: &str) -> Result<()> {
         let mirror = json!({
             "job-id": job_id(number),
             "device": disk_node(number),
             "target": home_node(number),
             "sync": sync,
-            "copy-mode": copy_mode,
-            "granularity": GRANULARITY,
+            "copy-mode": "write-blocking",
             "auto-dismiss": false,
         });
         self.ask("blockdev-mirror", mirror).await.map(drop)

@@ -4,8 +4,7 @@ use super::Virsh;
 use stonefold_types::{Kind, Result};
 
 impl Virsh<'_> {
-    /// Begins to copy a disk to a place that is there, in libvirt's words (`<disk>`). What the guest writes is copied after it, `granularity` bytes at least;
-    /// or goes to both from then on, `bound`.
+    /// Begins to copy a disk to a place that is there, in libvirt's words (`<disk>`); the guest's writes go to both from then on.
     ///
     /// # Errors
     /// [`Kind::Unsupported`] where libvirt is too old for the latter.
@@ -13,15 +12,13 @@ impl Virsh<'_> {
         &self,
         (domain, target): (&str, &str),
         to: &str,
-        (speed_bytes, granularity): (u64, u64),
-        bound: bool,
+        speed_bytes: u64,
     ) -> Result<()> {
-        let (speed, granularity) = (speed_bytes.to_string(), granularity.to_string());
+        let speed = speed_bytes.to_string();
         let words =
             ["blockcopy", domain, target, "--xml", "/dev/stdin", "--reuse-external", "--transient-job"];
-        let how = ["--bandwidth", &speed, "--bytes", "--granularity", &granularity];
-        let bound: &[&str] = if bound { &["--synchronous-writes"] } else { &[] };
-        let begun = self.run(&[&words[..], &how, bound].concat(), to).await;
+        let how = ["--synchronous-writes", "--bandwidth", &speed, "--bytes"];
+        let begun = self.run(&[&words[..], &how].concat(), to).await;
         begun.map(drop).map_err(|error| match is_too_old(&error.what()) {
             true => error
                 .with_kind(Kind::Unsupported)
