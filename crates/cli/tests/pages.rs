@@ -1,6 +1,6 @@
-//! Reports of the lab in a real browser: those of the runs that are kept, of every kind there is.
+//! Reports of the lab in a real browser: those of the runs that are kept, of every kind there is among them.
 //!
-//! Goal: whatever was run, its page is drawn to its end, with its charts, by itself, and no wider than a phone.
+//! Goal: whichever of these was run, its page is drawn to its end, with its charts, by itself, and no wider than a phone.
 
 mod browser;
 

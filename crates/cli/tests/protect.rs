@@ -206,6 +206,15 @@ fn a_policy_lives_from_create_to_rm() {
     let create = "policy create nightly --every 1d --at 02:00 --zone Europe/Berlin --keep daily=30,weekly=8 --lock 14d";
     assert!(text(&running, create).contains("policy apply nightly"));
     assert!(error(&running, create).contains("policy 'nightly' exists already"));
+    // Points that lie beside what they were made of are lost with it.
+    let own = format!("file://{}", folder.path().join("pool").display());
+    for other in [format!("--replicate {own}"), format!("--archive {own} --archive-keep monthly=12")] {
+        assert!(
+            error(&running, &format!("policy create x --every 1d {other}")).contains("this server serves")
+        );
+        assert!(error(&running, &format!("policy set nightly {other}")).contains("this server serves"));
+    }
+    assert!(error(&running, "policy show x").contains("does not exist"));
     assert!(error(&running, "policy create x --every 7h").contains("'7h' does not say how often"));
     assert!(error(&running, "policy create x --every 1d --keep daily").contains("weekly=8"));
     let misuse = run(&running, "policy create x --every 1d --consistent perhaps", 2);
@@ -222,8 +231,7 @@ fn a_policy_lives_from_create_to_rm() {
     assert!(text(&running, "backup ls").contains("failed"));
     text(&running, "machine set web --agent none");
     assert!(!text(&running, "machine show web").contains("guest agent"));
-    text(&running, "policy apply x web --remove");
-    text(&running, "policy rm x");
+    assert!(text(&running, "policy rm x").contains("no more are made of web"));
     let shown = json(&running, "policy show nightly");
     assert_eq!((&shown["zone"], &shown["lock_seconds"]), (&"Europe/Berlin".into(), &1_209_600.into()));
     assert_eq!((&shown["consistency"], &shown["keep"]), (&"crash".into(), &"daily=30,weekly=8".into()));

@@ -32,8 +32,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Whoever opens other pools.
 pub trait Pools: Send + Sync {
-    /// Fails for a URL that no other pool can have: one of none, or the pool's own.
-    fn check(&self, url: &str) -> Result<()>;
+    /// Fails for the URL of the pool itself, which is no other.
+    fn check(&self, url: String) -> BoxFuture<'static, Result<()>>;
 
     /// Opens the pool at a URL for this process alone; makes it, where it is not there, only when told to.
     fn open(&self, url: String, make: bool) -> BoxFuture<'static, Result<Arc<Store>>>;
@@ -178,7 +178,7 @@ impl Protection {
                 .remedy(format!("name one of {REPLICA_URL_BYTES_MAX} bytes at most")));
         }
         if let (Some(url), Some(pools)) = (url, self.pools.get()) {
-            pools.check(url)?;
+            pools.check(url.to_owned()).await?;
         }
         let set = |policy: &mut Policy| {
             set(policy);

@@ -155,14 +155,16 @@ struct OtherPools {
 }
 
 impl Pools for OtherPools {
-    fn check(&self, url: &str) -> Result<()> {
-        engines::check_other(url, &self.own)
+    fn check(&self, url: String) -> BoxFuture<'static, Result<()>> {
+        let (env, own) = (self.env.clone(), self.own.clone());
+        // A place that hangs keeps no guest waiting.
+        Box::pin(async move { env.offload(move || engines::check_not_own(&url, &own)).await })
     }
 
     fn open(&self, url: String, make: bool) -> BoxFuture<'static, Result<Arc<Store>>> {
         let (env, keys) = (self.env.clone(), self.keys.clone());
         Box::pin(async move {
-            engines::check(&url)?;
+            engines::check_other(&url)?;
             // A key service that is slow keeps no guest waiting.
             let keys = env.offload(move || keys.read()).await;
             if !make && !engines::is_made(&url, &env).await? {

@@ -61,6 +61,7 @@ pub(super) fn together(point: &Point) -> Vec<StreamFigures> {
 /// What each worker did of a point, in the order in which they were named; nothing where there were none.
 pub fn workers(point: &Point) -> Vec<WorkerFigures> {
     // Each has volumes of its own, and as much to do as any other.
+    // Of none there is nothing to divide.
     let many = point.workers.len().max(1);
     let part = |load: PointLoad| PointLoad {
         outstanding: load.outstanding.map(|all| all / many as u32),

@@ -3,7 +3,7 @@
 use super::answer::{Answer, Body, PolicyPath};
 use super::recoveries::sign;
 use super::{Shared, backups};
-use crate::convert;
+use crate::{convert, engines};
 use axum::Json;
 use axum::http::StatusCode;
 use stonefold_api::{
@@ -144,6 +144,7 @@ pub(super) async fn set_replica(
     PolicyPath(name): PolicyPath,
     Body(asked): Body<ReplicaSet>,
 ) -> Answer<Json<Policy>> {
+    asked.url.as_deref().map(engines::check_other).transpose()?;
     let protection = app.protection.clone();
     let set = app.gate.run(move |_| async move {
         let policy = protection.replicate_policy(&name, asked.url).await?;
@@ -158,6 +159,7 @@ pub(super) async fn set_archive(
     Body(asked): Body<ArchiveSet>,
 ) -> Answer<Json<Policy>> {
     let read = |asked: Archive| {
+        engines::check_other(&asked.url)?;
         Ok::<_, stonefold_types::Error>(protect::Archive::new(asked.url, asked.keep.parse()?))
     };
     let archive = asked.archive.map(read).transpose()?;
