@@ -8,7 +8,7 @@
 mod told;
 
 use super::home::{self, Home, HomeFormat};
-use super::jobs::Progress;
+use super::jobs::{Progress, after_standstill};
 use super::{Migration, MovedDisk, ends};
 use crate::hypervisor::Virsh;
 use crate::pace::{Counted, SPEED_BEGINNING};
@@ -220,13 +220,7 @@ impl Copies {
         let moved = moved.await;
         // Whatever became of it, the guest goes on.
         let goes_on = if runs { self.go_on().await } else { Ok(()) };
-        match (moved, goes_on) {
-            (moved, Ok(())) => moved,
-            (Ok(to_know), Err(stands)) => {
-                Ok(Some(to_know.into_iter().chain([stands.to_string()]).collect::<Vec<_>>().join("; ")))
-            }
-            (Err(why), Err(stands)) => Err(stands.context(why.to_string())),
-        }
+        after_standstill(moved, goes_on)
     }
 
     /// Has the domain go on, however long a libvirt is away that is restarted.

@@ -75,7 +75,7 @@ impl Jobs {
         given_up: impl Future<Output = Error>,
     ) -> Result<Option<String>> {
         match self {
-            Jobs::Qemu(mirrors) => mirrors.pivot(env, migration, given_up).await.map(|()| None),
+            Jobs::Qemu(mirrors) => mirrors.pivot(env, migration, given_up).await,
             Jobs::Libvirt(copies) => copies.pivot(given_up).await,
         }
     }
@@ -94,6 +94,17 @@ impl Jobs {
             Jobs::Qemu(mirrors) => mirrors.abandon(migration).await,
             Jobs::Libvirt(copies) => copies.abandon().await,
         }
+    }
+}
+
+/// How a move has ended, and what somebody is to know of it, where the guest stood still for it and may do so yet.
+pub(super) fn after_standstill(moved: Result<Option<String>>, goes_on: Result<()>) -> Result<Option<String>> {
+    match (moved, goes_on) {
+        (moved, Ok(())) => moved,
+        (Ok(to_know), Err(stands)) => {
+            Ok(Some(to_know.into_iter().chain([stands.to_string()]).collect::<Vec<_>>().join("; ")))
+        }
+        (Err(why), Err(stands)) => Err(stands.context(why.to_string())),
     }
 }
 

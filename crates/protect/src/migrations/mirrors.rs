@@ -1,7 +1,7 @@
 //! [Jobs](super::jobs) of a QEMU that the server has started: a mirror for each disk (`blockdev-mirror`, `write-blocking`), by QMP.
 
 use super::home::{self, Home, HomeFormat};
-use super::jobs::Progress;
+use super::jobs::{Progress, after_standstill};
 use super::{Migration, ends};
 use crate::hypervisor::{ANSWER_MAX, Folder, disk_node};
 use crate::pace::Counted;
@@ -16,6 +16,8 @@ use stonefold_types::{Error, Kind, Result};
 const PIVOT_MAX: Duration = Duration::from_secs(60);
 /// How long a QEMU that a server finds again may be busy with the server's own return.
 const FIND_MAX: Duration = Duration::from_secs(30);
+/// How long a QEMU may be busy before it is told in vain to let its guest go on.
+const GO_ON_MAX: Duration = Duration::from_secs(120);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// See the module.
@@ -35,6 +37,12 @@ struct Job {
     paused: bool,
     concluded: bool,
     error: Option<String>,
+}
+
+impl Job {
+    fn ended_well(&self) -> bool {
+        self.concluded && self.error.is_none()
+    }
 }
 
 fn job_id(number: usize) -> String {
@@ -66,8 +74,13 @@ impl Mirrors {
             self.ask("cont", json!({})).await?;
         }
         for (number, disk) in migration.disks.iter().enumerate() {
-            if self.job(number).await?.is_some() || self.is_pivoted(number).await? {
+            let job = self.job(number).await?;
+            if self.is_pivoted(number).await? || job.as_ref().is_some_and(|job| !job.ended_well()) {
                 continue;
+            }
+            if job.is_some() {
+                // A server that was killed had ended it to compare; what the guest has written since is not on the new disk.
+                self.ask("job-dismiss", json!({ "id": job_id(number) })).await?;
             }
             if !self.has_node(&home_node(number)).await? {
                 home::make_for(&self.env, disk, migration.format, self.again).await?;
@@ -94,10 +107,7 @@ impl Mirrors {
                     progress.is_ready &= job.ready || job.concluded;
                 }
                 None if self.is_pivoted(number).await? => progress.bytes.push((1, 1)),
-                None => {
-                    return Err(Error::new(Kind::Io, "QEMU's copying was ended by somebody else")
-                        .remedy("begin it again"));
-                }
+                None => return Err(ended_by_another()),
             }
         }
         Ok(progress)
@@ -136,30 +146,57 @@ impl Mirrors {
         Counted::by(&self.qmp).await
     }
 
-    /// Goes over to the new disks, once both are alike; compares them before, where that is wished, while the guest stands still.
+    /// Goes over to the new disks, once both are alike; compares them before, where that is wished, while the guest stands still. Returns what is left
+    /// to do.
     pub(super) async fn pivot(
         &self,
         env: &Env,
         migration: &Migration,
         given_up: impl Future<Output = Error>,
-    ) -> Result<()> {
+    ) -> Result<Option<String>> {
         if !migration.verify {
-            return self.complete(env, migration).await;
+            return self.complete(env, migration).await.map(|()| None);
         }
         for disk in &migration.disks {
             if let Home::Nbd(uri) = &disk.home {
                 ends::check_reached(env, &uri.parse()?).await?;
             }
         }
+        // One that somebody has stand still is left so.
+        let runs = self.runs().await?;
         let moved = async {
-            self.ask("stop", json!({})).await?;
+            if runs {
+                self.ask("stop", json!({})).await?;
+            }
             self.compare_all(env, migration, given_up).await?;
             self.complete(env, migration).await
         };
-        let moved = moved.await;
+        let moved = moved.await.map(|()| None);
         // Whatever became of it, the guest goes on.
-        let goes_on = self.ask("cont", json!({})).await.map(drop);
-        moved.and(goes_on)
+        let goes_on = if runs { self.go_on().await } else { Ok(()) };
+        after_standstill(moved, goes_on)
+    }
+
+    async fn runs(&self) -> Result<bool> {
+        Ok(self.ask("query-status", json!({})).await?["running"] == true)
+    }
+
+    /// Has the guest go on, however long its QEMU is busy with disks that do not answer.
+    async fn go_on(&self) -> Result<()> {
+        let until = self.env.monotonic() + GO_ON_MAX;
+        loop {
+            let Err(error) = self.ask("cont", json!({})).await else { return Ok(()) };
+            // QEMU answers in order: what was asked in vain may have been done since.
+            if matches!(self.runs().await, Ok(true)) {
+                return Ok(());
+            }
+            if error.kind() == Kind::Closed || self.env.monotonic() > until {
+                return Err(error
+                    .context("the machine stands still")
+                    .remedy("look whether its disks answer, and have it go on by its QMP socket: cont"));
+            }
+            self.env.sleep(LOOK_EVERY).await;
+        }
     }
 
     /// A disk that is being written by a mirror lets nobody read it: the mirrors end, without going over; then both ends are read; then mirrors that have
@@ -217,6 +254,9 @@ impl Mirrors {
                     .await
                     .map_err(|e| e.context(format!("going over to the new disk '{}'", disk.target)))?;
                 self.ask("job-dismiss", json!({ "id": job_id(number) })).await?;
+            }
+            if !self.is_pivoted(number).await? {
+                return Err(ended_by_another());
             }
             // The pool's disk is let go.
             if self.has_node(&disk_node(number)).await? {
@@ -343,6 +383,10 @@ impl Mirrors {
     async fn ask(&self, command: &str, arguments: Value) -> Result<Value> {
         self.qmp.execute(command, arguments, ANSWER_MAX).await
     }
+}
+
+fn ended_by_another() -> Error {
+    Error::new(Kind::Io, "QEMU's copying was ended by somebody else").remedy("begin it again")
 }
 
 /// A new disk as QEMU opens it.

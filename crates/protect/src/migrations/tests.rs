@@ -90,6 +90,44 @@ async fn half_a_qemu(listener: UnixListener, asked: Asked) {
     }
 }
 
+/// Has a mirror that came to its end without going over: whoever ended it meant to compare, and was killed.
+async fn qemu_at_an_end(listener: UnixListener, asked: Asked) {
+    let Ok((stream, _)) = listener.accept().await else { return };
+    let mut stream = BufReader::new(stream);
+    let begun = stream.write_all(b"{\"QMP\": {}}\n").await;
+    let mut line = String::new();
+    while begun.is_ok() && stream.read_line(&mut line).await.is_ok_and(|read| read > 0) {
+        let command: Value = serde_json::from_str(&line).unwrap();
+        let name = command["execute"].as_str().unwrap_or_default().to_owned();
+        let count = |what: &str| asked.lock().iter().filter(|asked| *asked == what).count();
+        let is_complete = count("job-complete") > 0;
+        let status = match (count("job-dismiss"), count("blockdev-mirror")) {
+            (0, 0) => Some("concluded"),
+            (_, 1) if count("job-dismiss") < 2 => Some(if is_complete { "concluded" } else { "ready" }),
+            _ => None,
+        };
+        let told = match name.as_str() {
+            "query-jobs" => status
+                .map(|status| json!({ "id": "stonefold-home0", "status": status, "current-progress": 9, "total-progress": 9 }))
+                .into_iter()
+                .collect(),
+            "query-block-jobs" => {
+                json!([{ "device": "stonefold-home0", "ready": status.is_some(), "paused": false }])
+            }
+            "query-block" if is_complete => json!([{ "inserted": { "node-name": "stonefold-home0" } }]),
+            "query-named-block-nodes" => json!([{ "node-name": "stonefold-home0" }]),
+            "query-block" | "query-blockstats" => json!([]),
+            _ => json!({}),
+        };
+        asked.lock().push(name);
+        let answer = json!({ "return": told, "id": command["id"] });
+        if stream.write_all(format!("{answer}\n").as_bytes()).await.is_err() {
+            return;
+        }
+        line.clear();
+    }
+}
+
 struct World {
     env: Env,
     store: Arc<Store>,
@@ -262,4 +300,17 @@ async fn a_move_that_is_left_half_done_is_told_and_goes_on_from_there() {
         (again[1].moved, &again[1].home),
         (false, &Home::File(world.folder.path().join("again.vdb.qcow2")))
     );
+}
+
+/// Goal: what a guest has written since a mirror's end is on the new disk, too: a mirror that a killed server had ended is begun anew.
+#[tokio::test]
+async fn a_mirror_that_a_killed_server_had_ended_is_begun_anew() {
+    let world = World::with(&["vda"], |listener, asked| Box::pin(qemu_at_an_end(listener, asked))).await;
+    let ended = world.ended(&Name::new("again").unwrap()).await;
+    let asked = world.asked.lock();
+    let order: Vec<&str> = (asked.iter().map(String::as_str))
+        .filter(|asked| ["job-dismiss", "blockdev-mirror", "job-complete"].contains(asked))
+        .collect();
+    assert_eq!(order, ["job-dismiss", "blockdev-mirror", "job-complete", "job-dismiss"]);
+    assert_eq!(ended.state, MigrationState::Done, "{:?}", ended.note);
 }
