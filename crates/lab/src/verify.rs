@@ -181,18 +181,19 @@ impl Verifier<'_> {
         seen: &mut Verification,
     ) {
         let (lows, highs) = (expected.lows, self.generations.highs(block));
-        if let (Lows::Same(low), Lows::Same(high)) = (lows, highs)
-            && low == high
-            && low > 0
-            && self.erased.how(block, low).is_none()
-        {
-            let mut expected = [0; BLOCK_BYTES];
-            let expected = &mut expected[..bytes.len()];
-            self.payload.fill(block, low, from, expected);
-            if bytes == expected {
-                seen.right += (bytes.len() / SECTOR_BYTES) as u64;
-                return;
+        match (lows, highs) {
+            (Lows::Same(low), Lows::Same(high))
+                if low == high && low > 0 && self.erased.how(block, low).is_none() =>
+            {
+                let mut expected = [0; BLOCK_BYTES];
+                let expected = &mut expected[..bytes.len()];
+                self.payload.fill(block, low, from, expected);
+                if bytes == expected {
+                    seen.right += (bytes.len() / SECTOR_BYTES) as u64;
+                    return;
+                }
             }
+            _ => {}
         }
         let (mut first, mut torn) = (None, false);
         for (place, sector) in (from..).zip(bytes.chunks_exact(SECTOR_BYTES)) {

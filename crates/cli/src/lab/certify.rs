@@ -7,7 +7,8 @@ use crate::table::facts;
 use clap::Args;
 use std::path::{Path, PathBuf};
 use stonefold_api::Time;
-use stonefold_lab::certificate::{Certificate, Key, PUBLIC_KEY_HEX, Signed, Statement};
+use stonefold_lab::certificate::{Certificate, Key, PUBLIC_KEY_HEX, Price, Signed, Statement, check_date};
+use stonefold_lab::trial::{self, Trial};
 use stonefold_lab::{bundle, verdict};
 use stonefold_types::{Error, Kind};
 
@@ -76,10 +77,10 @@ impl Certify {
         };
         bundle::check_free(out)?;
         let key = Key::load(key)?;
-        let price = self.price.as_ref().map(|path| {
-            std::fs::read_to_string(path)
-                .map_err(|e| Error::io(format!("reading the price file '{}'", path.display()), e))
-        });
+        let available = self.available.unwrap_or_default();
+        check_day(&available)?;
+        let price = self.price.as_deref().map(price_file).transpose()?;
+        refuse_comparison(dir)?;
         let bundle = bundle::load(dir)?;
         let summary = verdict::summarise(&bundle)?;
         let (_runtime, env) = environment()?;
@@ -87,10 +88,10 @@ impl Certify {
             sponsor: self.sponsor.unwrap_or_default(),
             auditor: self.auditor.unwrap_or_default(),
             tested: day(bundle.run.began * 1_000_000_000),
-            available: self.available.unwrap_or_default(),
+            available,
             certified: day(env.wall()),
             identifier: self.identifier,
-            price: price.transpose()?,
+            price,
             stamped: self.stamped,
         };
         let signed = Certificate::of(&bundle, &summary, &statement)?.sign(&key)?;
@@ -105,9 +106,9 @@ impl Certify {
 
     fn verify(&self, context: &Context, path: &Path) -> Result<(), Failure> {
         let expected = self.public_key.as_ref().map(|key| key.trim().to_ascii_lowercase());
-        if let Some(key) = &expected
-            && (key.len() != PUBLIC_KEY_HEX || !key.bytes().all(|byte| byte.is_ascii_hexdigit()))
-        {
+        let is_key =
+            |key: &String| key.len() == PUBLIC_KEY_HEX && key.bytes().all(|byte| byte.is_ascii_hexdigit());
+        if let Some(key) = expected.as_ref().filter(|key| !is_key(key)) {
             let error = Error::new(Kind::Invalid, format!("'{key}' is no public key"));
             return Err(Failure::Misuse(
                 error.remedy("give its 64 digits of hex, as the certificate and --new-key print it"),
@@ -132,6 +133,37 @@ impl Certify {
         }
         context.answer(&signed, || told(&signed, "sound"))
     }
+}
+
+fn check_day(available: &str) -> Result<(), Failure> {
+    check_date(available).map_err(|e| Failure::Misuse(e.context("the date of availability")))
+}
+
+/// The text of a price file that adds up.
+fn price_file(path: &Path) -> Result<String, Failure> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|e| Error::io(format!("reading the price file '{}'", path.display()), e))?;
+    Price::check(&text).map_err(Failure::Misuse)?;
+    Ok(text)
+}
+
+/// A comparison holds a run of each round and arm, and any of these can be certified.
+fn refuse_comparison(dir: &Path) -> Result<(), Failure> {
+    if !Trial::is_in(dir) {
+        return Ok(());
+    }
+    let runs = trial::load(dir)?.0.runs;
+    let error = Error::new(
+        Kind::Unsupported,
+        format!("'{}' is a comparison, and certificates are of runs", dir.display()),
+    );
+    Err(Failure::Misuse(match runs.first() {
+        Some((turn, _)) => error.remedy(format!(
+            "name the folder of one of its runs, as in '{}'",
+            dir.join(trial::run_folder(turn)).display()
+        )),
+        None => error.remedy("run the profile by 'lab run', and name the folder of that"),
+    }))
 }
 
 fn new_key(context: &Context, path: &Path) -> Result<(), Failure> {
@@ -162,4 +194,30 @@ fn told(signed: &Signed, certificate: &str) -> String {
         ("raw data", of.bundle.clone()),
         ("signed by", signed.public_key.clone()),
     ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a day that there is not and a price file that does not add up are misuse; one that is not there is a failure.
+    #[test]
+    fn what_is_wrong_in_form_is_misuse() {
+        assert!(check_day("2026-12-01").is_ok());
+        assert!(matches!(check_day("2026-13-41"), Err(Failure::Misuse(_))));
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("price.toml");
+        assert!(matches!(price_file(&path), Err(Failure::Failed(_))));
+        std::fs::write(&path, "currency = 'euros'").unwrap();
+        assert!(matches!(price_file(&path), Err(Failure::Misuse(_))));
+    }
+
+    #[test]
+    fn a_comparison_is_told_as_that() {
+        let dir = tempfile::tempdir().unwrap();
+        refuse_comparison(dir.path()).unwrap();
+        trial::save(dir.path(), &Trial::default()).unwrap();
+        let Err(Failure::Misuse(error)) = refuse_comparison(dir.path()) else { panic!("it is one") };
+        assert!(error.to_string().contains("is a comparison"), "{error}");
+    }
 }

@@ -316,10 +316,10 @@ async fn mend_and_read(
     len: usize,
 ) -> Result<Bytes> {
     for seat in targets.iter() {
-        if view.member(seat).read_and_mend(key).await.is_ok_and(|whole| whole.mended > 0)
-            && let Ok(bytes) = view.member(seat).get_range(key, offset, len).await
-        {
-            return Ok(bytes);
+        if view.member(seat).read_and_mend(key).await.is_ok_and(|whole| whole.mended > 0) {
+            if let Ok(bytes) = view.member(seat).get_range(key, offset, len).await {
+                return Ok(bytes);
+            }
         }
     }
     Err(error)

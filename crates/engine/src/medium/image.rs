@@ -49,8 +49,9 @@ impl Image {
             let path = folder.join(name);
             if inode.is_folder {
                 self.take(&path, with_contents)?;
-            } else if with_contents && let Some(bytes) = unless_gone(fs::read(&path))? {
-                self.files.insert(*inode, bytes.into());
+            } else if with_contents {
+                let bytes = unless_gone(fs::read(&path))?;
+                self.files.extend(bytes.map(|bytes| (*inode, bytes.into())));
             }
         }
         self.folders.insert(Inode::of(&own), names);

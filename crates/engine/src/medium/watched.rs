@@ -135,13 +135,12 @@ impl Medium {
         let inode = Inode::of(&file.metadata()?);
         // Read anew: the descriptor may be for writing only, or around the page cache, and its file without a name.
         let again = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
-        if let Some((left, counted)) = state.syncs_left
-            && counted.counts(inode, &again)
-        {
-            match left {
+        match state.syncs_left {
+            Some((left, counted)) if counted.counts(inode, &again) => match left {
                 0 => self.lose_in(&mut state),
                 _ => state.syncs_left = Some((left - 1, counted)),
-            }
+            },
+            _ => {}
         }
         check(&state)?;
         state.begun += 1;

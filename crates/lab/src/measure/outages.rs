@@ -41,10 +41,9 @@ pub(super) fn check(plan: &Plan) -> Result<()> {
     }
     outages.check_within(plan.profile.times(plan.quick).sample)?;
     let is_export = |target: &TargetSpec| matches!(target, TargetSpec::Nbd(_));
-    if let Some(target) = plan.targets.iter().find(|target| !is_export(target))
-        && let Some(outage) =
-            outages.outages.iter().find(|outage| outage.kind != crate::chaos::Strike::Freeze)
-    {
+    let comes_back = |outage: &&Outage| outage.kind != crate::chaos::Strike::Freeze;
+    let target = plan.targets.iter().find(|target| !is_export(target));
+    if let Some((target, outage)) = target.zip(outages.outages.iter().find(comes_back)) {
         return wrong(
             format!("outage '{}': {target} is no server that could come back", outage.name),
             "serve it, and name the export as nbd:// or nbd+unix://; files and devices can be frozen only",

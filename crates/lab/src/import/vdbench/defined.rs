@@ -195,9 +195,7 @@ impl Definitions {
             }
             *ratio = asked.min(most);
         }
-        if let Some(unit) = line.take_one("dedupunit")
-            && bytes(&unit) != Some(4096)
-        {
+        if let Some(unit) = line.take_one("dedupunit").filter(|unit| bytes(unit) != Some(4096)) {
             let why = "duplicates are blocks of 4K";
             notes.tell(&place, format!("dedupunit={unit}"), Mapped::Nearly, why);
         }
