@@ -7,7 +7,7 @@
 
 use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -78,8 +78,12 @@ fn left() -> Result<Vec<PathBuf>> {
     let is_ours = |path: &PathBuf| {
         path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("stonefold_"))
     };
-    let all = fs::read_dir("/run")?.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
-    Ok(all.into_iter().filter(is_ours).collect())
+    let mut all = Vec::new();
+    for folder in ["/run", "/var/tmp"] {
+        let found = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
+        all.extend(found.into_iter().filter(is_ours));
+    }
+    Ok(all)
 }
 
 fn nothing_is_left() -> Result<()> {
@@ -310,6 +314,75 @@ fn a_disk_with_a_mounted_partition_comes_back() {
         let listed = run("debugfs", &["-R", "ls -l /", &place.text("found.img")])?;
         ensure!(listed.contains("vmlinuz") && listed.contains("initrd"), "{listed}");
         ensure!(first["name"] != second["name"], "{second}");
+        nothing_is_left()?;
+        server.stop()
+    });
+}
+
+/// Where a folder's files are, and what is said of each.
+fn told(folder: &Path) -> Result<String> {
+    // A folder's own size and links are its file system's.
+    let words = "find . -path ./lost+found -prune -o -type d -printf '%P|%m|%U:%G|%T@|\\n' -o -printf '%P|%y|%m|%U:%G|%n|%s|%T@|%l\\n' \
+        | sed 's/\\.0*|/|/' | LC_ALL=C sort; \
+        find . -path ./lost+found -prune -o -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum";
+    run("sh", &["-c", &format!("cd '{}' && {{ {words}; }}", folder.display())])
+}
+
+/// *Promise*: a folder of another machine comes with all that its files have, only what differs is sent, and no image of it stays there; what else is mounted
+/// in it is not taken for its own.
+#[test]
+fn a_folder_of_another_machine_is_kept() {
+    if !there_is(Need::Loop, "a folder that is read over SSH, as root") {
+        return;
+    }
+    let _alone = OTHER_SIDE.lock().unwrap_or_else(PoisonError::into_inner);
+    in_a_place(|place| {
+        machine(place)?;
+        let share = place.path("share");
+        fs::create_dir_all(share.join("inner folder"))?;
+        fs::write(share.join("inner folder/one"), vec![9; 3 * MIB])?;
+        fs::hard_link(share.join("inner folder/one"), share.join("other"))?;
+        std::os::unix::fs::symlink("inner folder/one", share.join("link"))?;
+        std::os::unix::fs::chown(share.join("other"), Some(1234), Some(77))?;
+        rustix::fs::setxattr(share.join("other"), "user.note", b"kept", rustix::fs::XattrFlags::empty())?;
+        fs::File::create(share.join("holes"))?.set_len(64 << 20)?;
+        let large: Vec<u8> = (0..4 * MIB).map(|at| (at * at / 5 % 253) as u8).collect();
+        fs::write(share.join("large"), &large)?;
+        fs::set_permissions(&share, fs::Permissions::from_mode(0o2750))?;
+        // Whole seconds are kept.
+        run(
+            "sh",
+            &["-c", &format!("find '{}' -exec touch -h -d 2024-05-06T07:08:09 {{}} +", share.display())],
+        )?;
+        let wanted = told(&share)?;
+
+        let server = place.start(&["--cache", "64M"])?;
+        place.ok(&format!("source add share --ssh root@nas --device {}", share.display()))?;
+        let first = place.json("backup run share")?;
+        let again = place.json("backup run share")?;
+        let sent = |run: &Value| run["copied"]["sent_bytes"].as_u64().context("a run tells what was sent");
+        ensure!(sent(&again)? < MIB as u64 && sent(&first)? > 7 * MIB as u64, "{first} and {again}");
+        nothing_is_left()?;
+
+        let name = first["name"].as_str().context("a run has a name")?.replace('@', ".vda@");
+        let image = place.text("share.img");
+        place.ok(&format!("disk export {name} {image}"))?;
+        run("e2fsck", &["-f", "-n", &image])?;
+        let device = Loop::over(place.path("share.img").as_path())?;
+        let mount = Mount::of(&device.device, &place.path("shown"), "ro")?;
+        let came = told(&place.path("shown"))?;
+        let mut note = [0; 16];
+        let len = rustix::fs::lgetxattr(place.path("shown").join("other"), "user.note", &mut note)?;
+        ensure!(note[..len] == *b"kept", "{note:?}");
+        mount.unmount()?;
+        drop(device);
+        ensure!(came == wanted, "{came} came, and was {wanted}");
+
+        let device = Loop::over(place.path("share.img").as_path())?;
+        let mount = Mount::of(&device.device, &share.join("inner"), "ro")?;
+        let said = place.fails("backup run share", 1)?;
+        mount.unmount()?;
+        ensure!(said.contains("something else is mounted"), "{said}");
         nothing_is_left()?;
         server.stop()
     });

@@ -14,6 +14,7 @@ mod complaint;
 mod described;
 mod disk;
 mod facts;
+mod folders;
 mod layout;
 mod machine;
 mod session;
@@ -38,7 +39,8 @@ const DISKS_MAX: usize = 26;
 /// A machine that can be read.
 pub(crate) struct Reached {
     pub(crate) disks: Vec<Reading>,
-    pub(crate) hardware: Result<Hardware>,
+    /// Nothing of folders alone.
+    pub(crate) hardware: Option<Result<Hardware>>,
     session: Arc<Session>,
     /// Whether there are snapshots.
     has_snapshots: bool,
@@ -108,7 +110,8 @@ impl Protection {
         let source = &copying.source;
         let tag = tag(source);
         let told = session.ask_text(&format!("look {tag} {}", of.devices.join(" "))).await?;
-        let facts = Facts::parse(&told)?;
+        let mut facts = Facts::parse(&told)?;
+        let is_folders = folders::make_images(session, source, &mut facts).await?;
         let mut layout = Wanted { facts: &facts, room: of.snapshot_bytes, tag: &tag }.layout()?;
         if layout.disks.len() > DISKS_MAX {
             let what = format!("it has {} disks, and {DISKS_MAX} are the most", layout.disks.len());
@@ -124,7 +127,7 @@ impl Protection {
         }
         self.snapshot_volumes(copying, session, &layout, &tag).await?;
         let targets: Vec<Name> = (0..layout.disks.len()).map(target).collect::<Result<_>>()?;
-        let hardware = described::machine(&facts, &source.name, &targets);
+        let hardware = (!is_folders).then(|| described::machine(&facts, &source.name, &targets));
         let disk = |(disk, target): (layout::Disk, Name)| {
             let from = RemoteDisk::new(session.clone(), disk);
             Reading { target, from: Origin::Remote(from), whole: None }

@@ -63,6 +63,10 @@ pub(super) enum Is {
     Block(String),
     /// A file of so many bytes.
     File(String, u64),
+    /// A folder.
+    Folder(String),
+    /// An image of one, which is ours, of so many bytes.
+    Image(String, u64),
     Nothing,
 }
 

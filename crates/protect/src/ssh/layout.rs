@@ -101,7 +101,9 @@ impl Wanted<'_> {
             match &named.is {
                 Is::Block(name) => made.add_block(name)?,
                 Is::File(path, bytes) => made.add_file(path, *bytes)?,
-                Is::Nothing => {
+                // Nobody else writes to it.
+                Is::Image(path, bytes) => made.add_all(path, *bytes),
+                Is::Folder(_) | Is::Nothing => {
                     let what = format!("'{}' is neither a block device nor a file there", named.asked);
                     return Err(Error::new(Kind::NotFound, what).remedy("name a device that 'lsblk' tells"));
                 }
@@ -146,10 +148,14 @@ impl<'a> Making<'a> {
             return Err(Error::new(Kind::Unsupported, what)
                 .remedy("serve it by NBD there (qemu-nbd), and add that: --nbd URI"));
         }
-        let from = Place::Device(path.to_owned(), 0);
-        self.layout.disks.push(Disk { bytes, pieces: vec![Piece { at: 0, bytes, from }] });
+        self.add_all(path, bytes);
         self.layout.quiet.push((path.to_owned(), format!("file '{path}'")));
         Ok(())
+    }
+
+    fn add_all(&mut self, path: &str, bytes: u64) {
+        let from = Place::Device(path.to_owned(), 0);
+        self.layout.disks.push(Disk { bytes, pieces: vec![Piece { at: 0, bytes, from }] });
     }
 
     /// A device with its partitions.

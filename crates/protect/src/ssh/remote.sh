@@ -5,7 +5,7 @@
 # to a device; removes a volume that has not its source's tag and a name of its own kind.
 export LC_ALL=C LVM_SUPPRESS_FD_WARNINGS=1 PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
 umask 077
-work= made= watching= number=0
+work= room= made= watching= number=0
 
 answer() {
     printf '= %s %s\n' "$number" "$(($(wc -c <"$1")))"
@@ -44,6 +44,7 @@ clean() {
     [ -z "$watching" ] || kill "$watching" 2>/dev/null
     for each in $made; do drop "$each"; done
     [ -z "$work" ] || rm -rf "$work"
+    [ -z "$room" ] || rm -rf "$room"
 }
 trap clean EXIT
 trap 'exit 1' HUP INT TERM PIPE
@@ -71,9 +72,9 @@ look() {
     tag=$1
     shift
     case $tag in stonefold_?*) ;; *) refuse "'$tag' is no source's tag" ;; esac
-    for folder in /run /tmp; do
+    for folder in /run /tmp /var/tmp; do
         rm -rf "$folder/$tag".*
-        [ -n "$work" ] || work=$(mktemp -d "$folder/$tag.XXXXXX" 2>/dev/null)
+        [ -n "$work" ] || [ "$folder" = /var/tmp ] || work=$(mktemp -d "$folder/$tag.XXXXXX" 2>/dev/null)
     done
     [ -n "$work" ] || refuse 'no folder can be made in /run or /tmp'
     watch </dev/null >/dev/null 2>&1 &
@@ -132,6 +133,8 @@ named() {
         echo "$1|block|${path#/dev/}"
     elif [ -f "$path" ]; then
         echo "$1|file|$path|$(($(wc -c <"$path")))"
+    elif [ -d "$path" ]; then
+        echo "$1|folder|$path"
     else
         echo "$1|none"
     fi
@@ -149,6 +152,50 @@ block() {
     fi
     [ ! -e "$1/dm/name" ] || read -r mapped <"$1/dm/name"
     echo "${1##*/}|$device|$size|$start|$disk|$mapped|$(cd "$1/slaves" 2>/dev/null && echo *)"
+}
+
+# --- tree NUMBER UUID TIME FOLDER: a folder as a file system in an image, which is made anew by each run and is the same where the folder is;
+# answers the image's path and its bytes ---------------------------------------------------------------------------------
+
+tree() {
+    for each in mke2fs debugfs; do
+        command -v "$each" >/dev/null || refuse "$each is not there, by which a folder is read: install e2fsprogs"
+    done
+    [ -n "$room" ] || room=$(mktemp -d "/var/tmp/$tag.XXXXXX" 2>"$work/said") || refuse "$(tr '\n' ' ' <"$work/said")"
+    inodes=$(($(find "$4" -xdev | wc -l))) kib=$(du -skx "$4") free=$(df -Pk "$room" | sed 1d)
+    kib=${kib%%[!0-9]*}
+    # shellcheck disable=SC2086
+    set -- "$@" $free
+    [ "$8" -gt "$((kib + 65536))" ] || refuse "an image of '$4' takes $((kib + 65536)) KiB, and $8 are left in /var/tmp"
+    export E2FSPROGS_FAKE_TIME="$3"
+    tries=1
+    # What is not counted, and grows meanwhile, gets more room.
+    until filled "$@"; do
+        tries=$((tries + 1))
+        [ "$tries" -lt 4 ] || refuse "mke2fs: $(tail -n 3 "$work/said" | tr '\n' ' ')"
+    done
+    # What the folder itself is.
+    stat -c 'set_inode_field / uid %u|set_inode_field / gid %g|set_inode_field / mtime @%Y' "$4" | tr '|' '\n' >"$work/root"
+    printf 'set_inode_field / mode 0%o\n' "0x$(stat -c %f "$4")" >>"$work/root"
+    debugfs -w -f "$work/root" "$room/$1" >/dev/null 2>"$work/said" || refuse "debugfs: $(tail -n 1 "$work/said")"
+    echo "$room/$1 $(($(wc -c <"$room/$1")))" >"$work/answer"
+    answer "$work/answer"
+}
+
+filled() {
+    rm -f "$room/$1"
+    stepped $(((kib * 17 / 16 + inodes * 5 + 65536) * (tries + 1) / 2)) 8192
+    blocks=$((stepped / 4))
+    stepped $((inodes + 64)) 64
+    mke2fs -q -F -t ext4 -b 4096 -m 0 -O '^has_journal,^resize_inode' -N "$stepped" -U "$2" \
+        -E "hash_seed=$2,lazy_itable_init=1" -d "$4" "$room/$1" "$blocks" </dev/null >"$work/said" 2>&1
+}
+
+# At least that much, in steps of an eighth of itself: so it is the same from run to run.
+stepped() {
+    step=$2
+    while [ $((step * 16)) -le "$1" ]; do step=$((step * 2)); done
+    stepped=$((($1 + step - 1) / step * step))
 }
 
 # --- flush DEVICE...: nothing of an earlier look is in the kernel's memory, and what is mounted has been written ----------
@@ -258,7 +305,7 @@ while read -r verb rest; do
     set -- $rest
     set +f
     case $verb in
-        look | flush | keep | snap | state | whole | data | sums) "$verb" "$@" ;;
+        look | tree | flush | keep | snap | state | whole | data | sums) "$verb" "$@" ;;
         *) refuse "'$verb' is not known here" ;;
     esac
     echo "$number idle" >"$work/at"

@@ -12,6 +12,7 @@ pub(super) fn named(line: &str) -> Option<Named> {
     let is = match (words.next()?, words.next(), words.next()) {
         ("block", Some(name), None) => Is::Block(name.replace('/', "!")),
         ("file", Some(path), Some(bytes)) => Is::File(path.to_owned(), self::bytes(bytes)?),
+        ("folder", Some(path), None) => Is::Folder(path.to_owned()),
         _ => Is::Nothing,
     };
     Some(Named { asked, is })

@@ -124,6 +124,19 @@ fn a_disk_is_put_together_of_itself_and_of_snapshots() {
     assert_eq!(quiet, ["/dev/sda1", "/dev/sda2"]);
 }
 
+/// Goal: of a folder the image is read that was made of it, which nobody else writes; without one it is no device.
+#[test]
+fn a_folder_is_read_by_its_image() {
+    let mut facts = Facts::parse(&named("/srv/share|folder|/srv/share\n")).unwrap();
+    assert_eq!(facts.named[0].is, Is::Folder("/srv/share".to_owned()));
+    let wanted = |facts: &Facts| Wanted { facts, room: None, tag: "stonefold_7" }.layout();
+    assert!(wanted(&facts).unwrap_err().to_string().contains("neither a block device nor a file"));
+    facts.named[0].is = Is::Image("/var/tmp/x/0".to_owned(), 64 << 20);
+    let made = wanted(&facts).unwrap();
+    assert_eq!(made.disks.iter().map(|disk| disk.bytes).collect::<Vec<_>>(), [64 << 20]);
+    assert!(made.quiet.is_empty() && made.volumes.is_empty());
+}
+
 #[test]
 fn what_is_named_is_read_and_nothing_else() {
     let told =
