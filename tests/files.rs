@@ -16,6 +16,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, ensure};
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps};
 use stonefold_e2e::binary::stonefold;
 use stonefold_e2e::gateway::{Place, in_a_place};
 use stonefold_e2e::tools::run;
@@ -151,6 +152,13 @@ fn a_folder_comes_back_with_all_that_it_had() {
         let large: Vec<u8> =
             (0..6_u32 << 20).flat_map(|number| number.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
         fs::write(tree.join("home/large"), &large)?;
+        // Of 2040 and of 1960: what 32 bits without a sign, or with one, do not hold.
+        for (name, seconds) in [("far", 2_219_965_323_i64), ("old", -315_619_200)] {
+            let since = Timespec { tv_sec: seconds, tv_nsec: 0 };
+            fs::write(tree.join("home").join(name), name)?;
+            let times = Timestamps { last_access: since, last_modification: since };
+            rustix::fs::utimensat(CWD, tree.join("home").join(name), &times, AtFlags::empty())?;
+        }
         let noted = tree.join("home/one");
         rustix::fs::setxattr(&noted, "user.note", b"kept", rustix::fs::XattrFlags::empty())?;
         if rustix::process::geteuid().is_root() {
@@ -197,6 +205,10 @@ fn a_folder_comes_back_with_all_that_it_had() {
         came.remove(Path::new("lost+found"));
         ensure!(came == wanted, "{came:?} came, and was {wanted:?}");
         nothing_is_left(place)?;
+
+        // It is no machine: that is told, and nothing is booted.
+        let said = place.fails(&format!("verify {name}"), 1)?;
+        ensure!(said.contains("is of a folder") && said.contains("point files"), "{said}");
 
         // A folder that goes: it is said, and there is no point of it.
         let (points, gone) = (place.json("point ls files")?, place.path("gone"));

@@ -171,7 +171,8 @@ fn a_server_s_bitmap_says_what_is_read() {
         let (third, _) = back_up()?;
         ensure!(third["notes"].to_string().contains("had not marked all"), "{third}");
         ensure!(third["written_bytes"] == 12 << 20, "{third}");
-        // One that is not there is no reason to read everything.
+        // It is lost, and another is there: everything is compared, and that is said; whoever has all read asks for none.
+        put("write -P 4 20M 1M")?;
         run("qemu-img", &["bitmap", "--remove", &image, "b0"])?;
         run("qemu-img", &["bitmap", "--add", &image, "b1"])?;
         let words = [
@@ -186,8 +187,12 @@ fn a_server_s_bitmap_says_what_is_read() {
             &image,
         ];
         let export = Beside::start("qemu-nbd", &words, || std::path::Path::new(&socket).exists())?;
-        let said = place.fails("backup run db", 1)?;
-        ensure!(said.contains("qemu:dirty-bitmap:b0"), "{said}");
+        let lost = place.json("backup run db")?;
+        let notes = lost["copied"]["notes"].to_string();
+        ensure!(notes.contains("qemu:dirty-bitmap:b0") && notes.contains("all of disk"), "{lost}");
+        ensure!(lost["copied"]["written_bytes"] == 1 << 20, "{lost}");
+        let full = place.json("backup run db --full")?;
+        ensure!(full["copied"]["notes"].as_array().is_none_or(Vec::is_empty), "{full}");
         drop(export);
         server.stop()
     });

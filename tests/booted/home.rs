@@ -42,6 +42,8 @@ fn a_machine_is_moved_home_while_it_runs_and_the_server_dies() {
         ensure!(refused.contains("being moved already"), "{refused}");
         let refused = place.fails("recover stop again --discard", 1)?;
         ensure!(refused.contains("is being moved"), "{refused}");
+        let refused = place.fails("migrate again --keep", 1)?;
+        ensure!(refused.contains("is being moved"), "{refused}");
         place.ok("migrate pause again")?;
         until("it is being copied", || Ok(place.path("home.qcow2").exists()))?;
         ensure!(place.ok("migrate cancel again")?.contains("cancelled"), "it is not cancelled");
@@ -80,6 +82,10 @@ fn a_machine_is_moved_home_while_it_runs_and_the_server_dies() {
         let shown = place.ok("recover show again")?;
         ensure!(shown.contains("home.qcow2"), "{shown}");
 
+        // Its disks here are not what it runs on: nothing is kept, or backed up, of them.
+        let refused = place.fails("migrate again --keep", 1)?;
+        ensure!(refused.contains("has been moved to") && refused.contains("home.qcow2"), "{refused}");
+
         // What is left of the recovery goes, and the machine runs on.
         place.ok("recover stop again --discard")?;
         let disks = place.json("disk ls")?;
@@ -90,9 +96,9 @@ fn a_machine_is_moved_home_while_it_runs_and_the_server_dies() {
 }
 
 /// Another's server, and the file that it exports as `web`.
-fn export_of_another(place: &Place, name: &str, clients: u32) -> Result<(Beside, String)> {
+fn export_of_another(place: &Place, name: &str, size: &str, clients: u32) -> Result<(Beside, String)> {
     let (socket, file) = (place.path(&format!("{name}.sock")), place.text(&format!("{name}.raw")));
-    run("qemu-img", &["create", "-q", "-f", "raw", &file, "64M"])?;
+    run("qemu-img", &["create", "-q", "-f", "raw", &file, size])?;
     let shared = format!("--shared={clients}");
     let words = ["-t", "-f", "raw", "-x", "web", "-k", &socket.to_string_lossy(), &shared, &file];
     let serving = Beside::start("qemu-nbd", &words, || socket.exists())?;
@@ -107,7 +113,7 @@ fn a_machine_is_moved_to_another_s_export() {
         let (server, points) = server(place, &["the first"])?;
         let point = &points[0];
         place.ok(&format!("recover {point} --as again --to qemu --wait console:the.first --timeout 60s"))?;
-        let (alone, _) = export_of_another(place, "alone", 1)?;
+        let (alone, _) = export_of_another(place, "alone", "64M", 1)?;
         let to = |name: &str| format!("nbd+unix:///web?socket={}", place.text(&format!("{name}.sock")));
         let moved = |name: &str| -> Result<serde_json::Value> {
             place.ok(&format!("migrate again --to {} --verify --no-wait", to(name)))?;
@@ -120,7 +126,12 @@ fn a_machine_is_moved_to_another_s_export() {
         ensure!(place.json("disk show again.vda")?["clients"] == 1, "the machine has lost its disk");
         alone.kill();
 
-        let (_shared, file) = export_of_another(place, "shared", 2)?;
+        let (_small, _) = export_of_another(place, "small", "32M", 2)?;
+        let failed = moved("small")?;
+        let note = failed["note"].as_str().unwrap_or_default();
+        ensure!(failed["state"] == "failed" && note.contains("has 32 MiB"), "{failed}");
+
+        let (_shared, file) = export_of_another(place, "shared", "64M", 2)?;
         let done = moved("shared")?;
         ensure!(done["state"] == "done", "{done}");
         let old = place.uri("again.vda");
@@ -149,11 +160,12 @@ fn what_has_no_room_or_is_in_the_way_is_known_before_a_move_begins() {
             (format!("file:{}", place.text("taken")), "exists already"),
             (format!("file:{}", place.text("nowhere/x")), "no folder"),
             ("nbd://h/x --format qcow2".to_owned(), "written as it is"),
-            ("s3://bucket".to_owned(), "no place for disks"),
         ] {
             let said = place.fails(&format!("migrate again --to {to}"), 1)?;
             ensure!(said.contains(says), "{to}: {said}");
         }
+        let said = place.fails("migrate again --to s3://bucket", 2)?;
+        ensure!(said.contains("no place for disks"), "{said}");
         ensure!(fs::read(place.path("taken"))? == b"somebody's", "a file was written over");
         // A server that is not there is found by QEMU, and the machine stays where it is.
         let said =

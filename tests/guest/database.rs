@@ -1,7 +1,7 @@
 //! A database in a real Debian on somebody else's storage: what its points hold, whichever one is brought back.
 //!
 //! *Promise*: of a full point and 24 after it, made while pgbench writes, each holds what was committed by then, and comes back as a machine whose
-//! PostgreSQL recovers when it is started and whose tables sum up; one is moved home while pgbench writes to it. The server is killed in the midst of a
+//! PostgreSQL recovers when it is started and whose tables sum up, also once all others were removed in no order; one is moved home while pgbench writes to it. The server is killed in the midst of a
 //! backup, of three recoveries, and of the move.
 
 use std::fs;
@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
+use stonefold_dice::Dice;
 use stonefold_e2e::agent::Agent;
 use stonefold_e2e::gateway::{Gateway, Place};
 use stonefold_e2e::tools::attempt;
@@ -22,6 +23,8 @@ use super::{LOGIN_MAX, SHELL_MAX};
 const POINTS: usize = 25;
 /// The full one, one in the middle, the last.
 const BROUGHT_BACK: [usize; 3] = [0, 12, 24];
+/// Of the order in which the other points are removed.
+const SEED: u64 = 25;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Far less than the disk holds, and more than pgbench changes between two points.
 const CHANGED_MAX: u64 = 256 << 20;
@@ -109,9 +112,9 @@ fn dies_in_a_backup(place: &Place, server: Gateway, serve: impl Fn() -> Result<G
     serve()
 }
 
-/// All points, and of those that are to come back what they hold.
+/// All points, and of those that are to come back what they hold; the others go, in no order.
 fn keep(place: &Place, agent: &Agent) -> Result<Vec<Kept>> {
-    let mut kept = Vec::new();
+    let (mut kept, mut others) = (Vec::new(), Vec::new());
     for number in 0..POINTS {
         let is_counted = BROUGHT_BACK.contains(&number);
         let before = if is_counted { transactions(agent)? } else { 0 };
@@ -119,8 +122,10 @@ fn keep(place: &Place, agent: &Agent) -> Result<Vec<Kept>> {
         ensure!(run["state"] == "done", "{run}");
         let read = run["copied"]["read_bytes"].as_u64().with_context(|| format!("no bytes in {run}"))?;
         ensure!(number == 0 || read < CHANGED_MAX, "not what has changed alone: {run}");
-        if is_counted {
-            let point = run["name"].as_str().context("a run has a name")?.to_owned();
+        let point = run["name"].as_str().context("a run has a name")?.to_owned();
+        if !is_counted {
+            others.push(point);
+        } else {
             kept.push(Kept { point, between: (before, transactions(agent)?) });
         }
     }
@@ -128,6 +133,13 @@ fn keep(place: &Place, agent: &Agent) -> Result<Vec<Kept>> {
         kept[0].between.1 < kept[1].between.0 && kept[1].between.1 < kept[2].between.0,
         "pgbench stands still"
     );
+    let mut dice = Dice::new(SEED);
+    while !others.is_empty() {
+        let point = others.swap_remove(dice.index(others.len()));
+        place.ok(&format!("point rm {point}"))?;
+    }
+    let left = place.json("point ls shop")?;
+    ensure!(left.as_array().is_some_and(|left| left.len() == kept.len()), "{left}");
     Ok(kept)
 }
 

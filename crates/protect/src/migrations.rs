@@ -165,7 +165,7 @@ impl Protection {
                 Error::new(Kind::NotFound, what).remedy("export its disks instead: stonefold disk export")
             );
         }
-        if let Some([home, ..]) = recovery.started.as_ref().map(|started| started.home.as_slice()) {
+        if let Some(home) = home_of(&recovery) {
             let what =
                 format!("the machine of recovery '{}' has been moved already, to {home}", recovery.name);
             return Err(
@@ -255,6 +255,16 @@ impl Protection {
     /// Keeps a recovered machine where it is: its disks are a machine's from now on, and stay when the recovery ends.
     pub async fn keep_recovery(&self, name: &Name) -> Result<Machine> {
         let recovery = self.recovery(name).await?;
+        self.check_not_moving(name).await?;
+        self.check_not_half_moved(name).await?;
+        if let Some(home) = home_of(&recovery) {
+            let what = format!(
+                "the machine of recovery '{name}' has been moved to {home}: its disks here are not what it runs on"
+            );
+            return Err(Error::new(Kind::Conflict, what).remedy(format!(
+                "let them go: stonefold recover stop {name} --discard; the machine runs on"
+            )));
+        }
         let disks = recovery.disks.iter().map(|disk| disk.disk.clone()).collect();
         self.add_machine(NewMachine { name: name.clone(), disks, hardware: recovery.hardware }).await
     }
@@ -490,6 +500,11 @@ impl Protection {
 
 /// How a move has ended, and what somebody is to know of it.
 type Ended = (MigrationState, Option<String>);
+
+/// Where the first disk of a machine is that has been moved.
+fn home_of(recovery: &Recovery) -> Option<&String> {
+    recovery.started.as_ref()?.home.first()
+}
 
 /// Where the machine of a recovery runs.
 fn host_of(recovery: &Recovery) -> Result<Host> {

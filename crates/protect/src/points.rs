@@ -6,7 +6,7 @@
 use crate::catalog::{self, Entry, Unknown};
 use crate::machines::MachineDisk;
 use crate::runs::key;
-use crate::{Database, Hardware, Proof, Protection};
+use crate::{Database, Hardware, Proof, Protection, Source, SourceOf};
 use serde::{Deserialize, Serialize};
 use stonefold_env::WallNanos;
 use stonefold_store::SnapshotInfo;
@@ -133,17 +133,6 @@ impl Point {
     pub fn snapshot_of(&self, disk: &PointDisk) -> SnapshotName {
         SnapshotName { disk: disk.disk.clone(), snapshot: self.name.stamp.clone() }
     }
-
-    /// Fails where its disks are known to be no machine's.
-    pub(crate) fn check_boots(&self) -> Result<()> {
-        if self.database.is_none() {
-            return Ok(());
-        }
-        let what =
-            format!("point '{}' is of a PostgreSQL cluster, which is no machine that boots", self.name);
-        Err(Error::new(Kind::Invalid, what)
-            .remedy("bring its disks back with 'stonefold recover', mount them and start PostgreSQL on them"))
-    }
 }
 
 impl PointStatus {
@@ -175,6 +164,26 @@ impl PointStatus {
 }
 
 impl Protection {
+    /// Fails where a point's disks are known to be no machine's.
+    pub(crate) async fn check_boots(&self, point: &Point) -> Result<()> {
+        let name = &point.name;
+        let (of, remedy) = match self.readable::<Source>(name.source.as_str()).await?.map(|source| source.of)
+        {
+            _ if point.database.is_some() => (
+                "a PostgreSQL cluster",
+                "bring its disks back with 'stonefold recover', mount them and start PostgreSQL on them",
+            ),
+            Some(SourceOf::Dir(_)) => (
+                "a folder",
+                "look at what is in it: stonefold point files POINT ls, or point mount POINT DIR",
+            ),
+            // Of a source that is gone it is not known; what does not boot is seen on its screen.
+            _ => return Ok(()),
+        };
+        let what = format!("point '{name}' is of {of}, which is no machine that boots");
+        Err(Error::new(Kind::Invalid, what).remedy(remedy))
+    }
+
     /// All points, or those of one source, by source and time.
     pub async fn points(&self, source: Option<&Name>) -> Result<Vec<PointStatus>> {
         self.settle().await;

@@ -178,7 +178,7 @@ impl Protection {
         let mut stages = Stages { begun: self.env.monotonic(), passed: Vec::new() };
         let begun = self.store.time().trusted;
         let point = self.point(&asked.point).await?.point;
-        point.check_boots()?;
+        self.check_boots(&point).await?;
         let request = RecoverRequest {
             point: asked.point.clone(),
             name: name.clone(),

@@ -162,7 +162,9 @@ impl Protection {
             self.check_not_started(&recovery)?;
             // Where its point has gone, what does not boot is seen on its screen.
             let point = self.readable::<Point>(&key(&recovery.point)).await?;
-            point.as_ref().map_or(Ok(()), Point::check_boots)?;
+            if let Some(point) = &point {
+                self.check_boots(point).await?;
+            }
             if recovery.discarding {
                 let what = format!("recovery '{}' is being discarded", asked.name);
                 return Err(Error::new(Kind::Busy, what).remedy("recover the point again"));

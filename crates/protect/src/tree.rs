@@ -47,11 +47,13 @@ pub struct Folder {
 }
 
 /// What is in a folder.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Counted {
     inodes: u64,
     /// In whole blocks.
     bytes: u64,
+    /// What was changed at a time that 32 bits do not hold, from the folder on, with the bits above these.
+    far: Vec<(PathBuf, u32)>,
 }
 
 /// What image is to be made of a folder.
@@ -115,11 +117,11 @@ impl Folder {
             look(&path, &scratch)?;
             let counted = count(&path)?;
             remove_left(&scratch, &left);
-            let size = (size_for(counted, u64::from(tries)) * grows + spare).max(bytes_min);
-            check_room(&scratch, counted)?;
-            new_image(&scratch, &left, size).map(|made| (made, counted.inodes))
+            let size = (size_for(&counted, u64::from(tries)) * grows + spare).max(bytes_min);
+            check_room(&scratch, &counted)?;
+            new_image(&scratch, &left, size).map(|made| (made, counted))
         };
-        let (made, inodes) = aside(prepare).await??;
+        let (made, Counted { inodes, far, .. }) = aside(prepare).await??;
         // By root nothing is hidden, and the files of others are theirs in the image.
         let mut command = tool("mke2fs", source);
         command.args(["-q", "-F", "-t", "ext4", "-b", "4096", "-m", "0"]);
@@ -135,21 +137,21 @@ impl Folder {
         command.args(["-U", &uuid, "-E", &format!("hash_seed={uuid},lazy_itable_init=1")]);
         command.arg("-d").arg(&self.path).arg(&made.image);
         run(command, "mke2fs").await.map_err(|e| e.context(format!("folder '{}'", self.path.display())))?;
-        self.settle_root(source, &made).await?;
+        self.settle(source, &made, &far).await?;
         Ok(made)
     }
 
-    /// mke2fs takes what is in the folder, and leaves what the folder itself is.
-    async fn settle_root(&self, source: &Source, made: &Made) -> Result<()> {
+    /// mke2fs takes what is in the folder, and leaves what the folder itself is; and of times it writes the lower half alone.
+    async fn settle(&self, source: &Source, made: &Made, far: &[(PathBuf, u32)]) -> Result<()> {
         let (path, script) = (self.path.clone(), made.image.with_extension("root"));
         let of_thread = script.clone();
+        let far: Vec<String> = far.iter().filter_map(|(path, bits)| far_line(path, *bits)).collect();
         let write = move || {
             let meta = std::fs::metadata(&path)?;
             let (mode, mtime) = (meta.mode(), meta.mtime());
             let fields = format!("mode 0{mode:o}|uid {}|gid {}|mtime @{mtime}", meta.uid(), meta.gid());
-            let lines: String =
-                fields.split('|').map(|field| format!("set_inode_field / {field}\n")).collect();
-            std::fs::write(&of_thread, lines)
+            let of_root = fields.split('|').map(|field| format!("set_inode_field / {field}\n"));
+            std::fs::write(&of_thread, of_root.chain(far).collect::<String>())
         };
         let written = aside(write).await?;
         written.map_err(|e| Error::io(format!("looking at '{}'", self.path.display()), e))?;
@@ -187,7 +189,7 @@ async fn run(mut command: Command, name: &str) -> Result<()> {
         (Kind::NotFound, "install it: apt install e2fsprogs util-linux, where the server runs")
     } else if said.contains("Could not allocate") {
         (Kind::Conflict, "it holds more than was counted, or grew while it was read: run it again")
-    } else if said.contains("No such file") {
+    } else if said.contains("No such file") || said.contains("File not found") {
         (
             Kind::Conflict,
             "files come and go while it is read: name a snapshot of it (LVM, Btrfs, ZFS), or run it again",
@@ -225,6 +227,19 @@ fn look(path: &Path, scratch: &Path) -> Result<()> {
     }
 }
 
+/// What ext4 keeps of a time above its lower 32 bits, which are signed (inodes of 256 bytes: `i_mtime_extra`, kernel documentation, ext4, "Inode
+/// Timestamps"); nothing where these hold it.
+fn bits_above(seconds: i64) -> Option<u32> {
+    let above = (seconds - i64::from(seconds as i32)) >> 32;
+    (1..4).contains(&above).then_some(above as u32)
+}
+
+/// The line by which debugfs sets them; none for a name that no line can have.
+fn far_line(path: &Path, bits: u32) -> Option<String> {
+    let name = path.to_str().filter(|name| !name.contains(['"', '\n']))?;
+    Some(format!("set_inode_field \"/{name}\" mtime_extra {bits}\n"))
+}
+
 /// The first mount point below a folder: the fifth field of mountinfo (proc_pid_mountinfo(5)).
 fn mounted_below(mounts: &str, folder: &Path) -> Option<String> {
     let below = |at: &String| Path::new(at) != folder && Path::new(at).starts_with(folder);
@@ -252,6 +267,8 @@ fn count(path: &Path) -> Result<Counted> {
             names += entry.file_name().len() as u64 + 16;
             // One that has gone is not there.
             let Ok(meta) = entry.metadata() else { continue };
+            let below = || entry.path().strip_prefix(path).map(Path::to_owned).unwrap_or_default();
+            counted.far.extend(bits_above(meta.mtime()).map(|bits| (below(), bits)));
             if meta.is_dir() {
                 open.push(entry.path());
             } else if meta.nlink() == 1 || seen.insert((meta.dev(), meta.ino())) {
@@ -287,13 +304,13 @@ fn in_steps(needed: u64, step_min: u64) -> u64 {
 }
 
 /// How large a file system it takes, and a half more with each try.
-fn size_for(counted: Counted, tries: u64) -> u64 {
+fn size_for(counted: &Counted, tries: u64) -> u64 {
     let inodes = in_steps(counted.inodes + 64, 64) * INODE_BYTES;
     let needed = counted.bytes + counted.bytes / 16 + inodes + SPARE_BYTES;
     (in_steps(needed, SPARE_BYTES) / 2 * (tries + 1)).next_multiple_of(BLOCK)
 }
 
-fn check_room(scratch: &Path, counted: Counted) -> Result<()> {
+fn check_room(scratch: &Path, counted: &Counted) -> Result<()> {
     let told = rustix::fs::statvfs(scratch).map_err(|e| {
         Error::io(format!("scratch folder '{}'", scratch.display()), e.into())
             .remedy("make it, or add the source with --scratch and another")
@@ -345,7 +362,7 @@ fn label(source: &Source) -> &str {
 }
 
 /// Of the source's disk, and of nothing else: it is added at one moment.
-fn uuid(source: &Source, target: &Name) -> String {
+pub(crate) fn uuid(source: &Source, target: &Name) -> String {
     let added = source.added;
     // Of one disk alone it is as it always was.
     let of_target = match *target == only_disk() {
@@ -381,14 +398,25 @@ mod tests {
 
     #[test]
     fn a_folder_that_grows_a_little_keeps_its_image_s_size() {
-        let of = |bytes| size_for(Counted { inodes: 1000, bytes }, 1);
+        let counted = |bytes| Counted { inodes: 1000, bytes, far: Vec::new() };
+        let of = |bytes| size_for(&counted(bytes), 1);
         assert_eq!(of(10 << 30), of((10 << 30) + (20 << 20)));
         for bytes in [0, 1 << 20, 1 << 30, 300 << 30] {
             let size = of(bytes);
             assert!(size > bytes + bytes / 16 && size < 2 * (bytes + 2 * SPARE_BYTES), "{bytes}: {size}");
             assert_eq!(size % BLOCK, 0);
-            assert!(size_for(Counted { inodes: 1000, bytes }, 2) > size);
+            assert!(size_for(&counted(bytes), 2) > size);
         }
+    }
+
+    #[test]
+    fn times_that_32_bits_do_not_hold_are_told() {
+        let of = |year: i64| bits_above((year - 1970) * 31_556_952);
+        assert_eq!([1902, 1960, 1970, 2037].map(of), [None; 4]);
+        assert_eq!([2040, 2105, 2110, 2440].map(of), [Some(1), Some(1), Some(1), Some(3)]);
+        let line = |name: &str| far_line(Path::new(name), 1);
+        assert_eq!(line("a b/c").as_deref(), Some("set_inode_field \"/a b/c\" mtime_extra 1\n"));
+        assert_eq!(line("a\"b"), None);
     }
 
     #[test]

@@ -78,6 +78,11 @@ fn copies_nothing(run: &Run) -> Error {
         let what = format!("run '{name}' copies nothing");
         return Error::new(Kind::Invalid, what).remedy("it ends by itself in a moment");
     }
+    if run.state == RunState::Cancelled {
+        let what = format!("run '{name}' was cancelled, and has ended already");
+        let remedy = format!("'stonefold backup run {}' goes on where it was", name.source);
+        return Error::new(Kind::Invalid, what).remedy(remedy);
+    }
     let what = format!("run '{name}' has ended already");
     Error::new(Kind::Invalid, what).remedy(format!("'stonefold backup show {name}' shows how"))
 }

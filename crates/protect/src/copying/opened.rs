@@ -5,7 +5,7 @@ use crate::domain_backup::{Checkpoints, Pulled};
 use crate::fleece::{self, Fleeced};
 use crate::nbd::Client;
 use crate::origin::Origin;
-use crate::sources::{ImageFile, Source, SourceOf, copied_to, only_disk};
+use crate::sources::{ImageFile, NbdExport, Source, SourceOf, copied_to, only_disk};
 use crate::ssh::Reached;
 use crate::tree::{Folder, Image};
 use crate::{Database, Hardware, Point, Protection, image, tree};
@@ -86,6 +86,21 @@ impl Opened {
 }
 
 impl Protection {
+    /// An export, with its bitmap where one was named and is still offered; where it is not, why all of it is to be read and compared.
+    async fn export_opened(&self, live: &Live, export: &NbdExport) -> Result<(Client, Option<String>)> {
+        let address = export.uri.parse()?;
+        // What reads everything believes no bitmap.
+        let bitmap = export.bitmap.as_deref().filter(|_| !live.full);
+        let reach = |bitmap| live.unless_stopped(Client::connect(&self.env, &address, bitmap, PATIENCE));
+        match reach(bitmap).await {
+            // Where it is the export itself that is gone the second attempt says so.
+            Err(lost) if bitmap.is_some() && lost.kind() == Kind::NotFound => {
+                Ok((reach(None).await?, Some(lost.what())))
+            }
+            reached => Ok((reached?, None)),
+        }
+    }
+
     /// Opens a source. Whoever has it gives it back by [`close`](Self::close).
     pub(super) async fn open(&self, copying: &Copying, last: Option<&Point>) -> Result<Opened> {
         let live = &copying.live;
@@ -95,10 +110,15 @@ impl Protection {
         };
         match &copying.source.of {
             SourceOf::Nbd(export) => {
-                let (address, bitmap) = (export.uri.parse()?, export.bitmap.as_deref());
-                let connect = Client::connect(&self.env, &address, bitmap, PATIENCE);
-                let from = live.unless_stopped(connect).await?;
-                alone(from, Kept::Nothing)
+                let (from, whole) = self.export_opened(live, export).await?;
+                let disk = Reading { target: only_disk(), from: Origin::Export(from), whole };
+                Ok(Opened {
+                    disks: vec![disk],
+                    hardware: None,
+                    database: None,
+                    guest: None,
+                    kept: Kept::Nothing,
+                })
             }
             SourceOf::Image(ImageFile { path, format }) => {
                 let format = format.as_deref().unwrap_or("raw");
@@ -150,7 +170,7 @@ impl Protection {
                 // Likewise.
                 let mut reached = self.reach(copying, of).await?;
                 let disks = std::mem::take(&mut reached.disks);
-                let hardware = kept_hardware(copying, reached.hardware.clone());
+                let hardware = reached.hardware.take().and_then(|told| kept_hardware(copying, told));
                 Ok(Opened {
                     disks,
                     hardware,

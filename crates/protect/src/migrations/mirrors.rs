@@ -2,7 +2,7 @@
 
 use super::home::{self, Home, HomeFormat};
 use super::jobs::{Progress, after_standstill};
-use super::{Migration, ends};
+use super::{Migration, MovedDisk, ends};
 use crate::hypervisor::{ANSWER_MAX, Folder, disk_node};
 use crate::pace::Counted;
 use crate::qmp::Qmp;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::future::Future;
 use std::time::Duration;
 use stonefold_env::Env;
-use stonefold_types::{Error, Kind, Result};
+use stonefold_types::{Error, Kind, Result, Size};
 
 /// How long the last bytes may take, and a job its end.
 const PIVOT_MAX: Duration = Duration::from_secs(60);
@@ -87,11 +87,26 @@ impl Mirrors {
                 let node = node_of(&disk.home, migration.format, &home_node(number))?;
                 self.ask("blockdev-add", node).await?;
             }
+            self.check_room(number, disk).await?;
             self.mirror(number, "full")
                 .await
                 .map_err(|e| e.context(format!("moving disk '{}'", disk.target)))?;
         }
         Ok(())
+    }
+
+    /// Fails where a new disk is smaller than the old one: another's export, which nobody here has made.
+    async fn check_room(&self, number: usize, disk: &MovedDisk) -> Result<()> {
+        let of = |node: Value| node["image"]["virtual-size"].as_u64();
+        let (old, new) = (of(self.node(&disk_node(number)).await?), of(self.node(&home_node(number)).await?));
+        match (old, new) {
+            (Some(old), Some(new)) if new < old => {
+                let what =
+                    format!("{} has {}, and disk '{}' has {}", disk.home, Size(new), disk.target, Size(old));
+                Err(Error::new(Kind::NoSpace, what).remedy("have an export served that is as large"))
+            }
+            _ => Ok(()),
+        }
     }
 
     pub(super) async fn progress(&self) -> Result<Progress> {

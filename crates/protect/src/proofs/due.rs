@@ -1,7 +1,7 @@
 //! Proofs that policies want: of each of their sources the newest point, or every one, one after another, beside everything else.
 //!
 //! *Promises*: a point is proven once; one that could not be tried is tried again after [`AGAIN`], unless it is the newest that is wanted and a
-//! newer one has come. A point that does not boot is told like a run that failed. *Never*: holds up a run: whatever takes minutes here is waited for by nobody.
+//! newer one has come. A point that does not boot is told like a run that failed, and so is, once, one that could not be tried. *Never*: holds up a run: whatever takes minutes here is waited for by nobody.
 
 use crate::domain::Reach;
 use crate::policies::Verification;
@@ -38,7 +38,8 @@ pub async fn keep(env: Env, protection: Weak<Protection>, reach: Reach) {
 impl Protection {
     async fn prove_due(&self, reach: &Reach, untried: &mut HashMap<PointName, Duration>) -> Result<()> {
         let now = self.env.monotonic();
-        untried.retain(|_, tried| now.saturating_sub(*tried) < AGAIN);
+        // One that is tried again and again stays; one that is gone does not.
+        untried.retain(|_, tried| now.saturating_sub(*tried) < 2 * AGAIN);
         for policy in self.policies_at_work().await? {
             let Some(verify) = policy.verify.clone() else { continue };
             for applied in &policy.sources {
@@ -49,8 +50,11 @@ impl Protection {
                     if error.kind() == Kind::Closed {
                         return Err(error);
                     }
-                    tracing::warn!("policy '{}': point '{point}' could not be proven: {error}", policy.name);
-                    untried.insert(point, now);
+                    let why = format!("point '{point}' could not be proven: {error}");
+                    tracing::warn!("policy '{}': {why}", policy.name);
+                    if untried.insert(point.clone(), now).is_none() {
+                        self.tell(&policy, &applied.source, Some(point), Some(why));
+                    }
                 }
             }
         }
@@ -67,8 +71,10 @@ impl Protection {
     ) -> Result<Option<PointName>> {
         let points = self.points(Some(source)).await?;
         let of_policy = |status: &&PointStatus| status.point.policy.as_ref() == Some(&policy.name);
-        let is_ready =
-            |status: &&PointStatus| status.check_whole().is_ok() && !untried.contains_key(&status.point.name);
+        let now = self.env.monotonic();
+        let waits =
+            |point: &PointName| untried.get(point).is_some_and(|tried| now.saturating_sub(*tried) < AGAIN);
+        let is_ready = |status: &&PointStatus| status.check_whole().is_ok() && !waits(&status.point.name);
         let mut made = points.iter().filter(of_policy);
         let Some(since) = policy.verify.as_ref().and_then(|verify| verify.every_since) else {
             let Some(newest) = made.next_back().filter(is_ready) else { return Ok(None) };

@@ -5,6 +5,7 @@ use crate::hypervisor::Sign;
 use crate::policies::{NewPolicy, NewVerification};
 use crate::runs::Slot;
 use crate::{NewMachine, RunRequest, SourceOf};
+use parking_lot::Mutex;
 use std::sync::Arc;
 use stonefold_engine::MemoryEngine;
 use stonefold_env::SystemWorld;
@@ -79,4 +80,28 @@ async fn the_right_point_is_next() {
     untried.insert(last[0].clone(), Duration::ZERO);
     untried.remove(&last[1]);
     assert_eq!(protection.to_be_proven(&every, &source, &untried).await.unwrap().as_ref(), Some(&last[1]));
+}
+
+/// Goal: that a point could not be tried at all is told like a run that failed, and once.
+#[tokio::test]
+async fn a_proof_that_cannot_be_tried_is_told_once() {
+    let protection = protected().await;
+    verifies(&protection, false).await;
+    let point = made(&protection, true).await;
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let heard = told.clone();
+    protection.listen(Box::new(move |outcome| heard.lock().push(outcome)));
+    let mut untried = HashMap::new();
+    // Nobody has said what machine it is.
+    let reach = Reach::Socket("/nowhere".to_owned());
+    for _ in 0..2 {
+        protection.prove_due(&reach, &mut untried).await.unwrap();
+        let now = protection.env.monotonic();
+        // As if the time for another attempt had come.
+        untried.values_mut().for_each(|tried| *tried = now.saturating_sub(AGAIN));
+    }
+    let told = told.lock();
+    let [one] = told.as_slice() else { panic!("told {} times: {told:?}", told.len()) };
+    assert_eq!(one.run.as_ref(), Some(&point));
+    assert!(one.failure.as_ref().is_some_and(|why| why.contains("could not be proven")), "{one:?}");
 }
