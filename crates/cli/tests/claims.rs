@@ -96,7 +96,6 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// The package python3-jsonschema knows nothing of us.
 /// By script(1), of bsdutils, which gives it a terminal.
 #[test]
 fn at_a_terminal_it_is_asked_first_what_is_needed() {
@@ -129,6 +128,7 @@ fn at_a_terminal_it_is_asked_first_what_is_needed() {
     assert!(said.contains("iops>=1000000000") && said.contains("NOT MET"), "{said}");
 }
 
+/// The package python3-jsonschema knows nothing of us.
 #[test]
 fn a_report_is_what_its_schema_says() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();

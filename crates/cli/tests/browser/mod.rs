@@ -16,8 +16,8 @@ pub(crate) struct Browser(&'static str);
 
 /// A page, as it was drawn.
 pub(crate) struct Drawn {
-    /// All elements, written out.
-    pub(crate) dom: String,
+    /// All elements, written out; the scripts among them hold every word that a page may have.
+    dom: String,
 }
 
 impl Browser {
@@ -81,9 +81,12 @@ impl Drawn {
         self.attribute("data-over").unwrap().parse().unwrap()
     }
 
-    /// How many of an element it has.
-    pub(crate) fn count(&self, element: &str) -> usize {
-        self.dom.matches(&format!("<{element} ")).count() + self.dom.matches(&format!("<{element}>")).count()
+    /// What its scripts made of it, without themselves.
+    pub(crate) fn without_scripts(&self) -> String {
+        let mut pieces = self.dom.split("<script");
+        let before = pieces.next().unwrap_or_default().to_owned();
+        let behind = pieces.filter_map(|piece| piece.split_once("</script>"));
+        behind.fold(before, |page, (_, behind)| page + behind)
     }
 
     /// Its title.

@@ -55,7 +55,8 @@ pub(super) fn look(claims: &mut Claims<'_>) {
             let all: Vec<Quantity> =
                 quantities(&sentence.tokens).into_iter().filter(|one| one.unit == Unit::Capacity).collect();
             found.extend(priced(sentence));
-            found.extend(compared(sentence, &all).or_else(|| reduced(sentence, &all)));
+            let mixed = compared(sentence, &all).or_else(|| reduced(sentence, &all));
+            found.extend(mixed.or_else(|| held(sentence, &all)));
         }
     }
     found.into_iter().for_each(|(at, why)| claims.find("capacity", at, why));
@@ -97,6 +98,29 @@ fn reduced(sentence: &Piece, all: &[Quantity]) -> Option<(Range<usize>, String)>
     }
     let untold = [a, b].into_iter().find(|one| kind(sentence, one).is_none())?;
     Some((untold.at.clone(), "nothing says whether it is logical, written or physical".into()))
+}
+
+/// `40 TB of VMs on 15 TB of flash`: more on less, and nothing says what the more is.
+fn held(sentence: &Piece, all: &[Quantity]) -> Option<(Range<usize>, String)> {
+    const HELD: &[&str] =
+        &["vms", "machines", "desktops", "guests", "databases", "data", "backups", "images"];
+    // Of several such, or of a part that is kept twice, the sum cannot be told.
+    const OF_MANY: &[&str] =
+        &["each", "every", "per", "nodes", "tier", "tiers", "tiered", "cache", "cached", "caching", "rest"];
+    let [more, less] = all else { return None };
+    let word = |at: usize| sentence.tokens.get(at).and_then(|token| token.word()).unwrap_or_default();
+    let on = (1..=2).find_map(|far| match (far, word(less.token - far)) {
+        (_, "on" | "onto" | "in" | "into") => Some(less.token - far),
+        _ => None,
+    })?;
+    let between = || (more.token + 2..on).map(word);
+    let is_held = between().all(|word| !word.is_empty()) && between().any(|word| HELD.contains(&word));
+    let reduces = more.value / less.value >= 1.2 && kind(sentence, less) == Some(Kind::Physical);
+    // Of a machine it says nothing that it is virtual.
+    let tells = |word: &str, kind: Kind| kind != Kind::Physical && word != "virtual";
+    let untold = !KINDS.iter().any(|(word, kind)| tells(word, *kind) && has(&sentence.plain, &[word]));
+    (is_held && reduces && untold && !has(&sentence.plain, OF_MANY))
+        .then(|| (more.at.start..less.at.end, "nothing says whether the first is logical or written".into()))
 }
 
 /// The kind that is told within four words of a capacity, and nearer to it than to the other.

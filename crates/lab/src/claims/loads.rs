@@ -1,11 +1,12 @@
-//! `same-load`, `queue-depth` and `closed-loop`: what the storage was asked for.
+//! `same-load` (by its [arms]), `queue-depth` and `closed-loop`: what the storage was asked for.
+
+mod arms;
 
 use super::Claims;
-use super::quantity::{Quantity, Unit, quantities};
+use super::quantity::{Unit, quantities};
 use super::text::{Block, Piece};
 use super::tokens::has;
 use super::units::column_unit;
-use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// Words that tell how many I/Os were in flight, or when they came.
@@ -31,6 +32,8 @@ const IN_FLIGHT: &[&str] = &[
     "offered",
     "poisson",
     "streams",
+    "trace",
+    "traces",
 ];
 /// Words that tell of an open loop.
 const OPEN: &[&str] = &[
@@ -63,11 +66,10 @@ const SET: &[&str] = &[
 ];
 
 pub(super) fn look(claims: &mut Claims<'_>) {
+    arms::look(claims);
     let mut found = Vec::new();
     for (section, _, sentences) in claims.text.paragraphs() {
         for sentence in sentences {
-            let unlike = unlike_arms(sentence).or_else(|| unlike_names(claims.source, sentence));
-            found.extend(unlike.map(|(at, why)| ("same-load", at, why)));
             if let Some(at) = told_as_response(sentence) {
                 let around = claims.text.around(section);
                 if has(&around, CLOSED) && !has(&around, OPEN) {
@@ -77,9 +79,6 @@ pub(super) fn look(claims: &mut Claims<'_>) {
             }
         }
     }
-    for (section, _, rows) in claims.text.tables() {
-        found.extend(unlike_rows(rows, &claims.text.around(section)).map(|(at, why)| ("same-load", at, why)));
-    }
     found.extend(without_depth(claims).into_iter().map(|at| {
         (
             "queue-depth",
@@ -88,146 +87,6 @@ pub(super) fn look(claims: &mut Claims<'_>) {
         )
     }));
     found.into_iter().for_each(|(rule, at, why)| claims.find(rule, at, why));
-}
-
-/// Two arms in one sentence, each with a number of its own of the same circumstance.
-fn unlike_arms(sentence: &Piece) -> Option<(Range<usize>, String)> {
-    const BETWEEN: &[&str] = &["against", "versus", "vs", "than", "while", "whereas", "compared"];
-    let cut =
-        sentence.tokens.iter().position(|token| token.word().is_some_and(|word| BETWEEN.contains(&word)))?;
-    let all = quantities(&sentence.tokens);
-    let (left, right): (Vec<&Quantity>, Vec<&Quantity>) =
-        all.iter().partition(|quantity| quantity.token < cut);
-    let circumstances: BTreeSet<String> = all.iter().filter_map(|one| circumstance(sentence, one)).collect();
-    for name in circumstances {
-        let of = |side: &[&Quantity]| -> Vec<f64> {
-            let same = side.iter().filter(|one| circumstance(sentence, one).as_ref() == Some(&name));
-            same.map(|one| one.value).collect()
-        };
-        let (on_left, mut on_right) = (of(&left), of(&right));
-        // '… at 21 users, against 44,821 at 9': what it is of is said once.
-        if on_right.is_empty() && on_left.len() == 1 {
-            let last = right
-                .last()
-                .filter(|one| one.unit == Unit::None && one.written.fract() == 0.0 && one.written < 10_000.0);
-            let after_at =
-                |one: &&Quantity| one.token > 0 && sentence.tokens[one.token - 1].word() == Some("at");
-            on_right.extend(last.filter(|one| after_at(one)).map(|one| one.value));
-        }
-        if let ([a], [b]) = (on_left.as_slice(), on_right.as_slice())
-            && a != b
-        {
-            return Some((
-                sentence.at.clone(),
-                format!("one arm has {name} {}, the other {}", short(*a), short(*b)),
-            ));
-        }
-    }
-    None
-}
-
-/// Two names in one sentence, joined by 'and', each with a rate and a number of its own of the same circumstance.
-fn unlike_names(source: &str, sentence: &Piece) -> Option<(Range<usize>, String)> {
-    const BEGIN: &[&str] =
-        &["at", "with", "on", "in", "for", "the", "a", "when", "each", "both", "one", "all", "by"];
-    let all = quantities(&sentence.tokens);
-    let name = |range: Range<usize>| {
-        let is_capital = |at: &Range<usize>| source[at.clone()].starts_with(char::is_uppercase);
-        let is_name = |place: usize| {
-            let token = &sentence.tokens[place];
-            let word = token.word().filter(|word| {
-                !BEGIN.contains(word) && !all.iter().any(|one| one.at.contains(&token.at.start))
-            })?;
-            is_capital(&token.at).then_some(word)
-        };
-        range.into_iter().find_map(is_name)
-    };
-    let ends = sentence.tokens.len();
-    let cut = (0..ends).filter(|at| sentence.tokens[*at].word() == Some("and")).find(|cut| {
-        let names = (name(0..*cut), name(cut + 1..ends));
-        matches!(names, (Some(left), Some(right)) if left != right)
-    })?;
-    let side = |left: bool| {
-        let of: Vec<&Quantity> = all.iter().filter(|one| (one.token < cut) == left).collect();
-        let rates: Vec<Unit> =
-            of.iter().map(|one| one.unit).filter(|unit| matches!(unit, Unit::Rate(_))).collect();
-        let loads: Vec<(String, f64)> =
-            of.iter().filter_map(|one| Some((circumstance(sentence, one)?, one.value))).collect();
-        (rates, loads)
-    };
-    let ((left_rates, left), (right_rates, right)) = (side(true), side(false));
-    match (left.as_slice(), right.as_slice()) {
-        ([(of, a)], [(same, b)])
-            if left_rates.len() == 1 && left_rates == right_rates && of == same && a != b =>
-        {
-            let why = format!("one arm has {of} {}, the other {}", short(*a), short(*b));
-            Some((sentence.at.clone(), why))
-        }
-        _ => None,
-    }
-}
-
-/// Of what a load's circumstance a number is; a ratio's own figures are none.
-fn circumstance(sentence: &Piece, quantity: &Quantity) -> Option<String> {
-    let before = |far: usize| {
-        quantity.token.checked_sub(far).and_then(|at| sentence.tokens[at].word()).unwrap_or_default()
-    };
-    match quantity.unit {
-        Unit::Load(name) => Some(name.to_owned()),
-        Unit::Block => Some("block size".into()),
-        Unit::Capacity if (1..=4).any(|far| matches!(before(far), "footprint" | "set" | "dataset")) => {
-            Some("working set".into())
-        }
-        _ => None,
-    }
-}
-
-fn short(value: f64) -> String {
-    match value {
-        value if value >= 1e9 => format!("{:.1} GB", value / 1e9),
-        value => format!("{value}"),
-    }
-}
-
-/// Rows that are arms, and a column of their circumstances in which they differ. Rows of one arm that differ are a sweep.
-fn unlike_rows(rows: &[Vec<Piece>], around: &str) -> Option<(Range<usize>, String)> {
-    const COMPARES: &[&str] =
-        &["vs", "versus", "against", "faster", "slower", "compared", "comparison", "than", "ratio"];
-    // Heads of a column of arms, whatever is said around.
-    const ARMS: &[&str] = &[
-        "system",
-        "systems",
-        "product",
-        "storage",
-        "array",
-        "vendor",
-        "platform",
-        "solution",
-        "file system",
-        "cluster",
-    ];
-    let body = &rows[1..];
-    let compares = has(around, COMPARES) || rows[0].first().is_some_and(|head| has(&head.plain, ARMS));
-    if !(2..=4).contains(&body.len()) || !compares {
-        return None;
-    }
-    for (column, title) in rows[0].iter().enumerate().skip(1) {
-        let Some((Unit::Load(name), _)) = column_unit(title) else { continue };
-        let mut arms: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
-        for row in body {
-            let (Some(arm), Some(cell)) = (row.first(), row.get(column)) else { return None };
-            // A first column of numbers is a sweep over them.
-            if arm.tokens.iter().all(|token| token.word().is_none()) {
-                return None;
-            }
-            arms.entry(arm.plain.trim()).or_default().insert(cell.plain.trim().to_owned());
-        }
-        let values: BTreeSet<&String> = arms.values().flatten().collect();
-        if arms.len() >= 2 && arms.values().all(|values| values.len() == 1) && values.len() > 1 {
-            return Some((title.at.clone(), format!("each arm has another number of {name}")));
-        }
-    }
-    None
 }
 
 /// A figure that is told as what somebody waits for.

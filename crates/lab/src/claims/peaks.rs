@@ -17,7 +17,9 @@ pub(super) fn look(claims: &mut Claims<'_>) {
             let Some(peak) = peak(sentence) else { continue };
             let tables = claims.text.tables().filter(|(other, ..)| *other == section);
             let higher = tables.filter_map(|(_, _, rows)| higher_in(rows, sentence, &peak)).next();
-            let beside = || higher_beside(sentences, sentence, &peak);
+            let beside = || {
+                higher_beside(sentences, sentence, &peak).or_else(|| higher_step(sentences, sentence, &peak))
+            };
             if let Some((words, value)) = higher.or_else(beside) {
                 let told = claims.source[peak.at.clone()].trim();
                 found.push((peak.at.clone(), format!("{told} is not the highest: {value} in '{words}'")));
@@ -129,6 +131,42 @@ fn higher_beside(sentences: &[Piece], sentence: &Piece, peak: &Quantity) -> Opti
         }
     }
     None
+}
+
+/// A higher one of steps that have numbers, whose unit is said with the peak: 'T6 with 362.7 IOPS. T1 200.7, T3 389.8'.
+fn higher_step(sentences: &[Piece], sentence: &Piece, peak: &Quantity) -> Option<(String, f64)> {
+    for other in sentences {
+        let Some((name, steps)) = steps(other) else { continue };
+        let is_of_them = sentence.tokens.iter().any(|token| token.word() == Some(name))
+            || steps.iter().any(|(_, value)| *value == peak.written);
+        let highest = steps.iter().max_by(|(_, a), (_, b)| a.total_cmp(b))?;
+        if is_of_them && highest.1 * peak.factor > peak.value * (1.0 + HIGHER) {
+            return Some((format!("{name}{}", highest.0), highest.1));
+        }
+    }
+    None
+}
+
+/// The steps of a sentence that says nothing else, with what they share: 't', and 200.7 of 1, 389.8 of 3.
+fn steps(sentence: &Piece) -> Option<(&str, Vec<(f64, f64)>)> {
+    const FILLING: &[&str] =
+        &["and", "the", "others", "steps", "gave", "did", "had", "were", "was", "reached", "with", "then"];
+    let tokens = &sentence.tokens;
+    let number = |at: usize| tokens.get(at).and_then(|token| token.number());
+    let is_step = |at: &usize| tokens.get(at + 1).is_some_and(|next| next.glued && next.number().is_some());
+    let name = (0..tokens.len()).find(is_step).and_then(|at| tokens[at].word())?;
+    if tokens.iter().filter_map(|token| token.word()).any(|word| word != name && !FILLING.contains(&word)) {
+        return None;
+    }
+    let value = |at: usize| {
+        let ended = tokens.get(at + 1).is_none_or(|next| ",;.)".contains(|mark| next.is_mark(mark)))
+            || tokens[at + 1].word() == Some("and");
+        number(at).filter(|_| ended)
+    };
+    let named = (0..tokens.len()).filter(|at| tokens[*at].word() == Some(name)).filter(is_step);
+    let steps: Vec<(f64, f64)> =
+        named.filter_map(|at| Some((number(at + 1)?, value(at + 2).or_else(|| value(at + 3))?))).collect();
+    (steps.len() >= 2).then_some((name, steps))
 }
 
 /// What an I/O is: reads or writes, by chance or in order, its size.

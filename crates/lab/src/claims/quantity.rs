@@ -116,13 +116,8 @@ fn quantity(tokens: &[Token], at: usize) -> Option<Quantity> {
             let (_, value) = NUMBER_WORDS.iter().find(|(name, _)| name == number)?;
             return of(*value, 0, Unit::Ratio, 1.0, 1);
         }
-        TokenKind::Word(word) if matches!(word.as_str(), "twice" | "doubles" | "doubled") => {
-            return of(2.0, 0, Unit::Ratio, 1.0, 0);
-        }
-        TokenKind::Word(word) if matches!(word.as_str(), "triples" | "tripled" | "thrice") => {
-            return of(3.0, 0, Unit::Ratio, 1.0, 0);
-        }
-        _ => return None,
+        TokenKind::Word(name) => return of(multiple(name, word(1))?, 0, Unit::Ratio, 1.0, 0),
+        TokenKind::Mark(_) => return None,
     };
     let before = |far: usize| at.checked_sub(far).and_then(|at| tokens[at].word()).unwrap_or_default();
     if before(1) == "p" && tokens[at].glued {
@@ -142,15 +137,47 @@ fn quantity(tokens: &[Token], at: usize) -> Option<Quantity> {
     of(value, decimals, unit, factor, used)
 }
 
+/// What a word alone says of how many times something is another: `tripled`, and `triple the`, as a triple mirror is three disks.
+fn multiple(name: &str, next: &str) -> Option<f64> {
+    let of_what = matches!(next, "the" | "that" | "those");
+    match name {
+        "twice" | "doubles" | "doubled" => Some(2.0),
+        "thrice" | "triples" | "tripled" => Some(3.0),
+        "quadruples" | "quadrupled" => Some(4.0),
+        "double" if of_what => Some(2.0),
+        "triple" if of_what => Some(3.0),
+        "quadruple" if of_what => Some(4.0),
+        _ => None,
+    }
+}
+
+/// `I/Os`, `I/O operations`, `IOs` and the like, a second: how many tokens that takes from a place on.
+fn spelt_rate(tokens: &[Token], from: usize) -> Option<usize> {
+    let word = |at: usize| tokens.get(at).and_then(Token::word).unwrap_or_default();
+    let mark = |at: usize, mark: char| tokens.get(at).is_some_and(|token| token.is_mark(mark));
+    let mut at = match word(from) {
+        "i" if mark(from + 1, '/') && matches!(word(from + 2), "o" | "os") => from + 3,
+        "io" | "ios" => from + 1,
+        _ => return None,
+    };
+    at += usize::from(matches!(word(at), "operations" | "requests"));
+    let a_second = (matches!(word(at), "per" | "a" | "each") && word(at + 1) == "second")
+        || (mark(at, '/') && matches!(word(at + 1), "s" | "sec"));
+    a_second.then_some(at + 2 - from)
+}
+
 /// The unit behind a number, what one of it is, and how many tokens it takes.
 fn unit_of(tokens: &[Token], at: usize) -> (Unit, f64, usize) {
     let next = |far: usize| tokens.get(at + far);
     let word = |far: usize| next(far).and_then(Token::word).unwrap_or_default();
     let mark = |far: usize, mark: char| next(far).is_some_and(|token| token.is_mark(mark));
-    let rate =
-        |far: usize| RATES.iter().find(|(name, _)| *name == word(far)).map(|(_, unit)| Unit::Rate(unit));
-    if let Some(unit) = rate(1) {
-        return (unit, 1.0, 1);
+    let rate = |far: usize| {
+        let named =
+            RATES.iter().find(|(name, _)| *name == word(far)).map(|(_, unit)| (Unit::Rate(unit), far));
+        named.or_else(|| Some((Unit::Rate("IOPS"), spelt_rate(tokens, at + far)? + far - 1)))
+    };
+    if let Some((unit, used)) = rate(1) {
+        return (unit, 1.0, used);
     }
     let thousands = match word(1) {
         "k" if next(1).is_some_and(|token| token.glued) => 1e3,
@@ -159,8 +186,8 @@ fn unit_of(tokens: &[Token], at: usize) -> (Unit, f64, usize) {
         _ => 0.0,
     };
     if thousands > 0.0 {
-        if let Some(unit) = rate(2) {
-            return (unit, thousands, 2);
+        if let Some((unit, used)) = rate(2) {
+            return (unit, thousands, used);
         }
         if word(1) != "million" {
             return (Unit::Block, if word(1) == "k" { 1024.0 } else { 1_048_576.0 }, 1);

@@ -104,7 +104,11 @@ fn ratios(sentence: &Piece) -> Vec<Ratio> {
         if ratio_of_none || in_range || value <= 1.0 {
             return None;
         }
-        Some(claimed_as(quantity, value, |far| quantity.token.checked_sub(far).map(word).unwrap_or_default()))
+        let ratio =
+            claimed_as(quantity, value, |far| quantity.token.checked_sub(far).map(word).unwrap_or_default());
+        // 'triple the RAM' is none of performance.
+        let of_what = matches!(word(quantity.token), "double" | "triple" | "quadruple");
+        (!of_what || says_performance(&ratio, sentence)).then_some(ratio)
     });
     claimed.collect()
 }
@@ -145,8 +149,11 @@ fn against_figures(ratio: &Ratio, sentences: &[Piece], number: usize) -> Option<
             continue;
         }
         let all: Vec<Quantity> =
-            sentences[window].iter().flat_map(|sentence| quantities(&sentence.tokens)).collect();
-        let pairs = pairs(&all);
+            sentences[window.clone()].iter().flat_map(|sentence| quantities(&sentence.tokens)).collect();
+        let mut pairs = pairs(&all);
+        if pairs.is_empty() && has(&sentences[number].plain, &["iops", "tpm", "tps", "nopm"]) {
+            pairs.extend(sentences[window].iter().filter_map(bare_pair));
+        }
         let [(a, b)] = pairs.as_slice() else { if pairs.is_empty() { continue } else { return None } };
         let quotient = a.max(*b) / a.min(*b);
         // '2 times faster' may mean twice or three times as fast.
@@ -194,6 +201,21 @@ fn pairs(all: &[Quantity]) -> Vec<(f64, f64)> {
         }
     }
     pairs
+}
+
+/// `118,417 against 44,821`: the only large numbers of a sentence, whose unit is said elsewhere.
+fn bare_pair(sentence: &Piece) -> Option<(f64, f64)> {
+    let all = quantities(&sentence.tokens);
+    let large: Vec<&Quantity> =
+        all.iter().filter(|one| one.unit == Unit::None && one.written >= 1000.0).collect();
+    let [a, b] = large.as_slice() else { return None };
+    let between: Vec<&str> =
+        sentence.tokens[a.token + 1..b.token].iter().filter_map(|token| token.word()).collect();
+    let against = matches!(between.as_slice(), ["against" | "versus" | "vs"] | ["compared", "with" | "to"]);
+    // '5000 against 4000 customers' says what they are of.
+    let behind = sentence.tokens.get(b.token + 1).and_then(|token| token.word());
+    let is_bare = behind.is_none_or(|word| matches!(word, "for" | "on" | "of" | "by" | "with" | "in" | "at"));
+    (against && is_bare && a.value != b.value).then_some((a.value, b.value))
 }
 
 /// Of one unit; a large number without any belongs to the one that has one: '118,417 TPM against 44,821'.

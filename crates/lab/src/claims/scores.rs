@@ -9,6 +9,8 @@ use std::ops::Range;
 
 /// Words between a count and what was required of it.
 const BETWEEN: &[&str] = &["of", "against", "for", "from", "versus"];
+/// Words that say of a number that it was required.
+const REQUIRED: &[&str] = &["required", "requires", "needed", "needs", "minimum", "due"];
 /// Words between the two numbers of a count at most.
 const FAR: usize = 8;
 
@@ -61,15 +63,23 @@ fn is_count(sentence: &Piece, all: &[Quantity], one: &Quantity) -> bool {
     pairs(sentence, all).iter().any(|(a, b)| a.token == one.token || b.token == one.token)
 }
 
-/// `8 clones of 6 that are required`.
+/// `8 clones of 6 that are required`, `8 where 6 are needed`, `8 (required 6)`.
 fn pairs<'a>(sentence: &Piece, all: &'a [Quantity]) -> Vec<(&'a Quantity, &'a Quantity)> {
     let plain = |one: &Quantity| one.unit == Unit::None && one.written.fract() == 0.0 && one.written > 0.0;
     let between = |from: usize, to: usize| {
         let tokens = &sentence.tokens[from + 1..to];
-        let joins = tokens
-            .iter()
-            .any(|token| token.is_mark('/') || token.word().is_some_and(|word| BETWEEN.contains(&word)));
-        joins && !tokens.iter().any(|token| token.is_mark(';') || token.is_mark(','))
+        let words = |range: Range<usize>| {
+            sentence.tokens.get(range).into_iter().flatten().filter_map(|token| token.word())
+        };
+        let joins = tokens.iter().any(|token| token.is_mark('/'))
+            || words(from + 1..to).any(|word| BETWEEN.contains(&word))
+            || words(from + 1..to).next_back().is_some_and(|word| REQUIRED.contains(&word))
+            || (words(from + 1..to).any(|word| word == "where")
+                && words(to + 1..to + 4).any(|word| REQUIRED.contains(&word)));
+        let mark = |mark: char| tokens.iter().any(|token| token.is_mark(mark));
+        // '8 clones, 6 required'.
+        let said_behind = mark(',') && words(to + 1..to + 2).any(|word| REQUIRED.contains(&word));
+        !mark(';') && (said_behind || joins && !mark(','))
     };
     let mut pairs = Vec::new();
     let mut at = 0;

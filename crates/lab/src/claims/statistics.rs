@@ -59,6 +59,27 @@ const CLAIMS: &[&str] = &[
     "little or no impact",
     "minimal impact",
 ];
+/// The same, in words that are said of other things as well.
+const UNTOUCHED: &[&str] = &[
+    "did not affect",
+    "do not affect",
+    "didn't affect",
+    "doesn't affect",
+    "did not impact",
+    "does not impact",
+    "do not impact",
+    "didn't impact",
+    "doesn't impact",
+    "not affected by",
+    "unaffected by",
+    "no effect on",
+    "no measurable effect",
+    "no noticeable effect",
+    "no discernible effect",
+];
+/// What such a sentence must be about, so that it is a claim.
+const PERFORMANCE: &[&str] =
+    &["performance", "latency", "latencies", "iops", "tpm", "throughput", "speed", "response time"];
 /// What it may cost.
 const ABOUT: &[&str] = &[
     "performance",
@@ -222,8 +243,12 @@ fn has_count(around: &str) -> bool {
 
 /// That something costs nothing, where no run is told in which it was off.
 fn no_impact(claims: &Claims<'_>, section: usize, sentence: &Piece) -> Option<(Range<usize>, String)> {
-    let phrase = CLAIMS.iter().find(|phrase| has(&sentence.plain, &[phrase]))?;
-    if !has(&sentence.plain, ABOUT) || has(&claims.text.around(section), OFF_RUN) {
+    let said = |phrases: &[&'static str], about: &[&str]| {
+        let phrase = phrases.iter().find(|phrase| has(&sentence.plain, &[phrase])).copied();
+        phrase.filter(|_| has(&sentence.plain, about))
+    };
+    let phrase = said(CLAIMS, ABOUT).or_else(|| said(UNTOUCHED, PERFORMANCE))?;
+    if has(&claims.text.around(section), OFF_RUN) {
         return None;
     }
     let first = phrase.split(' ').next().unwrap_or_default();
