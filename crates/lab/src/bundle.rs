@@ -216,6 +216,16 @@ fn sync(dir: &Path) -> Result<()> {
     synced().map_err(|e| failed("syncing", dir, e))
 }
 
+/// Whether a folder holds a run.
+pub fn is_in(dir: &Path) -> bool {
+    dir.join(MANIFEST).exists()
+}
+
+/// Whether a folder, by its name, is one in which a run keeps what it has until it ends.
+pub fn is_unfinished(dir: &Path) -> bool {
+    dir.file_name().is_some_and(|name| UNFINISHED.iter().any(|unfinished| name == *unfinished))
+}
+
 /// Reads a bundle, and holds every file against the manifest.
 ///
 /// # Errors

@@ -299,7 +299,10 @@ fn configuration(bundle: &Bundle) -> BTreeMap<String, String> {
 }
 
 /// `2026-11-22`, a day that there is.
-pub(crate) fn check_date(text: &str) -> Result<()> {
+///
+/// # Errors
+/// [`Kind::Invalid`] of any other.
+pub fn check_date(text: &str) -> Result<()> {
     let wrong =
         || Error::new(Kind::Invalid, format!("'{text}' is no day")).remedy("write it as in 2026-11-22");
     let parts: Vec<u32> = text.split('-').filter_map(|part| part.parse().ok()).collect();

@@ -12,7 +12,7 @@ mod steps;
 pub use file::time as read_time;
 
 use crate::payload::Reduction;
-use crate::stats::require::Requirement;
+use crate::stats::require::{Does, Requirement};
 use crate::workload::Workload;
 pub(crate) use file::time;
 
@@ -252,6 +252,19 @@ impl Profile {
         }
         self.scale = Some(scale);
         Ok(self)
+    }
+
+    /// Each stream, and whether any step has it read and write.
+    pub fn does(&self, quick: bool) -> Vec<Does<'_>> {
+        let runs = |number: usize| self.steps.iter().any(|step| step.streams.contains(&number));
+        let streams = self.workload(quick).streams.iter().enumerate();
+        streams
+            .map(|(number, stream)| Does {
+                name: &stream.name,
+                reads: stream.read > 0.0 && runs(number),
+                writes: stream.read < 1.0 && runs(number),
+            })
+            .collect()
     }
 
     /// Whether its own steps write its volumes, so that nothing is written before them.

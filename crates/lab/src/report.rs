@@ -49,6 +49,23 @@ pub fn trial_html(trial: &Trial, findings: &Findings, runs: &[(Bundle, Summary)]
     page(&[TrialReport::of(trial, findings, runs)])
 }
 
+/// The page for all of a report, trials before runs.
+///
+/// # Errors
+/// See [`html`].
+pub fn html_of(report: &Report<'_>) -> Result<String> {
+    let trials = report.trials.iter().map(Part::Trial);
+    page(&trials.chain(report.runs.iter().map(Part::Run)).collect::<Vec<_>>())
+}
+
+/// What the page tells apart by its fields.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Part<'a> {
+    Trial(&'a TrialReport<'a>),
+    Run(&'a RunReport<'a>),
+}
+
 /// The same figures for programs, as JSON by the [`schema`].
 ///
 /// # Errors

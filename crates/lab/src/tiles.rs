@@ -19,7 +19,7 @@ use crate::counters::Counters;
 use crate::measure::{Point, Reins};
 use crate::replay::{self, Layout, Lot, Replayed};
 use crate::rig::RigOptions;
-use crate::stats::require;
+use crate::stats::require::{self, Does};
 use crate::target::{TargetSpec, look};
 use crate::trace::Trace;
 use crate::trace::fit::Mode;
@@ -226,7 +226,10 @@ fn check(plan: &Plan) -> Result<()> {
     }
     let mut applications: Vec<&str> = plan.profile.vms.iter().map(|vm| vm.application.as_str()).collect();
     applications.dedup();
-    require::check(&plan.require, &applications)?;
+    // What a trace holds is looked at when it is replayed.
+    let all: Vec<Does<'_>> =
+        applications.into_iter().map(|name| Does { name, reads: true, writes: true }).collect();
+    require::check(&plan.require, &all)?;
     let vms = plan.profile.vms.len();
     if plan.first == 0 || plan.first > plan.tiles_max() {
         let what = format!("no number of tiles from {} to {}", plan.first, plan.tiles_max());

@@ -11,7 +11,7 @@ mod shared;
 mod subject;
 
 pub use arms::{Arm, arms_of_file, file_of_arms};
-pub use contrast::{Contrast, Figure, Findings, Level, findings};
+pub use contrast::{Beside, Contrast, Figure, Findings, Level, findings};
 pub use kept::{ARMS_FILE, Trial, hash_of_arms, load, run_folder, save, save_arms};
 pub use shared::{Shared, finding_takes, share};
 pub use subject::{Ran, Subject};

@@ -7,6 +7,7 @@ use crate::chaos;
 use crate::measure::Point;
 use crate::oltp;
 use crate::profile::Profile;
+use crate::record::StreamRecord;
 use crate::stats::fidelity::{self, Fidelity};
 use crate::stats::gates::{self, Evidence, Gate, Grade, State};
 use crate::stats::require::{self, Met, Requirement};
@@ -211,21 +212,21 @@ const RATE_SHORT_MAX: f64 = 0.01;
 /// Times are another matter. A closed loop asks for less when answers take longer, and so shows what a storage can do and not how long its
 /// users wait. Where open loops ran one of them decides: the lightest that brings the `rate` that is required, I/Os a second; without
 /// one, the worst.
+///
+/// A point whose streams only write says nothing of reads, and the other way round: it is left out, unless there is no other.
 pub(crate) fn on_its_point(
     requirement: &Requirement,
     points: &[Point],
     rate: Option<f64>,
 ) -> Result<Required> {
-    let hold = |point: &Point| {
-        let streams: Vec<_> = point.loads.iter().map(|load| load.name.as_str()).zip(&point.streams).collect();
-        requirement.judge(&streams, point.seconds)
-    };
-    let judged: Vec<(usize, Result<Met>)> = points
-        .iter()
-        .enumerate()
-        .filter(|(_, point)| point.is_judged())
-        .map(|(n, point)| (n, hold(point)))
-        .collect();
+    let hold = |point: &Point| requirement.judge(&named(point), point.seconds);
+    let may = || points.iter().enumerate().filter(|(_, point)| point.is_judged());
+    let mut about: Vec<(usize, &Point)> =
+        may().filter(|(_, point)| !requirement.is_beside(&named(point))).collect();
+    if about.is_empty() {
+        about = may().collect();
+    }
+    let judged: Vec<(usize, Result<Met>)> = about.into_iter().map(|(n, point)| (n, hold(point))).collect();
     let said: Vec<(usize, &Met)> =
         judged.iter().filter_map(|(number, met)| Some((*number, met.as_ref().ok()?))).collect();
     let those = |which: &dyn Fn(&Point) -> bool| -> Vec<(usize, &Met)> {
@@ -249,6 +250,11 @@ pub(crate) fn on_its_point(
             )
         })),
     }
+}
+
+/// What each stream of a point did, by its name.
+fn named(point: &Point) -> Vec<(&str, &StreamRecord)> {
+    point.loads.iter().map(|load| load.name.as_str()).zip(&point.streams).collect()
 }
 
 /// The lightest of these that brings a rate, alone; all of them where none does, or none is asked for.

@@ -145,6 +145,7 @@ fn what_has_no_room_is_refused() {
     let device = device.trim();
     let small = std::panic::catch_unwind(|| {
         refused(&format!("dev:{device}"), Kind::Invalid, "has 32M, and the load needs 64M");
+        refused(&format!("file:{device}"), Kind::Invalid, "is a block device");
         shell(&format!("mkfs.ext4 -q {device} && mount {device} '{}'", at.display()));
         let file = at.join("disk.img");
         refused(&format!("file:{}", file.display()), Kind::NoSpace, "has room for");

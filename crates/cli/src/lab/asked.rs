@@ -9,15 +9,14 @@ pub(super) fn is_anybody_there() -> bool {
     std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }
 
-/// Needs as '--require' takes them; nothing where nothing is needed.
+/// Needs as '--require' takes them, of a database in its own words; nothing where nothing is needed.
 ///
 /// # Errors
 /// When the terminal cannot be written to or read.
-pub(super) fn needs() -> Result<String> {
+pub(super) fn needs(of_database: bool) -> Result<String> {
     let failed = |e| Error::io("asking what is needed", e);
-    eprintln!(
-        "What do you need of it? As in iops>=216,read.mean<=20ms; Enter alone: nothing, only figures are wanted."
-    );
+    let example = if of_database { "nopm>=5000,new-order.p90<=50ms" } else { "iops>=216,read.mean<=20ms" };
+    eprintln!("What do you need of it? As in {example}; Enter alone: nothing, only figures are wanted.");
     loop {
         eprint!("> ");
         std::io::stderr().flush().map_err(failed)?;

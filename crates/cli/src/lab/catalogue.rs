@@ -105,8 +105,9 @@ pub(super) enum Found {
     Tiles(Box<tiles::Profile>),
 }
 
-/// A profile by its name or in a file; true where it is one of the lab's own.
-pub(super) fn find(name: &str) -> Result<(Found, bool)> {
+/// A profile by its name or in a file; true where it is one of the lab's own. One that there is not, or that cannot be run, is misuse; a
+/// file that cannot be read is not.
+pub(super) fn find(name: &str) -> std::result::Result<(Found, bool), Failure> {
     if let Some(database) = oltp::Profile::shipped().find(|database| database.name == name) {
         return Ok((Found::Database(Box::new(database)), true));
     }
@@ -114,12 +115,18 @@ pub(super) fn find(name: &str) -> Result<(Found, bool)> {
         return Ok((Found::Tiles(Box::new(tile)), true));
     }
     if !name.ends_with(".toml") {
-        return shipped::find(name).map(|profile| (Found::Load(Box::new(profile)), true));
+        let profile = shipped::find(name).map_err(Failure::Misuse)?;
+        return Ok((Found::Load(Box::new(profile)), true));
     }
     let path = Path::new(name);
     let text = std::fs::read_to_string(path)
         .map_err(|e| Error::io(format!("reading the profile '{name}'"), e).remedy("name a readable file"))?;
     let stem = path.file_stem().map_or_else(|| name.to_owned(), |stem| stem.to_string_lossy().into_owned());
+    read(stem, text).map_err(Failure::Misuse)
+}
+
+/// Of a file's name and its text.
+fn read(stem: String, text: String) -> Result<(Found, bool)> {
     if oltp::Profile::is_one(&text) {
         let locked = oltp::Profile::shipped().any(|shipped| (&shipped.name, &shipped.text) == (&stem, &text));
         return Ok((Found::Database(Box::new(oltp::Profile::parse(&stem, &text)?)), locked));
@@ -140,5 +147,24 @@ pub(super) fn length(time: Duration) -> String {
         seconds @ 0..120 => format!("{seconds} s"),
         seconds @ 120..7200 => format!("{} min", seconds.div_ceil(60)),
         seconds => format!("{:.1} h", seconds as f64 / 3600.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a word that is wrong is misuse, as every flag's is; a file that cannot be read is a failure.
+    #[test]
+    fn a_profile_that_is_none_is_misuse() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name).display().to_string();
+        std::fs::write(path("bad.toml"), "title = ").unwrap();
+        std::fs::write(path("database.toml"), "[database]\nusers = 'many'").unwrap();
+        for name in ["nonsense".to_owned(), path("bad.toml"), path("database.toml")] {
+            assert!(matches!(find(&name), Err(Failure::Misuse(_))), "{name}");
+        }
+        assert!(matches!(find(&path("none.toml")), Err(Failure::Failed(_))));
+        assert!(find("ab").is_ok_and(|(_, shipped)| shipped));
     }
 }

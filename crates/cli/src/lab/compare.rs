@@ -1,7 +1,7 @@
 //! `stonefold lab compare`.
 
 use super::catalogue::length;
-use super::load::{Load, counters, quoted, record, target, tell_before};
+use super::load::{Load, counters, quoted, record, target, tell_before, with_server};
 use super::{picture, system, trial};
 use crate::context::Context;
 use crate::environment::environment;
@@ -146,6 +146,8 @@ impl Compare {
         let of_signal = reins.clone();
         on_stop(move || of_signal.stop())?;
         let mut trial = self.trial(&plan, locked, env.wall() / 1_000_000_000);
+        let words = plan.arms.iter().flat_map(|arm| &arm.words);
+        trial.reproduce = with_server(context, trial.reproduce, words);
         trial.machine.extend(others);
         let out = self.load.out.as_deref();
         trial.arms_hash = out.map(|_| hash_of_arms(&list));
@@ -346,25 +348,31 @@ fn tell_plan(plan: &TrialPlan, until: Option<(usize, f64)>) {
         length(plan.subject.duration(plan.quick) * runs as u32),
         plan.options.seed
     );
+    if matches!(plan.subject, Subject::Database(..)) {
+        plan.arms.iter().flat_map(|arm| &arm.targets).for_each(super::oltp::tell_folder);
+    }
     if let Some(takes) = finding_takes(plan) {
         eprintln!(
             "before that each arm is run once for what it can do, {} each: open loops of all are given shares of the least",
             length(takes)
         );
     }
-    eprintln!("{}", beforehand(plan.rounds));
+    let contrasts = plan.subject.figures(plan.quick) * (plan.arms.len() - 1);
+    eprintln!("{}", beforehand(plan.rounds, contrasts));
 }
 
 /// What so many rounds can show at all, before there is one: nobody knows yet how far rounds will differ.
-fn beforehand(rounds: usize) -> String {
+/// Intervals are the wider the more there are of them, so that all together hold as often as is told.
+fn beforehand(rounds: usize, contrasts: usize) -> String {
     if rounds < PAIRS_MIN {
         return format!(
             "nothing can be concluded from fewer than {PAIRS_MIN} runs of each: this is a sketch"
         );
     }
-    let shown = |scatter: f64| detectable(scatter, rounds, 1) * 100.0;
+    let shown = |scatter: f64| detectable(scatter, rounds, contrasts.max(1)) * 100.0;
     format!(
-        "of one figure, {rounds} runs of each show a difference of {:.1}% where rounds scatter by 1%, of {:.0}% where by 5%",
+        "{rounds} runs of each show, among {}, a difference of {:.1}% where rounds scatter by 1%, of {:.0}% where by 5%",
+        crate::table::count(contrasts as u64, "comparison"),
         shown(0.01),
         shown(0.05)
     )
@@ -376,10 +384,16 @@ mod tests {
 
     #[test]
     fn what_can_be_shown_is_told_before_anything_is_measured() {
-        assert!(beforehand(2).contains("fewer than 5 runs"));
+        assert!(beforehand(2, 1).contains("fewer than 5 runs"));
         assert_eq!(
-            beforehand(5),
-            "of one figure, 5 runs of each show a difference of 2.1% where rounds scatter by 1%, of 11% where by 5%"
+            beforehand(5, 1),
+            "5 runs of each show, among 1 comparison, a difference of 2.1% where rounds scatter by 1%, of 11% where by 5%"
+        );
+        let told = beforehand(5, 16);
+        let least = detectable(0.01, 5, 16) * 100.0;
+        assert!(
+            least > 3.0 && told.contains(&format!("among 16 comparisons, a difference of {least:.1}%")),
+            "{told}"
         );
     }
 }

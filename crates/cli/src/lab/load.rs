@@ -212,6 +212,19 @@ pub(super) fn target(context: &Context, text: &str) -> Result<TargetSpec, Failur
     Ok(door(&context.client()?.disk(&name.parse().map_err(Failure::Misuse)?)?)?)
 }
 
+/// A command that does the same again, with the server to ask where one of its targets is a disk of another than the usual one.
+pub(super) fn with_server<'a>(
+    context: &Context,
+    command: String,
+    targets: impl IntoIterator<Item = &'a String>,
+) -> String {
+    let is_disk = targets.into_iter().any(|target| target.starts_with("stonefold:"));
+    match context.other_server().filter(|_| is_disk) {
+        Some(url) => format!("{command} --api {}", quoted(&url)),
+        None => command,
+    }
+}
+
 /// The export by which a server serves a disk.
 pub(super) fn door(disk: &Disk) -> Result<TargetSpec, Error> {
     let uri = disk.uris.iter().find(|uri| uri.starts_with("nbd://") || uri.starts_with("nbd+unix://"));
@@ -294,4 +307,22 @@ pub(super) fn tell_others() -> Option<(String, String)> {
 pub(super) fn quoted(text: &str) -> String {
     let plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "-_./:@".contains(c));
     if plain { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::context::Global;
+
+    /// Goal: what is printed as the way to do it again asks the same server.
+    #[test]
+    fn the_server_is_named_where_a_target_is_its_disk() {
+        let global = Global { api: vec!["http://127.0.0.1:7999".into()], ..Global::default() };
+        let context = Context::new(global);
+        let words = |target: &str| with_server(&context, "again".into(), &[target.to_owned()]);
+        assert_eq!(words("stonefold:web"), "again --api http://127.0.0.1:7999");
+        assert_eq!(words("file:/t.img"), "again");
+        let usual = context.asking(stonefold_api::DEFAULT_URL.to_owned());
+        assert_eq!(with_server(&usual, "again".into(), &["stonefold:web".to_owned()]), "again");
+    }
 }

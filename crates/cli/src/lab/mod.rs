@@ -6,6 +6,7 @@ mod catalogue;
 mod certify;
 mod compare;
 mod cost;
+mod folders;
 mod import;
 mod kept;
 mod lint;
@@ -29,7 +30,6 @@ use crate::failure::Failure;
 use clap::Subcommand;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use stonefold_lab::trial::Trial;
 
 /// What a bundle says it was made by: a version and the commit that it was built from, which tells more than a version of one that is being worked on.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (commit ", env!("STONEFOLD_COMMIT"), ")");
@@ -61,7 +61,7 @@ pub(crate) enum Lab {
             without one they are printed."
     )]
     Report {
-        /// Folders of runs
+        /// Folders of runs, of comparisons, or of studies
         #[arg(required = true)]
         dirs: Vec<PathBuf>,
         /// Where the page goes; without it the figures are printed
@@ -71,7 +71,7 @@ pub(crate) enum Lab {
     /// Compute a report again from the raw data, which are held against their hashes
     #[command(after_help = "Example:\n  stonefold lab verify runs/poltp-1")]
     Verify {
-        /// Folders of runs
+        /// Folders of runs, of comparisons, or of studies
         #[arg(required = true)]
         dirs: Vec<PathBuf>,
     },
@@ -92,11 +92,8 @@ impl Lab {
             Lab::Worker(worker) => worker.run(context).map(|()| ExitCode::SUCCESS),
             Lab::Trace(trace) => trace.run(context).map(|()| ExitCode::SUCCESS),
             Lab::Replay(replay) => replay.run(context),
-            Lab::Report { dirs, html } => report::report(context, dirs, html.as_deref()),
-            Lab::Verify { dirs } => match &dirs[..] {
-                [dir] if Trial::is_in(dir) => trial::verify(context, dir),
-                _ => report::verify(context, &dirs),
-            },
+            Lab::Report { dirs, html } => folders::write(context, dirs, html.as_deref()),
+            Lab::Verify { dirs } => folders::verify(context, &dirs),
             Lab::Lint(lint) => lint.run(context),
             Lab::Import(import) => import.run(context).map(|()| ExitCode::SUCCESS),
             Lab::Certify(certify) => certify.run(context).map(|()| ExitCode::SUCCESS),

@@ -1,7 +1,7 @@
 //! `stonefold lab run` of a profile that runs a database, and its tables.
 
 use super::catalogue::length;
-use super::load::{Load, quoted, target, tell_before};
+use super::load::{Load, quoted, target, tell_before, with_server};
 use super::picture;
 use super::recovery::keeper;
 use super::run::Run;
@@ -62,7 +62,11 @@ pub(super) fn measure(
         quick: run.load.quick,
         require: run.require.clone(),
         began,
-        reproduce: reproduce(run, seed),
+        reproduce: with_server(
+            context,
+            reproduce(run, seed),
+            run.target.iter().chain(&run.to).chain(&run.beside),
+        ),
         system,
         ..record(plan.profile.name.clone(), &plan.target, seed, &[])
     };
@@ -160,6 +164,19 @@ fn tell_plan(plan: &Plan) {
         if plan.to.is_some() { "at least" } else { "at most" },
         plan.seed
     );
+    tell_folder(&plan.target);
+}
+
+/// A folder that is not there is made, and a name that was mistyped should not pass for one.
+pub(super) fn tell_folder(target: &TargetSpec) {
+    if let Some(words) = folder_words(target) {
+        eprintln!("{words}");
+    }
+}
+
+fn folder_words(target: &TargetSpec) -> Option<String> {
+    let TargetSpec::Directory(path) = target else { return None };
+    (!path.exists()).then(|| format!("there is no folder '{}': it is made", path.display()))
 }
 
 /// The steps of a ramp, and each transaction of the one it is about. Nothing where there is no ramp.
@@ -216,4 +233,18 @@ pub(super) fn tables(ramp: &[Step], grades: &[String]) -> String {
         ));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_is_not_there_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(folder_words(&TargetSpec::Directory(dir.path().to_owned())), None);
+        let words = folder_words(&TargetSpec::Directory(dir.path().join("typo"))).unwrap();
+        assert!(words.contains("typo"), "{words}");
+        assert_eq!(folder_words(&TargetSpec::Null), None);
+    }
 }

@@ -71,11 +71,31 @@ impl Picture {
         };
         self.bar.set_position((done.min(1.0) * 1000.0) as u64);
         self.bar.set_message(doing.what.clone());
-        self.bar.set_prefix(format!(
-            "{} IOPS, p99 {}, {left}",
-            live.last.ios(),
-            time(live.last.response.quantile(0.99) as f64)
-        ));
+        let p99 = live.last.response.quantile(0.99);
+        let rate = rate(live.last.ios(), p99, doing.transactions);
+        let words: Vec<String> = [rate, left].into_iter().filter(|word| !word.is_empty()).collect();
+        self.bar.set_prefix(words.join(", "));
         self.bar.tick();
+    }
+}
+
+/// Of the last second; nothing where nothing was answered, as before the first second is over, or while a database is loaded.
+fn rate(ios: u64, p99_nanos: u64, transactions: bool) -> String {
+    let unit = if transactions { "transactions a second" } else { "IOPS" };
+    match ios {
+        0 => String::new(),
+        _ => format!("{ios} {unit}, p99 {}", time(p99_nanos as f64)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_database_is_told_in_its_own_unit_and_nothing_where_nothing_is_measured() {
+        assert_eq!(rate(120, 2_000_000, false), "120 IOPS, p99 2.00 ms");
+        assert_eq!(rate(120, 2_000_000, true), "120 transactions a second, p99 2.00 ms");
+        assert_eq!(rate(0, 0, true), "");
     }
 }

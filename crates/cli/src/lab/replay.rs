@@ -1,6 +1,6 @@
 //! `stonefold lab replay`.
 
-use super::load::{counters, quoted, target, tell_before};
+use super::load::{counters, quoted, target, tell_before, with_server};
 use super::system::Declared;
 use super::trace::opened;
 use super::{picture, report};
@@ -122,7 +122,7 @@ impl Replay {
             bytes: layout.workload.volumes.iter().map(|volume| volume.bytes).sum(),
             require: self.require.clone(),
             began,
-            reproduce: self.reproduce(&plan),
+            reproduce: with_server(context, self.reproduce(&plan), &self.target),
             machine: machine::describe().into_iter().chain(others).collect(),
             cut_short: reins.is_stopped(),
             replay: Some(layout.replayed),

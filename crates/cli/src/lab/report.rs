@@ -8,20 +8,20 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::table::{Table, facts};
 use serde::Serialize;
+use serde_json::Value;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use stonefold_lab::bundle::{self, Bundle, Run};
 use stonefold_lab::measure::{Point, PointLoad};
 use stonefold_lab::oltp::figures::{Step, ramp};
 use stonefold_lab::oltp::{chain, migration};
 use stonefold_lab::record::{Direction, Latencies, StreamRecord};
-use stonefold_lab::report::{OutageFigures, Report, TaskFigures, outages, tasks};
+use stonefold_lab::report::{OutageFigures, TaskFigures, outages, tasks};
 use stonefold_lab::space::Space;
 use stonefold_lab::stats::gates::{Grade, STEADY, State};
 use stonefold_lab::stats::require::time;
 use stonefold_lab::tiles::figures::{Tiles, figures as tiles};
-use stonefold_lab::trial::Trial;
 use stonefold_lab::verdict::{self, Judged, Summary};
 use stonefold_types::Size;
 
@@ -118,99 +118,14 @@ pub(super) fn answer(
     Ok(ExitCode::from(summary.verdict.status()))
 }
 
-pub(super) fn verify(context: &Context, dirs: &[PathBuf]) -> Result<ExitCode, Failure> {
-    let mut worst = 0;
-    let mut texts = String::new();
-    let mut documents = Vec::new();
-    for dir in dirs {
-        let bundle = bundle::load(dir)?;
-        let summary = verdict::summarise(&bundle)?;
-        worst = worst.max(summary.verdict.status());
-        let document = Document::of(&bundle, &summary);
-        texts.push_str(&text(&document, Some(dir)));
-        texts.push_str(&format!("its files are what the run wrote: bundle {}\n", bundle.hash));
-        documents.push(serde_json::to_value(&document).map_err(|e| {
-            stonefold_types::Error::new(stonefold_types::Kind::Io, format!("writing the answer as JSON: {e}"))
-        })?);
-    }
-    context.answer(&documents, || texts)?;
-    Ok(ExitCode::from(worst))
-}
-
-/// Writes the page of some runs or of a trial, or their figures, or both; with neither prints the figures.
-pub(super) fn report(
-    context: &Context,
-    mut dirs: Vec<PathBuf>,
-    html: Option<&Path>,
-) -> Result<ExitCode, Failure> {
-    let json = json_file(context, &mut dirs);
-    let out = Out { html, json: json.as_deref() };
-    match &dirs[..] {
-        [dir] if Trial::is_in(dir) && out.is_printed(context) => super::trial::verify(context, dir),
-        [dir] if Trial::is_in(dir) => super::trial::report(context, dir, &out),
-        dirs if out.is_printed(context) => verify(context, dirs),
-        dirs => of_runs(context, dirs, &out),
-    }
-}
-
-fn of_runs(context: &Context, dirs: &[PathBuf], out: &Out<'_>) -> Result<ExitCode, Failure> {
-    let load = |dir: &PathBuf| {
-        let bundle = bundle::load(dir)?;
-        let summary = verdict::summarise(&bundle)?;
-        Ok((bundle, summary))
-    };
-    let runs = dirs.iter().map(load).collect::<stonefold_types::Result<Vec<_>>>()?;
-    let status = runs.iter().map(|(_, summary)| summary.verdict.status()).max().unwrap_or(0);
-    out.write(context, status, &Report::of(&runs), || stonefold_lab::report::html(&runs))
-}
-
-/// Where a report goes.
-pub(super) struct Out<'a> {
-    html: Option<&'a Path>,
-    json: Option<&'a Path>,
-}
-
-impl Out<'_> {
-    /// As text.
-    fn is_printed(&self, context: &Context) -> bool {
-        self.html.is_none() && self.json.is_none() && !context.json
-    }
-
-    /// Without a file the document is the answer, and the status that of the verdict.
-    pub(super) fn write(
-        &self,
-        context: &Context,
-        status: u8,
-        report: &Report<'_>,
-        page: impl FnOnce() -> stonefold_types::Result<String>,
-    ) -> Result<ExitCode, Failure> {
-        let write = |path: &Path, text: String| {
-            std::fs::write(path, text).map_err(|e| {
-                stonefold_types::Error::io(format!("writing the report '{}'", path.display()), e)
-            })
-        };
-        if let Some(path) = self.html {
-            write(path, page()?)?;
-        }
-        if let Some(path) = self.json {
-            write(path, stonefold_lab::report::json(report)?)?;
-        }
-        if self.html.is_none() && self.json.is_none() {
-            context.answer(report, String::new)?;
-            return Ok(ExitCode::from(status));
-        }
-        let written: String =
-            self.html.into_iter().chain(self.json).map(|path| format!("{}\n", path.display())).collect();
-        context.answer(&serde_json::json!({ "html": self.html, "json": self.json }), || written)?;
-        Ok(ExitCode::SUCCESS)
-    }
-}
-
-/// `--json FILE`: the flag that every command has takes no value, so that the file is read as one more folder.
-fn json_file(context: &Context, dirs: &mut Vec<PathBuf>) -> Option<PathBuf> {
-    let is_file = |path: &PathBuf| path.extension().is_some_and(|end| end == "json") && !path.is_dir();
-    let at = dirs.iter().position(is_file).filter(|_| context.json && dirs.len() > 1)?;
-    Some(dirs.remove(at))
+/// A run as it was kept, for people and as a document, with its exit status.
+pub(super) fn told(dir: &Path) -> Result<(String, Value, u8), Failure> {
+    let bundle = bundle::load(dir)?;
+    let summary = verdict::summarise(&bundle)?;
+    let document = Document::of(&bundle, &summary);
+    let words =
+        text(&document, Some(dir)) + &format!("its files are what the run wrote: bundle {}\n", bundle.hash);
+    Ok((words, super::folders::value(&document)?, summary.verdict.status()))
 }
 
 /// Of each point the streams that `together` names.
@@ -305,13 +220,9 @@ fn text(document: &Document<'_>, kept: Option<&Path>) -> String {
             beside.met.requirement, beside.met.told
         ));
     }
-    let profile = match (run.locked, run.quick) {
-        (true, false) => run.profile.clone(),
-        (true, true) => format!("{} (quick: a sketch, no result)", run.profile),
-        (false, _) => format!("{} (modified: not to be held against others)", run.profile),
-    };
+    let profile = profile_words(&run.profile, run.locked, run.quick);
     text.push_str(&facts([
-        ("verdict", verdict_words(document.summary)),
+        ("verdict", verdict_words(document.summary, run.cut_short)),
         ("profile", profile + &longer_words(run.least_seconds)),
         ("target", run.targets.join(", ")),
         ("size", size_words(run)),
@@ -329,6 +240,16 @@ fn text(document: &Document<'_>, kept: Option<&Path>) -> String {
         ("again", run.reproduce.clone()),
     ]));
     text
+}
+
+/// A profile's name, and what keeps its figures from being held against others'.
+pub(super) fn profile_words(name: &str, locked: bool, quick: bool) -> String {
+    match (locked, quick) {
+        (true, false) => name.to_owned(),
+        (true, true) => format!("{name} (quick: a sketch, no result)"),
+        (false, false) => format!("{name} (modified: not to be held against others)"),
+        (false, true) => format!("{name} (modified, and quick: a sketch, not to be held against others)"),
+    }
 }
 
 /// Where loads were measured for longer than the profile says; else nothing.
@@ -400,15 +321,17 @@ fn against(text: &mut String, summary: &Summary) {
     }
 }
 
-fn verdict_words(summary: &Summary) -> String {
+fn verdict_words(summary: &Summary, cut_short: bool) -> String {
     use verdict::Verdict;
-    match (summary.verdict, summary.required.is_empty()) {
+    let ended = if cut_short { "; it was ended before its time" } else { "" };
+    let words = match (summary.verdict, summary.required.is_empty()) {
         (Verdict::Pass, true) => "valid; nothing was required: say what you need, as in --require 'p99<=20ms', and it is PASS or FAIL".into(),
         (Verdict::Pass, false) => "PASS".into(),
         (Verdict::Fail, _) => "FAIL".into(),
         (Verdict::Invalid, _) => invalid(summary),
         (Verdict::Inconclusive, _) => "INCONCLUSIVE: too little was measured".into(),
-    }
+    };
+    words + ended
 }
 
 /// What there is to do about what is void, where more time may mend it.
@@ -430,4 +353,27 @@ pub(super) fn machine_words(machine: &Machine) -> String {
         .cloned()
         .collect::<Vec<_>>()
         .join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: whoever reads one line of a run that was ended sees that, whatever the line says beside it.
+    #[test]
+    fn a_run_that_was_ended_says_so_in_its_verdict() {
+        use verdict::Verdict::{Fail, Inconclusive, Invalid, Pass};
+        for verdict in [Pass, Fail, Invalid, Inconclusive] {
+            let summary = Summary { verdict, points: Vec::new(), required: Vec::new(), beside: Vec::new() };
+            let ended = |cut_short| verdict_words(&summary, cut_short).contains("ended before its time");
+            assert!(ended(true) && !ended(false), "{verdict:?}");
+        }
+    }
+
+    #[test]
+    fn a_quick_run_of_a_modified_profile_is_told_as_both() {
+        let words = profile_words("mine", false, true);
+        assert!(words.contains("modified") && words.contains("quick"), "{words}");
+        assert_eq!(profile_words("ab", true, false), "ab");
+    }
 }

@@ -1,7 +1,7 @@
 //! `stonefold lab run`.
 
 use super::catalogue::length;
-use super::load::{Load, counters, quoted, record, target, tell_others, tell_unkept};
+use super::load::{Load, counters, quoted, record, target, tell_others, tell_unkept, with_server};
 use super::system::Declared;
 use super::{asked, cost, oltp, picture, report, tiles, worker};
 use crate::context::Context;
@@ -120,7 +120,7 @@ impl Run {
 
     pub(super) fn run(mut self, context: &Context) -> Result<ExitCode, Failure> {
         if self.require.is_empty() && !context.json && asked::is_anybody_there() && self.may_need()? {
-            self.require = asked::needs()?;
+            self.require = asked::needs(self.load.database()?.is_some())?;
         }
         let (bundle, summary) = self.measure(context)?;
         let status = report::answer(context, &bundle, &summary, self.load.kept_in())?;
@@ -128,13 +128,17 @@ impl Run {
         Ok(status)
     }
 
-    /// Whether it is of a load on volumes that requires nothing by itself: databases and tiles have rules of their own, and of what answers at once nobody needs anything.
+    /// Whether it requires nothing by itself, of a load or a database: tiles, and what moves or recovers a disk, have rules of their own, and of
+    /// what answers at once nobody needs anything.
     fn may_need(&self) -> Result<bool, Failure> {
         let is_null = self.target.iter().any(|target| target == "null:");
-        if is_null || self.load.tiles()?.is_some() || self.load.database()?.is_some() {
+        if is_null || self.load.tiles()?.is_some() {
             return Ok(false);
         }
-        Ok(self.load.profile()?.0.require.is_empty())
+        match self.load.database()? {
+            Some((database, _)) => Ok(database.migration.is_none() && database.chain.is_none()),
+            None => Ok(self.load.profile()?.0.require.is_empty()),
+        }
     }
 
     /// Runs it, and keeps it where it was told to.
@@ -192,9 +196,7 @@ impl Run {
             false => profile,
         };
         let require = if self.require.is_empty() { profile.require.clone() } else { self.require.clone() };
-        let streams = &profile.workload(self.load.quick).streams;
-        let streams: Vec<&str> = streams.iter().map(|stream| stream.name.as_str()).collect();
-        require::check(&require, &streams).map_err(Failure::Misuse)?;
+        require::check(&require, &profile.does(self.load.quick)).map_err(Failure::Misuse)?;
         // What workers name is on their machines; and what is struck may not answer, and counts from nothing again.
         let counters = match fleet.token.is_some() || outages.is_some() {
             true => Vec::new(),
@@ -212,7 +214,7 @@ impl Run {
         let mut record = record_of(&plan, locked, env.wall() / 1_000_000_000);
         record.require = require;
         record.system = system;
-        record.reproduce = self.reproduce(&plan.options);
+        record.reproduce = with_server(context, self.reproduce(&plan.options), &self.target);
         self.load.keep_each(&reins, record.clone(), plan.profile.text.clone());
         let Measured { points, machines, failure } =
             picture::show(&env, &reins, || measure::run(&env, &plan, &reins))?;

@@ -1,7 +1,7 @@
 //! `stonefold lab run` of tiles of virtual machines.
 
 use super::catalogue::length;
-use super::load::{counters, quoted, target, tell_before};
+use super::load::{counters, quoted, target, tell_before, with_server};
 use super::picture;
 use super::run::Run;
 use crate::context::Context;
@@ -74,7 +74,7 @@ pub(super) fn measure(
         bytes,
         require: run.require.clone(),
         began,
-        reproduce: reproduce(run, &plan),
+        reproduce: with_server(context, reproduce(run, &plan), &run.target),
         machine: machine::describe().into_iter().chain(others).collect(),
         cut_short: reins.is_stopped() || broken,
         tiles: Some(tiled),

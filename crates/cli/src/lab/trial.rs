@@ -1,18 +1,21 @@
 //! What a trial showed, on a terminal.
 
 use super::load::quoted;
-use super::report::{Out, longer_words};
+use super::report::{longer_words, profile_words};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::table::{Table, count, facts};
 use serde::Serialize;
+use serde_json::Value;
 use std::path::Path;
 use std::process::ExitCode;
 use stonefold_lab::bundle::Bundle;
-use stonefold_lab::report::{Report, TrialReport};
+use stonefold_lab::machine::Busy;
 use stonefold_lab::stats::compare::{CONFIDENCE, Finding, PAIRS_MIN, detectable};
 use stonefold_lab::stats::require::time;
-use stonefold_lab::trial::{ARMS_FILE, Contrast, Figure, Findings, Shared, Trial, Turn, findings, load};
+use stonefold_lab::trial::{
+    ARMS_FILE, Beside, Contrast, Figure, Findings, Shared, Trial, Turn, findings, load,
+};
 use stonefold_lab::verdict::{Summary, Verdict, summarise};
 
 #[derive(Serialize)]
@@ -21,20 +24,25 @@ struct Document<'a> {
     findings: &'a Findings,
 }
 
-pub(super) fn verify(context: &Context, dir: &Path) -> Result<ExitCode, Failure> {
-    let (trial, bundles) = load(dir)?;
-    answer(context, &trial, &bundles, Some(dir))
+/// A trial as it was kept, with what it found, and its runs with what each says.
+pub(super) struct Kept {
+    pub(super) trial: Trial,
+    pub(super) found: Findings,
+    pub(super) runs: Vec<(Bundle, Summary)>,
 }
 
-/// Writes the page of a trial, or its figures, or both.
-pub(super) fn report(context: &Context, dir: &Path, out: &Out<'_>) -> Result<ExitCode, Failure> {
+pub(super) fn read(dir: &Path) -> Result<Kept, Failure> {
     let (trial, bundles) = load(dir)?;
     let (summaries, found) = compute(&trial, &bundles)?;
-    let runs: Vec<(Bundle, Summary)> = bundles.into_iter().zip(summaries).collect();
-    let document = Report::of_trial(TrialReport::of(&trial, &found, &runs));
-    out.write(context, found.verdict.status(), &document, || {
-        stonefold_lab::report::trial_html(&trial, &found, &runs)
-    })
+    Ok(Kept { trial, found, runs: bundles.into_iter().zip(summaries).collect() })
+}
+
+/// The same for people and as a document, with its exit status.
+pub(super) fn told(dir: &Path) -> Result<(String, Value, u8), Failure> {
+    let (trial, bundles) = load(dir)?;
+    let found = compute(&trial, &bundles)?.1;
+    let document = super::folders::value(&Document { trial: &trial, findings: &found })?;
+    Ok((text(&trial, &found, Some(dir)), document, found.verdict.status()))
 }
 
 pub(super) fn answer(
@@ -96,7 +104,8 @@ fn text(trial: &Trial, found: &Findings, kept: Option<&Path>) -> String {
     let first = &trial.arms[0];
     let interval = format!("{:.0}% INTERVAL", CONFIDENCE * 100.0);
     let ratio = format!("÷ {first}>").to_uppercase();
-    let heads = ["POINT", "FIGURE", "ARM", "MEDIAN>", &ratio, &interval, "SAYS", "WOULD HAVE SHOWN>"];
+    let heads =
+        ["POINT", "FIGURE", "ARM", "MEDIAN>", "TRUST", &ratio, &interval, "SAYS", "WOULD HAVE SHOWN>"];
     let mut table = Table::new(&heads);
     for level in &found.levels {
         for (arm, median) in level.medians.iter().enumerate() {
@@ -109,6 +118,7 @@ fn text(trial: &Trial, found: &Findings, kept: Option<&Path>) -> String {
                 figure_words(level.figure).to_owned(),
                 trial.arms[arm].clone(),
                 median.map_or_else(|| "-".into(), |median| amount(level.figure, median)),
+                level.grades[arm].map_or_else(String::new, |grade| format!("{grade:?}")),
                 ratio,
                 interval,
                 says,
@@ -131,6 +141,9 @@ fn text(trial: &Trial, found: &Findings, kept: Option<&Path>) -> String {
             count(rounds as u64, "round"),
             if rounds == 1 { "is" } else { "are" }
         ));
+    }
+    for one in &found.beside {
+        text.push_str(&beside_words(trial, one));
     }
     for one in &trial.shared {
         text.push_str(&format!("{}\n", shared_words(trial, one)));
@@ -155,11 +168,7 @@ fn text(trial: &Trial, found: &Findings, kept: Option<&Path>) -> String {
         }
     }
     text.push('\n');
-    let profile = match (trial.locked, trial.quick) {
-        (true, false) => trial.profile.clone(),
-        (true, true) => format!("{} (quick: a sketch, no result)", trial.profile),
-        (false, _) => format!("{} (modified: not to be held against others)", trial.profile),
-    };
+    let profile = profile_words(&trial.profile, trial.locked, trial.quick);
     text.push_str(&facts([
         ("verdict", verdict_words(found, trial).into()),
         ("rounds", rounds_words(trial)),
@@ -168,6 +177,33 @@ fn text(trial: &Trial, found: &Findings, kept: Option<&Path>) -> String {
         ("again", again(trial, kept)),
     ]));
     text
+}
+
+/// The rules that were not kept at a point, and how busy processors were.
+fn beside_words(trial: &Trial, one: &Beside) -> String {
+    let mut text = String::new();
+    if !one.against.is_empty() {
+        text.push_str(&format!(
+            "{}: not kept, or to know, in a run: {}\n",
+            one.point,
+            one.against.join(", ")
+        ));
+    }
+    let arms: Vec<String> = trial
+        .arms
+        .iter()
+        .zip(&one.busy)
+        .filter_map(|(arm, busy)| Some(format!("{arm} {}", busy_words(busy.as_ref()?))))
+        .collect();
+    if !arms.is_empty() {
+        text.push_str(&format!("{}: processors busy, least / mean / most: {}\n", one.point, arms.join("; ")));
+    }
+    text
+}
+
+fn busy_words(busy: &Busy) -> String {
+    let of = busy.of.map(|of| format!(" of {of}")).unwrap_or_default();
+    format!("{:.2} / {:.2} / {:.2}{of}", busy.min, busy.mean, busy.max)
 }
 
 /// What open loops were given shares of.

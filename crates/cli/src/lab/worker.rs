@@ -49,7 +49,10 @@ impl Worker {
 
 /// Of a file that only its owner may read.
 pub(super) fn token(path: &Path) -> Result<Token, Failure> {
-    let failed = |e| Error::io(format!("reading the token '{}'", path.display()), e);
+    let failed = |e| {
+        Error::io(format!("reading the token '{}'", path.display()), e)
+            .remedy("name the file that 'stonefold lab worker' has made, copied to here")
+    };
     let mode = std::fs::metadata(path).map_err(failed)?.permissions().mode();
     if mode & 0o077 != 0 {
         let error = Error::new(Kind::Invalid, format!("others may read the token '{}'", path.display()));

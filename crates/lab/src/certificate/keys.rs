@@ -44,7 +44,10 @@ impl Key {
     /// # Errors
     /// [`Kind::Denied`] where others may read the file, too; [`Kind::Invalid`] where it is no key.
     pub fn load(path: &Path) -> Result<Self> {
-        let failed = |e| Error::io(format!("reading the key '{}'", path.display()), e);
+        let failed = |e| {
+            Error::io(format!("reading the key '{}'", path.display()), e)
+                .remedy("make one by 'stonefold lab certify --new-key FILE'")
+        };
         let mode = std::fs::metadata(path).map_err(failed)?.permissions().mode();
         if mode & 0o077 != 0 {
             let what = format!("others may read the key '{}' (mode {:03o})", path.display(), mode & 0o777);

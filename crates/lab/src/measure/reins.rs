@@ -17,6 +17,8 @@ pub struct Doing {
     pub bytes: Option<u64>,
     /// When it began, by the steady clock.
     pub since: Duration,
+    /// What is counted are transactions of a database, and not I/Os.
+    pub transactions: bool,
 }
 
 /// The reins of a run, in the hands of whoever shows it.

@@ -85,6 +85,7 @@ impl Run<'_> {
             what: wanted.label.clone(),
             length: Some(warm_up + self.scale.sample),
             since: begin,
+            transactions: true,
             ..Doing::default()
         });
         let step = Step { env, times, control: &control, ledger: Ledger::default().into() };

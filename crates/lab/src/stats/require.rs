@@ -78,14 +78,27 @@ impl Met {
     }
 }
 
-/// Fails where a requirement is of a stream that does not run, before anything is measured in vain.
+/// A stream, and what the steps of its profile ask of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Does<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Whether any step has it read.
+    pub reads: bool,
+    /// And write.
+    pub writes: bool,
+}
+
+/// Fails where a requirement is of a stream that does not run, or of reads or writes that nothing does, before anything is measured in
+/// vain.
 ///
 /// # Errors
-/// [`Kind::Invalid`] where one cannot be read, [`Kind::NotFound`] where it is of no stream with these names.
-pub fn check(text: &str, streams: &[&str]) -> Result<()> {
+/// [`Kind::Invalid`] where one cannot be read or is of a direction without I/Os, [`Kind::NotFound`] where it is of no stream with these
+/// names.
+pub fn check(text: &str, streams: &[Does<'_>]) -> Result<()> {
     let nothing = StreamRecord::default();
-    let named: Vec<(&str, &StreamRecord)> = streams.iter().map(|name| (*name, &nothing)).collect();
-    parse(text)?.iter().try_for_each(|one| one.judge(&named, 1.0).map(drop))
+    let named: Vec<(&str, &StreamRecord)> = streams.iter().map(|stream| (stream.name, &nothing)).collect();
+    parse(text)?.iter().try_for_each(|one| one.judge(&named, 1.0).and_then(|_| one.check_side(streams)))
 }
 
 /// Several of them, separated by commas.
@@ -211,6 +224,45 @@ impl Requirement {
     pub(crate) fn rate(&self) -> Option<f64> {
         let of_all = self.figure == Figure::Iops && self.stream.is_none() && self.side == Side::Both;
         (of_all && self.at_least).then_some(self.bound)
+    }
+
+    /// Whether streams that it is about had nothing to do in its direction: the other was answered, this one was not asked for. What failed or
+    /// was never answered may have been of either.
+    pub(crate) fn is_beside(&self, streams: &[(&str, &StreamRecord)]) -> bool {
+        if self.figure == Figure::Errors {
+            return false;
+        }
+        let mut chosen =
+            streams.iter().filter(|(name, _)| self.is_about(name)).map(|(_, record)| *record).peekable();
+        let has_none = |record: &StreamRecord| {
+            let (own, other) = match self.side {
+                Side::Both => return false,
+                Side::Read => (&record.read, &record.write),
+                Side::Write => (&record.write, &record.read),
+            };
+            own.ios == 0 && other.ios > 0 && record.failed() + record.unanswered == 0
+        };
+        chosen.peek().is_some() && chosen.all(has_none)
+    }
+
+    fn is_about(&self, name: &str) -> bool {
+        self.stream.as_deref().is_none_or(|stream| is_of(name, stream))
+    }
+
+    fn check_side(&self, streams: &[Does<'_>]) -> Result<()> {
+        let (side, other) = match self.side {
+            Side::Both => return Ok(()),
+            Side::Read => ("read", "write"),
+            Side::Write => ("write", "read"),
+        };
+        let does = |stream: &Does<'_>| if self.side == Side::Read { stream.reads } else { stream.writes };
+        let mut about = streams.iter().filter(|stream| self.is_about(stream.name));
+        if self.figure == Figure::Errors || about.any(does) {
+            return Ok(());
+        }
+        let what = format!("'{self}' is of {side}s, and no stream of the profile that it is about {side}s");
+        Err(Error::new(Kind::Invalid, what)
+            .remedy(format!("ask for {other}s, or for all I/Os: leave '{side}.' out")))
     }
 
     /// Holds it against what was recorded of each stream, by name, in `seconds`.

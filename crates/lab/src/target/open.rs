@@ -255,7 +255,17 @@ pub(crate) fn refuse_memory(path: &Path) -> Result<()> {
     ))
 }
 
+/// Before anything else of a file is looked at: what holds devices' names is memory, and that says nothing of the device.
+fn refuse_device(path: &Path) -> Result<()> {
+    if !std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_block_device()) {
+        return Ok(());
+    }
+    let what = format!("'{}' is a block device", path.display());
+    Err(Error::new(Kind::Invalid, what).remedy(format!("write dev:{}", path.display())))
+}
+
 fn file(spec: &TargetSpec, path: &Path, bytes: u64) -> Result<Opened> {
+    refuse_device(path)?;
     check_room(path, bytes)?;
     refuse_memory(if path.exists() { path } else { folder_of(path) })?;
     let failed = |e| {

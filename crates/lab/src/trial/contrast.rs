@@ -2,7 +2,7 @@
 
 mod levels;
 
-pub use levels::Level;
+pub use levels::{Beside, Level};
 
 use super::Turn;
 use crate::bundle::Bundle;
@@ -96,6 +96,9 @@ pub struct Findings {
     pub contrasts: Vec<Contrast>,
     /// What each arm did, compared or not.
     pub levels: Vec<Level>,
+    /// What there is to know of each point beside that.
+    #[serde(default)]
+    pub beside: Vec<Beside>,
     /// Points that cannot be compared, and why.
     pub left_out: Vec<String>,
     /// In what the arms are not alike, beside what is compared.
@@ -116,6 +119,7 @@ pub fn findings(
         verdict: Verdict::Inconclusive,
         contrasts: Vec::new(),
         levels: Vec::new(),
+        beside: Vec::new(),
         left_out: Vec::new(),
         unlike: Vec::new(),
         spread: Vec::new(),
@@ -199,6 +203,7 @@ fn compare_point(name: &str, arms: usize, runs: &[Run<'_>], found: &mut Findings
     let Some(first) = runs.iter().find_map(|run| run.point(name)) else { return };
     let levels = levels::of_point(name, arms, runs);
     found.levels.extend(levels.iter().cloned());
+    found.beside.push(Beside::of(name, arms, runs));
     let others = || runs.iter().filter_map(|run| run.point(name));
     if let Some(why) = others().find_map(|point| unlike(first, point, runs.iter().any(Run::is_tuned))) {
         found.left_out.push(format!("{name}: {why}"));

@@ -3,7 +3,8 @@
 use super::{Arm, TrialPlan, Turn};
 use crate::measure::{self, FleetPlan, Measured, Plan, Point, Reins};
 use crate::oltp;
-use crate::profile::Profile;
+use crate::profile::{Profile, Step, StepKind};
+use crate::workload::{Load, Workload};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -52,6 +53,22 @@ impl Subject {
         match self {
             Subject::Load(profile) => profile.duration(quick),
             Subject::Database(profile, _) => profile.duration(quick),
+        }
+    }
+
+    /// How many figures of one arm will be held against the first's, at most: a ramp may end earlier, and of some machines processor time
+    /// cannot be told.
+    pub fn figures(&self, quick: bool) -> usize {
+        match self {
+            Subject::Load(profile) => {
+                let workload = profile.workload(quick);
+                profile.steps.iter().map(|step| figures_of_step(step, workload)).sum()
+            }
+            Subject::Database(profile, _) => {
+                let steps = profile.scale(quick).users.len();
+                // Orders, mean and p99 of each; and the plateau, where that is not the only step.
+                3 * steps + usize::from(steps > 1)
+            }
         }
     }
 
@@ -114,5 +131,57 @@ impl Subject {
                 }
             }
         }
+    }
+}
+
+/// As [`super::findings`] compares them: mean, p99 and processor time of any point, the rate where a loop is closed, and how long it took of
+/// what is timed as a whole.
+fn figures_of_step(step: &Step, workload: &Workload) -> usize {
+    let is_closed = |number: &usize| matches!(workload.streams[*number].load, Load::Closed { .. });
+    let own = if step.streams.iter().any(is_closed) { 4 } else { 3 };
+    match &step.kind {
+        StepKind::Hold => own,
+        StepKind::Sweep(depths) => 4 * depths.len(),
+        StepKind::Loads(points) | StepKind::Rates(points) => 3 * points.len(),
+        StepKind::Footprints(parts) => own * parts.len(),
+        StepKind::Fill(..) | StepKind::Check(..) => 5,
+        StepKind::Copy(_, to, _) => 5 * to.len(),
+        // Steps of a search are not compared, and what is struck is in no trial.
+        StepKind::Tune(_) | StepKind::Outages => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bundle::tests::bundle;
+    use crate::machine::Busy;
+    use crate::measure::tests::point;
+    use crate::profile::shipped;
+    use crate::trial::findings;
+
+    /// Goal: what is told beforehand counts what will be compared.
+    #[test]
+    fn figures_are_counted_as_they_are_compared() {
+        let profile = shipped::find("ab").unwrap();
+        let names: Vec<String> = profile.steps.iter().map(|step| step.name.clone()).collect();
+        let busy = Busy { min: 1.0, mean: 2.0, max: 3.0, of: Some(4), stolen: 0.0 };
+        let of_step = |step: &String| {
+            let mut point = point(1000);
+            (point.step, point.machine_cpu) = (step.clone(), Some(busy));
+            point
+        };
+        let (mut turns, mut bundles) = (Vec::new(), Vec::new());
+        for arm in 0..3 {
+            turns.push(Turn { round: 0, arm, seed: 1, began: 0, cut_short: false });
+            bundles.push(bundle(names.iter().map(of_step).collect()));
+        }
+        let summaries: Vec<_> =
+            bundles.iter().map(|bundle| crate::verdict::summarise(bundle).unwrap()).collect();
+        let found = findings(3, &turns, &bundles, &summaries, 1);
+        assert_eq!(2 * Subject::Load(profile).figures(true), found.contrasts.len());
+        let database = oltp::Profile::shipped().find(|profile| profile.name == "oltp").unwrap();
+        let steps = database.scale(true).users.len();
+        assert_eq!(Subject::Database(database, None).figures(true), 3 * steps + 1);
     }
 }

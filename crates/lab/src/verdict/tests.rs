@@ -120,9 +120,46 @@ fn a_run_that_was_ended_early_passes_nothing() {
 fn what_is_of_no_stream_is_an_error() {
     let error: Error = summary_of(points(), "t:iops>=1", false).unwrap_err();
     assert!(error.to_string().contains("t:iops>=1"), "{error}");
-    for (require, fits) in [("s:iops>=1", true), ("iops>=1", true), ("t:iops>=1", false), ("nopm>=1", false)]
-    {
-        assert_eq!(require::check(require, &["s"]).is_ok(), fits, "{require}");
+    let does = [require::Does { name: "s", reads: true, writes: false }];
+    for (require, fits) in [
+        ("s:iops>=1", true),
+        ("iops>=1", true),
+        ("t:iops>=1", false),
+        ("nopm>=1", false),
+        ("read.mean<=1ms", true),
+        ("write.mean<=1ms", false),
+        ("s:write.iops>=1", false),
+        ("write.errors<=0", true),
+    ] {
+        assert_eq!(require::check(require, &does).is_ok(), fits, "{require}");
+    }
+}
+
+/// Goal: a requirement on reads is held against points that read, and not failed by one that only writes. What failed or stood still is no
+/// such point.
+#[test]
+fn what_only_writes_says_nothing_of_reads() {
+    let writes = |unanswered| {
+        let mut point = point(1000);
+        let record = &mut point.streams[0];
+        record.write = std::mem::take(&mut record.read);
+        record.unanswered = unanswered;
+        point
+    };
+    assert_eq!(verdict(vec![writes(0), point(1000)], "iops>=900,read.mean<=9ms"), Verdict::Pass);
+    assert_eq!(verdict(vec![writes(0), point(1000)], "read.iops>=900,read.bytes>=1K"), Verdict::Pass);
+    assert_eq!(verdict(vec![writes(0), point(1000)], "read.mean<=7ms"), Verdict::Fail);
+    let summary = summary_of(vec![writes(1), point(1000)], "read.iops>=900", false).unwrap();
+    assert_eq!((summary.required[0].point, summary.required[0].met.met), (0, Some(false)));
+    assert_eq!(verdict(vec![writes(0)], "read.mean<=9ms"), Verdict::Inconclusive, "there is no other");
+}
+
+/// Goal: the contract's own example can be kept by profiles with steps that only write.
+#[test]
+fn shipped_profiles_read_somewhere() {
+    for name in ["ab", "corners", "sqlio"] {
+        let profile = crate::profile::shipped::find(name).unwrap();
+        require::check("iops>=216,read.mean<=20ms", &profile.does(true)).unwrap();
     }
 }
 

@@ -2,7 +2,7 @@
 for (const one of runs.filter((one) => one.trial)) {
   root.append(...[element("h1", {}, text(`${one.trial.profile}: ${one.trial.arms.join(" against ")}`)),
     element("p", { class: "soft" }, text(new Date(one.trial.began * 1000).toISOString().slice(0, 16).replace("T", " ") + " UTC")),
-    trialVerdict(one), levels(one), forest(one), rounds(one), contrasts(one), trialConfiguration(one)].flat(3).filter(Boolean));
+    trialVerdict(one), levels(one), forest(one), rounds(one), contrasts(one), beside(one), trialConfiguration(one)].flat(3).filter(Boolean));
 }
 for (const run of runs.filter((one) => one.run)) {
   root.append(...[

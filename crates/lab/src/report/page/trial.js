@@ -87,27 +87,40 @@ function contrasts({ trial, findings }) {
     [...voids, ...new Set(findings.contrasts.filter((one) => one.unsteady).map((one) => `${one.point}: rounds that did not become steady and are left out: ${one.unsteady}`)), ...findings.unlike.map((why) => `Not alike: ${why}`), ...findings.left_out].map((why) => element("p", { class: "soft" }, text(why))),
     trial.arms.length > 2 ? findings.spread.map(([point, spread]) => element("p", {}, text(`${point}: the best arm does ${spread.toFixed(2)} times the I/Os of the worst.`))) : null];
 }
+// How far the worst of an arm's runs can be trusted at this point.
+function grade(level, arm) {
+  const worst = level.grades[arm];
+  return worst ? element("span", { class: `grade ${worst}` }, text(worst)) : text("");
+}
+// Rules that were not kept, and how busy processors were.
+function beside({ trial, findings }) {
+  const against = findings.beside.filter((one) => one.against.length)
+    .map((one) => element("p", { class: "soft" }, text(`${one.point}: not kept, or to know, in a run: ${one.against.join(", ")}`)));
+  const rows = findings.beside.flatMap((one) => one.busy.map((busy, arm) => (busy ? [one.point, trial.arms[arm],
+    ...[busy.min, busy.mean, busy.max].map((many) => many.toFixed(2)), busy.of ? `${busy.of}` : "–"] : null))).filter(Boolean);
+  return [...against, rows.length ? [element("h2", {}, text("Processors")), table(["point", "arm", "least>", "mean>", "most>", "of>"], rows)] : null].flat();
+}
 // Two arms: a line for each of their medians, and what can be said of the second.
 function oneByOne(trial, findings, of, median) {
   const rows = findings.levels.flatMap((level) => level.medians.map((_, arm) => {
     const one = of(level, arm);
-    const told = [level.point, figureNames[level.figure], trial.arms[arm], median(level, arm)];
+    const told = [level.point, figureNames[level.figure], trial.arms[arm], median(level, arm), grade(level, arm)];
     if (!one) return [...told, "", "", "", ""];
     const { ratio, detectable } = one.comparison, [word, kind] = says(one);
     return [...told, one.comparison.pairs.length ? ratio.toFixed(3) : "–", interval(one.comparison),
       element("span", { class: kind }, text(word)), detectable === null ? "–" : `${(detectable * 100).toFixed(1)}%`];
   }));
-  return table(["point", "figure", "arm", "median>", `÷ ${trial.arms[0]}>`, "interval", "says", "would have shown>"], rows);
+  return table(["point", "figure", "arm", "median>", "trust", `÷ ${trial.arms[0]}>`, "interval", "says", "would have shown>"], rows);
 }
 // More arms: a column for each, with its median, its ratio to the first and what that says.
 function armByArm(trial, findings, of, median) {
   const cell = (level, arm) => {
     const one = of(level, arm);
-    if (!one) return median(level, arm);
+    if (!one) return element("div", {}, text(`${median(level, arm)} `), grade(level, arm));
     const { ratio, detectable, pairs } = one.comparison, [word, kind] = says(one);
     const line = pairs.length ? [element("small", { class: "soft" }, text(`× ${ratio.toFixed(3)} (${interval(one.comparison)})`)), element("br")] : [];
     return element("div", { title: detectable === null ? "" : `a difference of ${(detectable * 100).toFixed(1)}% would have shown` },
-      text(median(level, arm)), element("br"), line, element("span", { class: kind }, text(word)));
+      text(`${median(level, arm)} `), grade(level, arm), element("br"), line, element("span", { class: kind }, text(word)));
   };
   const figures = [...new Set(findings.levels.map((level) => level.figure))];
   return figures.map((figure) => [element("h3", {}, text(figureNames[figure])),

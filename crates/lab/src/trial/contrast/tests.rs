@@ -171,3 +171,23 @@ fn phases_and_tuned_loads_are_compared() {
     assert!(found.unlike.len() == 1 && found.unlike[0].starts_with("mixed: each run"), "{:?}", found.unlike);
     assert!(found.contrasts.iter().all(|one| !one.point.starts_with("tune")), "{found:?}");
 }
+
+/// Goal: numbers come with how far they can be trusted, and a comparison tells how busy processors were, as its model does.
+#[test]
+fn grades_rules_and_processors_stand_beside_the_figures() {
+    use crate::machine::Busy;
+    let found = trial(5, 1.2, |turn, point| {
+        let min = turn.round as f64;
+        point.machine_cpu = Some(Busy { min, mean: min + 1.0, max: min + 2.0, of: Some(64), stolen: 0.0 });
+        if (turn.round, turn.arm) == (3, 1) {
+            point.machine_cpu = point.machine_cpu.map(|busy| Busy { of: Some(4), ..busy });
+        }
+    });
+    let level = &found.levels[0];
+    let [Some(first), Some(second)] = level.grades[..] else { panic!("{level:?}") };
+    assert!(first < second, "the worst of an arm's runs: {first:?}, {second:?}");
+    let [beside] = &found.beside[..] else { panic!("{:?}", found.beside) };
+    let busy = beside.busy[0].unwrap();
+    assert_eq!((busy.min, busy.mean, busy.max, busy.of), (0.0, 3.0, 6.0, Some(64)));
+    assert!(beside.against.iter().any(|rule| rule == "processors"), "{:?}", beside.against);
+}
