@@ -103,7 +103,7 @@ fn a_store_that_will_not_do_is_told() {
         }
         let url = store.url("deaf");
         let refused = place
-            .fails(&format!("policy create often --every 1m --archive {url} --archive-keep daily"), 1)?;
+            .fails(&format!("policy create often --every 1m --archive {url} --archive-keep daily"), 2)?;
         ensure!(refused.contains("which points stay"), "{refused}");
         ensure!(place.json("policy ls")?.as_array().is_some_and(Vec::is_empty), "a policy is left");
         place.ok(&format!("policy create often --every 1m --archive {url} --archive-keep last=2"))?;

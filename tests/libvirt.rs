@@ -87,6 +87,7 @@ fn a_point_comes_back_as_a_domain_and_goes_again() {
         let silent: serde_json::Value = serde_json::from_str(&silent.stdout)?;
         ensure!(silent["notes"].to_string().contains("no sign of life (agent): not within 2 s"), "{silent}");
         ensure!(silent["recovery"]["started"].get("alive_us").is_none(), "{silent}");
+        ensure!(silent["error"]["what"].to_string().contains("no sign of life"), "{silent}");
         place.ok("recover stop other --discard")?;
 
         // What libvirt refuses leaves nothing.

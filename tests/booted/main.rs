@@ -315,8 +315,10 @@ fn a_group_comes_back_in_order_or_not_at_all() {
         let silent = written.replace("60s", "3s").replacen("wait = 'console:the.first'\n[[", "[[", 1);
         let silent = silent.replace("console:the.first", "console:never");
         fs::write(place.path("site.toml"), silent)?;
-        let ran = place.run(&line)?;
-        ensure!(ran.status.code() == Some(1) && ran.stdout.contains("db-dr"), "{}", ran.stdout);
+        let ran = place.run(&format!("{line} --json"))?;
+        let told: serde_json::Value = serde_json::from_str(&ran.stdout)?;
+        ensure!(ran.status.code() == Some(1) && told[0]["recovery"]["name"] == "db-dr", "{told}");
+        ensure!(told[0]["error"]["what"].to_string().contains("no sign of life"), "{told}");
         ensure!(ran.stderr.contains("'db-dr'") && ran.stderr.contains("no sign of life"), "{}", ran.stderr);
         place.ok("recover stop db-dr --discard")?;
         nothing_is_left(place)?;

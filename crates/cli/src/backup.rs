@@ -40,7 +40,8 @@ pub(crate) enum Source {
     stonefold source add shop --libvirt qemu:///system --domain shop\n  \
     stonefold source add files --dir /srv/files\n  \
     stonefold source add orders --postgres postgresql://keeper@db.example --scratch /srv/scratch\n  \
-    stonefold source add old-web --ssh root@web.example --device /dev/sda")]
+    stonefold source add old-web --ssh root@web.example --device /dev/sda\n  \
+    stonefold source add share --ssh root@nas.example --device /srv/share")]
 pub(crate) struct Add {
     /// The source's name: 1 to 128 letters, digits, '.', '_' or '-'
     name: Name,
@@ -72,8 +73,8 @@ pub(crate) struct Add {
 /// What goes with --ssh
 #[derive(Args)]
 pub(crate) struct Remote {
-    /// A device of the machine of --ssh, which becomes a disk of its points; again for each: a disk with its partitions and volumes, one volume, or a file [default: the
-    /// disks that its file systems lie on]
+    /// A device of the machine of --ssh, which becomes a disk of its points; again for each: a disk with its partitions and volumes, one volume, a file, or a folder,
+    /// of which a file system (ext4) is made there as --dir makes one here [default: the disks that its file systems lie on]
     #[arg(long = "device", value_name = "PATH", requires = "ssh", conflicts_with_all = ["machine", "nbd", "image", "qmp", "libvirt", "dir", "postgres"])]
     devices: Vec<String>,
     /// The private key by which the machine of --ssh lets the server in, a file of the server's machine [default: what ssh takes]
@@ -263,6 +264,10 @@ impl Backup {
             }
             Backup::Ls { source } => {
                 let runs = client.runs(source.as_ref())?;
+                if let (Some(source), []) = (&source, runs.as_slice()) {
+                    // One that was removed has left its runs; of one that never was there is nothing to list.
+                    client.source(source)?;
+                }
                 context.answer(&runs, || runs_table(&runs))
             }
             Backup::Show { run } => {

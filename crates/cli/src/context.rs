@@ -80,6 +80,12 @@ impl Context {
         Client::with(&url, access).map_err(Failure::Misuse)
     }
 
+    /// The server that flags or environment name, as written; nothing where that is the one that is asked anyway.
+    pub(crate) fn other_server(&self) -> Option<String> {
+        let named = self.api.first().cloned().or_else(|| from_env(API_VARIABLE));
+        named.filter(|url| url != stonefold_api::DEFAULT_URL)
+    }
+
     /// A file that is not there, or holds something else, is a failure and no misuse of flags, as a key's is.
     fn token(&self) -> Result<Option<String>> {
         let Some(path) = &self.token_file else { return Ok(from_env(TOKEN_VARIABLE)) };

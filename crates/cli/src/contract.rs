@@ -165,6 +165,8 @@ const LINES: &[&str] = &[
     "stonefold recover stop again --power-off",
     "stonefold recover --plan site.toml",
     "stonefold recover --plan site.toml --dry-run",
+    "stonefold recover --plan site.toml --to qemu --network isolated --qos test --dry-run",
+    "stonefold recover --plan site.toml --to libvirt:qemu:///system --wait agent --timeout 10m --memory-max 3G --processors 1.5",
     "stonefold recover show again",
     "stonefold recover nightly@20261123T184005Z --as again --to qemu --network isolated --wait agent --timeout 5m",
     "stonefold recover nightly@20261123T184005Z --as again --to libvirt:qemu:///system --network lab",

@@ -1,6 +1,7 @@
 //! How a command fails.
 
 use clap::CommandFactory;
+use serde::Serialize;
 use std::process::ExitCode;
 use stonefold_types::{Error, Kind};
 
@@ -13,6 +14,29 @@ pub(crate) enum Failure {
     Failed(Error),
     /// Nobody reads what it prints any more, as in `stonefold disk ls | head -1`.
     Unread,
+}
+
+/// An answer of a command that may have failed all the same: for who reads JSON its own fields, and `error` beside them.
+#[derive(Serialize)]
+pub(crate) struct Beside<T> {
+    #[serde(flatten)]
+    answer: T,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<Told>,
+}
+
+#[derive(Serialize)]
+struct Told {
+    what: String,
+    remedy: Option<String>,
+}
+
+impl<T> Beside<T> {
+    pub(crate) fn new(answer: T, error: Option<&Error>) -> Self {
+        let told =
+            |error: &Error| Told { what: error.what(), remedy: error.remedy_text().map(str::to_owned) };
+        Beside { answer, error: error.map(told) }
+    }
 }
 
 impl From<Error> for Failure {

@@ -7,6 +7,7 @@ use clap::{Args, Subcommand};
 use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
 use std::time::Duration;
 use stonefold_api::{Client, Migration, MigrationCreate, MigrationState};
+use stonefold_protect::Home;
 use stonefold_types::{Error, Kind, Name, Size};
 
 /// How often the server is asked how far it is.
@@ -31,10 +32,10 @@ pub(crate) struct Migrate {
     #[arg(required = true)]
     name: Option<Name>,
     /// Where to: file:/PATH on the server's host (of several disks, a folder), nbd://HOST/EXPORT or nbd+unix:///EXPORT?socket=PATH
-    #[arg(long, value_name = "PLACE", required_unless_present = "keep", conflicts_with = "keep")]
+    #[arg(long, value_name = "PLACE", required_unless_present = "keep", conflicts_with = "keep", value_parser = place)]
     to: Option<String>,
     /// What the new files are: raw or qcow2
-    #[arg(long, value_name = "FORMAT", default_value = "raw")]
+    #[arg(long, value_name = "FORMAT", default_value = "raw", value_parser = ["raw", "qcow2"])]
     format: String,
     /// The share of its speed that the guest keeps
     #[arg(long, value_name = "PERCENT", default_value = "75%", value_parser = percent)]
@@ -72,6 +73,11 @@ enum Command {
         /// The recovery
         name: Name,
     },
+}
+
+/// Looked at here so that a slip is known before any call; the server reads it again.
+fn place(text: &str) -> Result<String, String> {
+    text.parse::<Home>().map(|_| text.to_owned())
 }
 
 /// A share: `75%`, or `75`.
@@ -208,6 +214,18 @@ mod tests {
         assert_eq!((percent("75%"), percent("9")), (Ok(75), Ok(9)));
         for wrong in ["", "0", "100%", "75.5%", "x"] {
             assert!(percent(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn places_read() {
+        for right in
+            ["file:/srv/web.img", "file:///srv/web.img", "nbd://nas/web", "nbd+unix:///web?socket=/s"]
+        {
+            assert_eq!(place(right).as_deref(), Ok(right));
+        }
+        for wrong in ["", "file:web.img", "/srv/web.img", "s3://bucket", "qcow2"] {
+            assert!(place(wrong).unwrap_err().contains("file:/PATH"), "{wrong}");
         }
     }
 }

@@ -1,9 +1,16 @@
 //! `stonefold policy …`.
 
+mod set;
+mod words;
+
+pub(crate) use words::consistency;
+
+use set::Set;
+use words::{check_times, check_webhook, every, hours, keep, lock_seconds};
+
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::recover::{TIMEOUT_SECONDS, patience, sign_of_life};
-use crate::snapshot::until;
+use crate::recover::{patience, sign_of_life};
 use crate::table::{Table, count, facts};
 use crate::waiting::wait_for;
 use clap::{Args, Subcommand};
@@ -12,7 +19,7 @@ use stonefold_api::{
     Archive, ArchiveSet, Client, Consistency, PlanVerdict, PlannedPoint, Policy as Shown, PolicyApply,
     PolicyCreate, PolicyPlan, PolicySet, PolicyVerify, Replica, ReplicaSet, Run, Time,
 };
-use stonefold_types::{Error, Kind, Name, Size};
+use stonefold_types::{Error, Name, Size};
 
 /// Say when points are made, which of them stay, and for how long nobody removes them
 ///
@@ -83,7 +90,7 @@ pub(crate) struct Create {
     /// The policy's name: 1 to 128 letters, digits, '.', '_' or '-'
     name: Name,
     /// How often: minutes or hours that divide a day (15m, 2h), days (1d), 1w, months that divide a year (1month), 1y
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = every)]
     every: String,
     /// When, within that: 00:10, 'sun 02:00', '15 02:00', 'last 02:00', '12-31 02:00' [default: midnight of the first day]
     #[arg(long, value_name = "WHEN")]
@@ -92,11 +99,11 @@ pub(crate) struct Create {
     #[arg(long, value_name = "ZONE")]
     zone: Option<String>,
     /// Hours in which runs may begin, maybe with the days on which they begin: 22:00-06:00, 'mon-fri 20:00-05:00'
-    #[arg(long, value_name = "HOURS")]
+    #[arg(long, value_name = "HOURS", value_parser = hours)]
     window: Option<String>,
     /// Of how many hours, days, weeks, months and years with points the last one stays, and how many of all: hourly=24,daily=30,last=3
     /// [default: all stay]
-    #[arg(long, value_name = "COUNTS")]
+    #[arg(long, value_name = "COUNTS", value_parser = keep)]
     keep: Option<String>,
     /// Lock each point for so long: nobody can remove it before, not even an admin; 12h, 14d, 8w
     #[arg(long, value_name = "TIME", value_parser = lock_seconds)]
@@ -126,91 +133,22 @@ pub(crate) struct Create {
     #[arg(long, value_name = "URL")]
     archive: Option<String>,
     /// Which points the archive keeps
-    #[arg(long, value_name = "COUNTS", default_value = ARCHIVE_KEEP, requires = "archive")]
+    #[arg(long, value_name = "COUNTS", default_value = ARCHIVE_KEEP, value_parser = keep, requires = "archive")]
     archive_keep: String,
 }
 
 /// What an archive keeps where nothing else is said.
 const ARCHIVE_KEEP: &str = "monthly=12,yearly=7";
 
-/// Change a policy; what is not named stays
-///
-/// Points that it has made are judged by it as it is now, after its next run: 'policy plan' shows which would go. What is locked stays so.
-#[derive(Args)]
-#[command(group(clap::ArgGroup::new("changes").required(true).multiple(true)), after_help = "Examples:\n  \
-    stonefold policy set nightly --keep daily=14 --lock none\n  \
-    stonefold policy set nightly --every 1h --at 00:00\n  \
-    stonefold policy set nightly --replicate file:///mnt/other/pool")]
-pub(crate) struct Set {
-    /// The policy
-    name: Name,
-    /// How often, as for a new one
-    #[arg(long, value_name = "TIME", group = "changes")]
-    every: Option<String>,
-    /// When, within that
-    #[arg(long, value_name = "WHEN", group = "changes")]
-    at: Option<String>,
-    /// The time zone whose days and hours these are
-    #[arg(long, value_name = "ZONE", group = "changes")]
-    zone: Option<String>,
-    /// Hours in which runs may begin; 'none' for always
-    #[arg(long, value_name = "HOURS", group = "changes")]
-    window: Option<String>,
-    /// Which points stay; 'all' for all
-    #[arg(long, value_name = "COUNTS", group = "changes")]
-    keep: Option<String>,
-    /// Lock each point that is made from now on for so long; 'none' for not at all
-    #[arg(long, value_name = "TIME", value_parser = lock_or_none, group = "changes")]
-    lock: Option<u64>,
-    /// What a guest finds on its points: crash or app
-    #[arg(long, value_name = "HOW", value_parser = consistency, group = "changes")]
-    consistent: Option<Consistency>,
-    /// Who is told when a run fails; 'none' for nobody
-    #[arg(long, value_name = "URL", group = "changes")]
-    on_failure_webhook: Option<String>,
-    /// Prove that points boot: boot, the newest of each source; every, each that is made from now on; none
-    #[arg(long, value_name = "HOW", value_parser = ["boot", "every", "none"], group = "changes")]
-    verify: Option<String>,
-    /// What is waited for then: agent, port:N, console:REGEX or cmd:COMMAND
-    #[arg(long, value_name = "SIGN", value_parser = sign_of_life, group = "changes")]
-    wait: Option<String>,
-    /// How long
-    #[arg(long, value_name = "TIME", value_parser = patience, group = "changes")]
-    timeout: Option<u64>,
-    /// The URL of another pool that its points are sent to, which the server opens; 'none' for nowhere: what is there stays
-    #[arg(long, value_name = "URL", group = "changes")]
-    replicate: Option<String>,
-    /// The URL of a pool that keeps some of its points for longer; 'none' for none any more: what is there stays
-    #[arg(long, value_name = "URL", group = "changes")]
-    archive: Option<String>,
-    /// Which points that keeps
-    #[arg(long, value_name = "COUNTS", group = "changes")]
-    archive_keep: Option<String>,
-}
-
-fn lock_or_none(text: &str) -> Result<u64, String> {
-    if text == "none" { Ok(0) } else { lock_seconds(text) }
-}
-
-fn lock_seconds(text: &str) -> Result<u64, String> {
-    let seconds = until(text).ok().and_then(|lock| lock.for_seconds);
-    seconds
-        .ok_or_else(|| format!("'{}' is no time: write hours, days or weeks, as in 14d", text.escape_debug()))
-}
-
-pub(crate) fn consistency(text: &str) -> Result<Consistency, String> {
-    match text {
-        "crash" => Ok(Consistency::Crash),
-        "app" => Ok(Consistency::App),
-        _ => Err(format!("'{}' is no consistency; write crash or app", text.escape_debug())),
-    }
-}
-
 impl Policy {
     pub(crate) fn run(self, context: &Context) -> Result<(), Failure> {
         let client = context.client()?;
         match self {
             Policy::Create(create) => {
+                if let Some(at) = &create.at {
+                    check_times(&create.every, at).map_err(Failure::Misuse)?;
+                }
+                check_webhook(create.on_failure_webhook.as_deref()).map_err(Failure::Misuse)?;
                 let verify = create.verification();
                 let replica = create.replicate.clone().map(|url| ReplicaSet { url: Some(url) });
                 let archive = create.archive.clone().map(|url| archive_set(url, create.archive_keep.clone()));
@@ -288,74 +226,6 @@ impl Policy {
             }
         }
     }
-}
-
-impl Set {
-    fn change(self, client: &Client) -> Result<Shown, Error> {
-        let of = |text: Option<String>| text.map(|text| if text == "none" { String::new() } else { text });
-        let asked = PolicySet {
-            paused: None,
-            every: self.every,
-            at: self.at,
-            zone: self.zone,
-            window: self.window,
-            keep: self.keep,
-            lock_seconds: self.lock,
-            consistency: self.consistent,
-            on_failure_webhook: of(self.on_failure_webhook),
-        };
-        // First what may be refused to whoever may do the rest.
-        if self.verify.is_some() || self.wait.is_some() || self.timeout.is_some() {
-            let now = client.policy(&self.name)?.verify;
-            let verify = changed_verification(&self.name, now, self.verify, self.wait, self.timeout)?;
-            client.verify_policy(&self.name, &verify)?;
-        }
-        if let Some(url) = self.replicate {
-            let url = Some(url).filter(|url| url != "none");
-            client.set_replica(&self.name, &ReplicaSet { url })?;
-        }
-        if self.archive.is_some() || self.archive_keep.is_some() {
-            let now = client.policy(&self.name)?.archive;
-            client.set_archive(
-                &self.name,
-                &changed_archive(&self.name, now, self.archive, self.archive_keep)?,
-            )?;
-        }
-        client.set_policy(&self.name, &asked)
-    }
-}
-
-/// What is not named of how points are proven stays as it is now.
-fn changed_verification(
-    policy: &Name,
-    now: Option<PolicyVerify>,
-    how: Option<String>,
-    wait: Option<String>,
-    timeout: Option<u64>,
-) -> Result<PolicyVerify, Error> {
-    if now.is_none() && how.is_none() {
-        return Err(Error::new(Kind::Invalid, format!("policy '{policy}' has no point proven"))
-            .remedy("say which: --verify boot or --verify every"));
-    }
-    let now = now.unwrap_or_else(|| verification("boot", "agent", TIMEOUT_SECONDS));
-    let how = how.unwrap_or_else(|| if now.every { "every" } else { "boot" }.to_owned());
-    let (wait, timeout) = (wait.unwrap_or(now.wait), timeout.unwrap_or(now.timeout_seconds));
-    Ok(verification(&how, &wait, timeout))
-}
-
-/// What is not named of an archive stays as it is now.
-fn changed_archive(
-    policy: &Name,
-    now: Option<Archive>,
-    url: Option<String>,
-    keep: Option<String>,
-) -> Result<ArchiveSet, Error> {
-    let (its_url, its_keep) = now.map(|archive| (archive.url, archive.keep)).unzip();
-    let url = url.or(its_url).ok_or_else(|| {
-        Error::new(Kind::Invalid, format!("policy '{policy}' has no archive"))
-            .remedy("name one: --archive URL")
-    })?;
-    Ok(archive_set(url, keep.or(its_keep).unwrap_or_else(|| ARCHIVE_KEEP.to_owned())))
 }
 
 fn archive_set(url: String, keep: String) -> ArchiveSet {
@@ -482,11 +352,23 @@ fn replica_text(replica: &Replica) -> String {
     };
     let there = if replica.archive { format!("archive: {there}") } else { there };
     let behind = match replica.behind {
-        0 => String::new(),
+        // An archive has some points only, and how old its newest is says nothing.
+        0 if replica.archive || replica.newest.is_none() => String::new(),
+        0 => format!(": all sent; that is {} old", age_text(replica.lag_seconds)),
         behind => format!(", {} to come", count(behind, "point")),
     };
     let failed = replica.failed.as_ref().map(|why| format!("; the last attempt failed: {why}"));
     format!("{there}{behind}{}", failed.unwrap_or_default())
+}
+
+/// As much of an age as people want to know.
+fn age_text(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7200 => format!("{} min", seconds / 60),
+        7200..172_800 => format!("{} h", seconds / 3600),
+        _ => format!("{} days", seconds / 86_400),
+    }
 }
 
 fn sent_text(policy: &Name, runs: &[Run]) -> String {
@@ -555,11 +437,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn locks_and_consistency_are_read_or_refused_plainly() {
-        assert_eq!(lock_seconds("14d"), Ok(14 * 86_400));
-        assert!(lock_seconds("2027-01-31").unwrap_err().contains("14d") && lock_seconds("14").is_err());
-        assert_eq!((lock_or_none("none"), lock_or_none("1d")), (Ok(0), Ok(86_400)));
-        assert!(consistency("app").is_ok() && consistency("crash").is_ok());
-        assert!(consistency("cash").unwrap_err().contains("write crash or app"));
+    fn how_far_a_replica_is_is_told_in_words() {
+        let name: Name = "web".parse().unwrap();
+        let newest: stonefold_types::PointName = "web@20261123T184005Z".parse().unwrap();
+        let replica = |behind, archive| Replica {
+            source: name.clone(),
+            archive,
+            newest: Some(newest.clone()),
+            taken: Some(Time(0)),
+            lag_seconds: 200,
+            behind,
+            tried: None,
+            failed: None,
+        };
+        assert!(replica_text(&replica(0, false)).ends_with(" UTC is there: all sent; that is 3 min old"));
+        assert!(replica_text(&replica(2, false)).ends_with(" UTC is there, 2 points to come"));
+        assert!(replica_text(&replica(0, true)).ends_with(" UTC is there"));
+        assert_eq!(
+            (age_text(5), age_text(7200), age_text(172_800)),
+            ("5 s".into(), "2 h".into(), "2 days".into())
+        );
     }
 }

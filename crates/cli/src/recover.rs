@@ -1,23 +1,25 @@
 //! `stonefold recover …`.
 
 mod asked;
+mod how;
 mod limits;
 mod plan;
+mod together;
 
 use asked::Asked;
-use limits::{Processors, limits, limits_text};
+use how::{How, To};
+use limits::limits_text;
 
 use crate::context::Context;
-use crate::failure::Failure;
+use crate::failure::{Beside, Failure};
 use crate::machine::disks_text;
 use crate::table::{Table, facts, micros};
 use crate::waiting::wait_for;
 use clap::{Args, Subcommand};
 use serde_json::json;
 use std::path::PathBuf;
-use std::str::FromStr;
 use stonefold_api::{Client, Recovered, Recovery, StartedMachine};
-use stonefold_types::{Error, Kind, Name, PointName, Size};
+use stonefold_types::{Error, Kind, Name, PointName};
 
 /// Bring a point back, at once whatever its size and age
 ///
@@ -32,6 +34,7 @@ use stonefold_types::{Error, Kind, Name, PointName, Size};
         stonefold recover web-nightly@20261123T184005Z --as web-again --to libvirt:qemu:///system\n  \
         stonefold recover web-nightly@20261123T184005Z --as web-look --to qemu --network isolated --wait agent\n  \
         stonefold recover --plan site.toml --dry-run\n  \
+        stonefold recover --plan site.toml --to qemu --network isolated\n  \
         stonefold recover ls\n  \
         stonefold recover stop web-again --discard"
 )]
@@ -42,57 +45,17 @@ pub(crate) struct Recover {
     /// What it is called then
     #[arg(long = "as", value_name = "NAME", required_unless_present = "plan", conflicts_with = "plan")]
     name: Option<Name>,
-    /// Bring back all machines of this plan, in the order of their priorities
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["to", "network", "wait", "timeout", "qos", "memory_max", "processors"])]
+    /// Bring back all machines of this plan, in the order of their priorities; where and how they run, as the other options say, is for those of
+    /// which the plan says nothing
+    #[arg(long, value_name = "FILE")]
     plan: Option<PathBuf>,
-    /// Where it runs: libvirt:URI, qemu (one of its own, on the server's host), or export (nowhere: its disks are served)
-    #[arg(long, value_name = "WHERE", default_value = "export")]
-    to: To,
-    /// Where its network goes: isolated, or a network of libvirt's by its name [default: where the original's goes]
-    #[arg(long, value_name = "NETWORK")]
-    network: Option<String>,
-    /// A sign of life to wait for: agent or cmd:COMMAND; of a qemu port:N and console:REGEX, too
-    #[arg(long, value_name = "SIGN")]
-    wait: Option<String>,
-    /// How long
-    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = patience)]
-    timeout: u64,
-    /// A class of service for its disks [default: that of the originals]
-    #[arg(long, value_name = "CLASS")]
-    qos: Option<Name>,
-    /// The memory that its hypervisor may take of the host, its own among it
-    #[arg(long, value_name = "SIZE")]
-    memory_max: Option<Size>,
-    /// The processors that it may take of the host: 2, 0.5
-    #[arg(long, value_name = "NUMBER")]
-    processors: Option<Processors>,
+    #[command(flatten)]
+    how: How,
     /// Only look whether it can be done, and show what would be there
     #[arg(long)]
     dry_run: bool,
     #[command(subcommand)]
     command: Option<Command>,
-}
-
-/// Where a recovered machine runs.
-#[derive(Clone)]
-enum To {
-    /// Its disks are served; whoever wants starts a machine with them.
-    Export,
-    /// The server starts it there.
-    On(String),
-}
-
-impl FromStr for To {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "export" => Ok(To::Export),
-            "qemu" => Ok(To::On(text.to_owned())),
-            _ if text.starts_with("libvirt:") => Ok(To::On(text.to_owned())),
-            _ => Err("write export, qemu, or libvirt:URI as in libvirt:qemu:///system".to_owned()),
-        }
-    }
 }
 
 /// A sign of life, as it is waited for.
@@ -170,29 +133,25 @@ impl Recover {
     }
 
     fn recover(self, context: &Context, client: &Client) -> Result<(), Failure> {
-        if let Some(file) = &self.plan {
-            return plan::run(context, client, file, self.dry_run);
+        let Recover { point, name, plan, how, dry_run, .. } = self;
+        if let Some(file) = &plan {
+            return plan::run(context, client, file, &how, dry_run);
         }
-        let (Some(point), Some(name)) = (self.point, self.name) else {
+        let (Some(point), Some(name)) = (point, name) else {
             let error = Error::new(Kind::Invalid, "a recovery needs a point and a name");
             return Err(Failure::Misuse(error.remedy("write SOURCE@TIME --as NAME")));
         };
-        let limits = limits(self.memory_max, self.processors);
-        let Recover { to, network, wait, timeout: timeout_seconds, qos, dry_run, .. } = self;
-        let asked = Asked { point, name, to, network, wait, timeout_seconds, qos, limits };
-        asked.check().map_err(Failure::Misuse)?;
+        how.check(&name).map_err(Failure::Misuse)?;
+        let asked = Asked::new(point, name, how);
         let of_thread = asked.clone();
         let made = wait_for(client, "recover", move |client| match dry_run {
             true => of_thread.look(client),
             false => of_thread.carry_out(client),
         })?;
-        context.answer(&made, || made_text(&made))?;
-        match dry_run || asked.is_alive(&made) {
-            true => Ok(()),
-            false => {
-                Err(asked.silent().remedy("look at its console; it goes by 'stonefold recover stop'").into())
-            }
-        }
+        let silent = (!dry_run && !asked.is_alive(&made))
+            .then(|| asked.silent().remedy("look at its console; it goes by 'stonefold recover stop'"));
+        context.answer(&Beside::new(&made, silent.as_ref()), || made_text(&made))?;
+        silent.map_or(Ok(()), |error| Err(error.into()))
     }
 }
 

@@ -1,7 +1,7 @@
 //! `stonefold verify`.
 
 use crate::context::Context;
-use crate::failure::Failure;
+use crate::failure::{Beside, Failure};
 use crate::recover::{patience, sign_of_life};
 use crate::table::{facts, micros};
 use crate::waiting::wait_for;
@@ -52,17 +52,22 @@ impl Verify {
         let point = self.point.clone();
         let proof = wait_for(&client, "verify", move |client| client.verify_point(&point, &asked))?;
         let saved = self.screenshot.as_ref().map_or(Ok(()), |file| save(&proof, file));
-        context.answer(&proof, || shown(&proof))?;
-        if let (false, Err(error)) = (proof.boots, &saved) {
-            eprintln!("error: {error}");
-        }
-        match proof.boots {
-            true => Ok(saved?),
-            false => Err(Error::new(Kind::Io, format!("point '{}' does not boot: {}", proof.point, proof.said))
-                .remedy("see its screen with --screenshot FILE; recover it and look: recover … --to qemu --network isolated")
-                .into()),
-        }
+        let failed = match (proof.boots, saved) {
+            (true, saved) => saved.err(),
+            (false, saved) => {
+                saved.err().iter().for_each(|error| eprintln!("error: {error}"));
+                Some(silent(&proof))
+            }
+        };
+        context.answer(&Beside::new(&proof, failed.as_ref()), || shown(&proof))?;
+        failed.map_or(Ok(()), |error| Err(error.into()))
     }
+}
+
+fn silent(proof: &Proof) -> Error {
+    Error::new(Kind::Io, format!("point '{}' does not boot: {}", proof.point, proof.said)).remedy(
+        "see its screen with --screenshot FILE; recover it and look: recover … --to qemu --network isolated",
+    )
 }
 
 fn save(proof: &Proof, file: &PathBuf) -> Result<(), Error> {

@@ -1,6 +1,7 @@
 //! One machine that is to be back.
 
-use super::{To, sign_of_life};
+use super::limits::limits;
+use super::{How, TIMEOUT_SECONDS, To};
 use stonefold_api::{Client, MachineLimits, Recovered, RecoveryCreate, RecoveryStart};
 use stonefold_types::{Error, Kind, Name, PointName, Result};
 
@@ -9,42 +10,27 @@ use stonefold_types::{Error, Kind, Name, PointName, Result};
 pub(super) struct Asked {
     pub(super) point: PointName,
     pub(super) name: Name,
-    pub(super) to: To,
-    pub(super) network: Option<String>,
-    pub(super) wait: Option<String>,
-    pub(super) timeout_seconds: u64,
-    pub(super) qos: Option<Name>,
-    pub(super) limits: MachineLimits,
+    to: To,
+    network: Option<String>,
+    wait: Option<String>,
+    timeout_seconds: u64,
+    qos: Option<Name>,
+    limits: MachineLimits,
 }
 
 impl Asked {
-    /// Fails where what is asked for makes no sense, whatever the server has.
-    pub(super) fn check(&self) -> Result<()> {
-        let wrong = |what: String, remedy: &str| Err(Error::new(Kind::Invalid, what).remedy(remedy));
-        if let Some(sign) = &self.wait {
-            sign_of_life(sign).map_err(|why| {
-                Error::new(Kind::Invalid, format!("machine '{}': {why}", self.name))
-                    .remedy("correct what is waited for")
-            })?;
-        }
-        match (&self.to, &self.wait) {
-            (To::Export, Some(_)) => wrong(
-                format!("there is no machine '{}' to wait for", self.name),
-                "say qemu for where it runs, or leave the sign of life out",
-            ),
-            (To::Export, None) if !self.limits.is_none() => wrong(
-                format!("there is no machine '{}' to limit", self.name),
-                "say qemu or libvirt:URI for where it runs, or leave its limits out",
-            ),
-            (To::On(on), Some(sign))
-                if on != "qemu" && ["port:", "console:"].iter().any(|kind| sign.starts_with(kind)) =>
-            {
-                wrong(
-                    format!("of a domain of libvirt's no '{sign}' can be waited for"),
-                    "wait for agent or cmd:COMMAND, or say qemu for where it runs",
-                )
-            }
-            _ => Ok(()),
+    /// One of a point, as `how` says, which has been [checked](How::check).
+    pub(super) fn new(point: PointName, name: Name, how: How) -> Asked {
+        let How { to, network, wait, timeout, qos, memory_max, processors } = how;
+        Asked {
+            point,
+            name,
+            to: to.unwrap_or(To::Export),
+            network,
+            wait,
+            timeout_seconds: timeout.unwrap_or(TIMEOUT_SECONDS),
+            qos,
+            limits: limits(memory_max, processors),
         }
     }
 

@@ -1,16 +1,18 @@
 //! `stonefold recover --plan`: a group of machines brought back, in the order that they need each other.
 //!
 //! *Promises*: all of them are looked at before the first is made; one that cannot be made then leaves nothing made. Those of one priority come before those of the
-//! next, and where one of them fails, or gives no sign of life, the next do not begin: they may need it.
+//! next, and [together](super::together).
 
-use super::{Asked, Processors, TIMEOUT_SECONDS, To, limits, made_text, patience};
+use super::how::{How, To, as_number, as_patience, as_text};
+use super::limits::Processors;
+use super::together::carry_out;
+use super::{Asked, made_text};
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::waiting::wait_for;
 use serde::Deserialize;
 use std::path::Path;
 use stonefold_api::{Client, Recovered};
-use stonefold_types::{Error, Kind, Name, ParseSizeError, PointName, Result, Size};
+use stonefold_types::{Error, Kind, Name, PointName, Result, Size};
 
 /// A plan, as it is written.
 #[derive(Deserialize)]
@@ -21,27 +23,13 @@ struct Plan {
     suffix: String,
     /// What machines have that say nothing else.
     #[serde(default)]
-    all: Usual,
+    all: How,
     machine: Vec<Machine>,
-}
-
-/// Where and how a machine runs.
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Usual {
-    to: Option<String>,
-    network: Option<String>,
-    qos: Option<Name>,
-    wait: Option<String>,
-    timeout: Option<String>,
-    #[serde(rename = "memory-max")]
-    memory_max: Option<String>,
-    processors: Option<f64>,
 }
 
 /// A machine of a plan.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Machine {
     /// Its newest point, or the one that is named.
     source: Option<Name>,
@@ -51,141 +39,131 @@ struct Machine {
     /// The lowest first.
     #[serde(default)]
     priority: u32,
-    to: Option<String>,
+    // As `How` has them: serde knows no unknown fields where a struct is flattened into another.
+    #[serde(default, deserialize_with = "as_text")]
+    to: Option<To>,
     network: Option<String>,
     qos: Option<Name>,
     wait: Option<String>,
-    timeout: Option<String>,
-    #[serde(rename = "memory-max")]
-    memory_max: Option<String>,
-    processors: Option<f64>,
+    #[serde(default, deserialize_with = "as_patience")]
+    timeout: Option<u64>,
+    #[serde(default, deserialize_with = "as_text")]
+    memory_max: Option<Size>,
+    #[serde(default, deserialize_with = "as_number")]
+    processors: Option<Processors>,
 }
 
-/// Carries a plan out, or looks whether it can be.
+/// A machine that is to be back, of a point that is not looked up yet.
+struct Wanted {
+    of: Of,
+    name: Name,
+    priority: u32,
+    how: How,
+}
+
+enum Of {
+    Point(PointName),
+    Newest(Name),
+}
+
+/// Carries a plan out, or looks whether it can be; `beside` is what the command line says.
 pub(super) fn run(
     context: &Context,
     client: &Client,
     file: &Path,
+    beside: &How,
     dry_run: bool,
 ) -> std::result::Result<(), Failure> {
-    let plan = read(file).map_err(Failure::Misuse)?;
-    let mut wanted = Vec::new();
-    for machine in &plan.machine {
-        let asked =
-            plan.asked(client, machine).map_err(|e| e.context(format!("plan '{}'", file.display())))?;
-        wanted.push((machine.priority, asked));
+    let of_plan = |error: Error| error.context(format!("plan '{}'", file.display()));
+    let read_of = |text: String| parse(&text).and_then(|plan| plan.wanted(beside)).map_err(of_plan);
+    let wanted = read(file).and_then(read_of);
+    let mut all = Vec::new();
+    for Wanted { of, name, priority, how } in wanted.map_err(Failure::Misuse)? {
+        let point = match of {
+            Of::Point(point) => point,
+            Of::Newest(source) => newest(client, &source).map_err(of_plan)?,
+        };
+        all.push((priority, Asked::new(point, name, how)));
     }
-    wanted.sort_by_key(|(priority, _)| *priority);
-    check_names(&wanted).map_err(|e| Failure::Misuse(e.context(format!("plan '{}'", file.display()))))?;
-    let mut made: Vec<Recovered> = Vec::new();
-    for (_, asked) in &wanted {
-        made.push(asked.look(client)?);
+    let looked = all.iter().map(|(_, asked)| asked.look(client)).collect::<Result<Vec<_>>>()?;
+    if dry_run {
+        return context.answer(&looked, || texts(looked.iter()));
     }
-    if !dry_run {
-        made.clear();
-        let mut failed: Option<(u32, Error)> = None;
-        for (priority, asked) in wanted {
-            if failed.as_ref().is_some_and(|(of, _)| *of < priority) {
-                break;
-            }
-            let of_thread = asked.clone();
-            match wait_for(client, "recover", move |client| of_thread.carry_out(client)) {
-                Ok(done) if asked.is_alive(&done) => made.push(done),
-                Ok(silent) => {
-                    let error = asked.silent().remedy(
-                        "look at its console; nothing of a later priority was begun, for it may need this one",
-                    );
-                    eprintln!("error: {error}");
-                    made.push(silent);
-                    failed = failed.or(Some((priority, error)));
-                }
-                Err(error) => {
-                    let error = error.context(format!("recovering '{}'", asked.name));
-                    eprintln!("error: {error}");
-                    failed = failed.or(Some((priority, error)));
-                }
-            }
-        }
-        if let Some((_, error)) = failed {
-            context.answer(&made, || texts(&made))?;
-            return Err(error.into());
-        }
-    }
-    context.answer(&made, || texts(&made))
+    let outcomes = carry_out(client, &all);
+    let told: Vec<_> = outcomes.iter().map(|outcome| outcome.told()).collect();
+    context.answer(&told, || texts(outcomes.iter().filter_map(|outcome| outcome.made.as_ref())))?;
+    let mut errors: Vec<Error> = outcomes.into_iter().filter_map(|outcome| outcome.error).collect();
+    // The last is told where the command ends.
+    let last = errors.pop();
+    errors.iter().for_each(|error| eprintln!("error: {error}"));
+    last.map_or(Ok(()), |error| Err(error.into()))
 }
 
-/// Two of one name would be found out when the first is there.
-fn check_names(wanted: &[(u32, Asked)]) -> Result<()> {
-    for (at, (_, asked)) in wanted.iter().enumerate() {
-        if wanted[..at].iter().any(|(_, other)| other.name == asked.name) {
-            let what = format!("two machines are to be '{}'", asked.name);
-            return Err(Error::new(Kind::Invalid, what).remedy("give each a name of its own: as = \"NAME\""));
-        }
-    }
-    Ok(())
+fn texts<'a>(made: impl Iterator<Item = &'a Recovered>) -> String {
+    made.map(made_text).collect::<Vec<_>>().join("\n")
 }
 
-fn texts(made: &[Recovered]) -> String {
-    made.iter().map(made_text).collect::<Vec<_>>().join("\n")
-}
-
-fn read(file: &Path) -> Result<Plan> {
-    let at = file.display();
-    let text = std::fs::read_to_string(file).map_err(|e| {
-        Error::io(format!("reading the plan '{at}'"), e)
+fn read(file: &Path) -> Result<String> {
+    std::fs::read_to_string(file).map_err(|e| {
+        Error::io(format!("reading the plan '{}'", file.display()), e)
             .remedy("name a readable file; docs/use/protect.md has one")
-    })?;
-    parse(&text).map_err(|e| e.context(format!("plan '{at}'")))
+    })
 }
 
 fn parse(text: &str) -> Result<Plan> {
-    let plan: Plan = toml::from_str(text).map_err(|e| {
+    toml::from_str(text).map_err(|e| {
         let line = 1 + e.span().map_or(0, |span| text[..span.start.min(text.len())].matches('\n').count());
         Error::new(Kind::Invalid, format!("line {line}: {}", e.message().trim())).remedy(
             "a plan has a [[machine]] for each, with source = or point =; docs/use/protect.md has one",
         )
-    })?;
-    for machine in &plan.machine {
-        if machine.source.is_some() == machine.point.is_some() {
-            return Err(Error::new(Kind::Invalid, "a machine has a source or a point, one of them")
-                .remedy("write source = \"web-nightly\" for its newest point"));
-        }
-    }
-    Ok(plan)
+    })
 }
 
 impl Plan {
-    /// What is asked for a machine, with its newest point where none is named.
-    fn asked(&self, client: &Client, machine: &Machine) -> Result<Asked> {
-        let point = match (&machine.point, &machine.source) {
-            (Some(point), _) => point.clone(),
-            (None, Some(source)) => newest(client, source)?,
-            (None, None) => return Err(Error::new(Kind::Invalid, "a machine has no point")),
-        };
-        let bare = machine.name.clone().unwrap_or_else(|| point.source.clone());
-        let timeout = machine.timeout.as_ref().or(self.all.timeout.as_ref());
-        let timeout = timeout.map(|text| patience(text).map_err(|why| Error::new(Kind::Invalid, why)));
-        let memory_max = machine.memory_max.as_ref().or(self.all.memory_max.as_ref());
-        let memory_max: Option<Size> = memory_max
-            .map(|text| text.parse().map_err(|e: ParseSizeError| Error::new(Kind::Invalid, e.to_string())))
-            .transpose()?;
-        let processors = machine.processors.or(self.all.processors);
-        let processors: Option<Processors> = processors
-            .map(|count| count.to_string().parse().map_err(|why: String| Error::new(Kind::Invalid, why)))
-            .transpose()?;
-        let to = machine.to.as_ref().or(self.all.to.as_ref());
-        let to = to.map(|text| text.parse().map_err(|why: String| Error::new(Kind::Invalid, why)));
-        let asked = Asked {
+    /// All machines, in the order of their priorities. Fails where one makes no sense, whatever the server has, or two have one name.
+    fn wanted(self, beside: &How) -> Result<Vec<Wanted>> {
+        let mut wanted: Vec<Wanted> = Vec::new();
+        for machine in self.machine {
+            let one = machine.wanted(&self.suffix, &self.all, beside)?;
+            if wanted.iter().any(|other| other.name == one.name) {
+                let what = format!("two machines are to be '{}'", one.name);
+                let error = Error::new(Kind::Invalid, what);
+                return Err(error.remedy("give each a name of its own: as = \"NAME\""));
+            }
+            wanted.push(one);
+        }
+        wanted.sort_by_key(|one| one.priority);
+        Ok(wanted)
+    }
+}
+
+impl Machine {
+    fn wanted(self, suffix: &str, all: &How, beside: &How) -> Result<Wanted> {
+        let Machine {
+            source,
             point,
-            name: Name::new(&format!("{bare}{}", self.suffix))?,
-            to: to.transpose()?.unwrap_or(To::Export),
-            network: machine.network.clone().or(self.all.network.clone()),
-            wait: machine.wait.clone().or(self.all.wait.clone()),
-            timeout_seconds: timeout.transpose()?.unwrap_or(TIMEOUT_SECONDS),
-            qos: machine.qos.clone().or(self.all.qos.clone()),
-            limits: limits(memory_max, processors),
+            name,
+            priority,
+            to,
+            network,
+            qos,
+            wait,
+            timeout,
+            memory_max,
+            processors,
+        } = self;
+        let (of, source) = match (point, source) {
+            (Some(point), None) => (Of::Point(point.clone()), point.source),
+            (None, Some(source)) => (Of::Newest(source.clone()), source),
+            _ => {
+                return Err(Error::new(Kind::Invalid, "a machine has a source or a point, one of them")
+                    .remedy("write source = \"web-nightly\" for its newest point"));
+            }
         };
-        asked.check().map(|()| asked)
+        let name = Name::new(&format!("{}{suffix}", name.unwrap_or(source)))?;
+        let how = How { to, network, wait, timeout, qos, memory_max, processors }.or(all).or(beside);
+        how.check(&name)?;
+        Ok(Wanted { of, name, priority, how })
     }
 }
 
@@ -203,22 +181,51 @@ fn newest(client: &Client, source: &Name) -> Result<PointName> {
 mod tests {
     use super::*;
 
+    fn error(text: &str) -> String {
+        parse(text).and_then(|plan| plan.wanted(&How::default())).err().unwrap().to_string()
+    }
+
     #[test]
     fn plans_are_read_and_mistakes_told_with_their_line() {
-        let text = "suffix = '-dr'\n[all]\nto = 'qemu'\n[[machine]]\nsource = 'db'\nas = 'db'\npriority = 1\n[[machine]]\npoint = 'web@20261123T184005Z'\n";
-        let plan = parse(text).unwrap();
-        assert_eq!(
-            (plan.machine.len(), plan.machine[0].priority, plan.all.to.as_deref()),
-            (2, 1, Some("qemu"))
-        );
+        let text = "suffix = '-dr'\n[all]\nto = 'qemu'\n[[machine]]\nsource = 'db'\npriority = 2\nprocessors = 2\n[[machine]]\npoint = 'web@20261123T184005Z'\nas = 'www'\n";
+        let wanted = parse(text).unwrap().wanted(&How::default()).unwrap();
+        let told: Vec<_> = wanted.iter().map(|one| (one.name.as_str(), one.priority)).collect();
+        assert_eq!(told, [("www-dr", 0), ("db-dr", 2)]);
+        assert_eq!(wanted[1].how.processors, "2".parse().ok());
         for (wrong, says) in [
             ("[[machine]]\nsource = 'a'\nprio = 1", "prio"),
             ("[[machine]]\nas = 'a'", "a source or a point"),
             ("[[machine]]\nsource = 'a'\npoint = 'a@20261123T184005Z'", "one of them"),
             ("suffix = 1\n", "line 1"),
+            ("[[machine]]\nsource = 'a'\ntimeout = 'soon'", "line 3: 'soon' is no time to wait"),
+            ("[all]\nto = 'libvirt:x'\n[[machine]]\nsource = 'a'", "line 2: 'libvirt:x' is no place"),
+            ("[all]\nmemory-max = 'much'\n[[machine]]\nsource = 'a'", "line 2: "),
+            ("[[machine]]\nsource = 'a'\nprocessors = 0", "line 3: '0' processors"),
+            ("[[machine]]\nsource = 'a'\nwait = 'agent'", "no machine 'a' to wait for"),
+            ("[[machine]]\nsource = 'a'\n[[machine]]\nsource = 'b'\nas = 'a'", "two machines are to be 'a'"),
         ] {
-            let error = parse(wrong).err().unwrap().to_string();
-            assert!(error.contains(says), "{error}");
+            let error = error(wrong);
+            assert!(error.contains(says), "{wrong}: {error}");
         }
+    }
+
+    /// Goal: what the command line says is for machines of which the plan says nothing: a machine's own words come first, then those of `[all]`.
+    #[test]
+    fn the_plans_own_words_come_before_the_command_lines() {
+        let text = "[all]\nnetwork = 'lab'\n[[machine]]\nsource = 'db'\nqos = 'critical'\n[[machine]]\nsource = 'web'\nto = 'export'\nnetwork = 'dmz'\n";
+        let beside = How {
+            to: "qemu".parse().ok(),
+            network: Some("isolated".to_owned()),
+            qos: "test".parse().ok(),
+            timeout: Some(600),
+            ..How::default()
+        };
+        let wanted = parse(text).unwrap().wanted(&beside).unwrap();
+        let (db, web) = (&wanted[0].how, &wanted[1].how);
+        assert_eq!((&db.to, &web.to), (&Some(To::On("qemu".to_owned())), &Some(To::Export)));
+        assert_eq!((db.network.as_deref(), web.network.as_deref()), (Some("lab"), Some("dmz")));
+        let qos = |how: &How| how.qos.as_ref().map(Name::to_string);
+        assert_eq!((qos(db), qos(web)), (Some("critical".to_owned()), Some("test".to_owned())));
+        assert_eq!((db.timeout, web.timeout), (Some(600), Some(600)));
     }
 }
