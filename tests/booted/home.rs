@@ -129,7 +129,7 @@ fn a_machine_is_moved_to_another_s_export() {
         let (_small, _) = export_of_another(place, "small", "32M", 2)?;
         let failed = moved("small")?;
         let note = failed["note"].as_str().unwrap_or_default();
-        ensure!(failed["state"] == "failed" && note.contains("has 32 MiB"), "{failed}");
+        ensure!(failed["state"] == "failed" && note.contains("has 32M, and disk"), "{failed}");
 
         let (_shared, file) = export_of_another(place, "shared", "64M", 2)?;
         let done = moved("shared")?;

@@ -75,9 +75,10 @@ async fn the_right_point_is_next() {
     let last = [made(&protection, true).await, made(&protection, true).await];
     assert_eq!(protection.to_be_proven(&newest, &source, &untried).await.unwrap().as_ref(), Some(&last[1]));
     // One that could not be tried waits, and none goes in its place where the newest is wanted.
-    untried.insert(last[1].clone(), Duration::ZERO);
+    let now = protection.env.monotonic();
+    untried.insert(last[1].clone(), now);
     assert_eq!(protection.to_be_proven(&newest, &source, &untried).await.unwrap(), None);
-    untried.insert(last[0].clone(), Duration::ZERO);
+    untried.insert(last[0].clone(), now);
     untried.remove(&last[1]);
     assert_eq!(protection.to_be_proven(&every, &source, &untried).await.unwrap().as_ref(), Some(&last[1]));
 }
