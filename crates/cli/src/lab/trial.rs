@@ -142,9 +142,8 @@ fn text(trial: &Trial, found: &Findings, kept: Option<&Path>) -> String {
             if rounds == 1 { "is" } else { "are" }
         ));
     }
-    for one in &found.beside {
-        text.push_str(&beside_words(trial, one));
-    }
+    text.push_str(&against_words(&found.beside));
+    text.push_str(&busy_table(trial, &found.beside));
     for one in &trial.shared {
         text.push_str(&format!("{}\n", shared_words(trial, one)));
     }
@@ -179,26 +178,35 @@ fn text(trial: &Trial, found: &Findings, kept: Option<&Path>) -> String {
     text
 }
 
-/// The rules that were not kept at a point, and how busy processors were.
-fn beside_words(trial: &Trial, one: &Beside) -> String {
-    let mut text = String::new();
-    if !one.against.is_empty() {
-        text.push_str(&format!(
-            "{}: not kept, or to know, in a run: {}\n",
-            one.point,
-            one.against.join(", ")
-        ));
+/// The rules that were not kept, each set of them once, with the points of which that is so.
+fn against_words(beside: &[Beside]) -> String {
+    let mut sets: Vec<(&[String], Vec<&str>)> = Vec::new();
+    for one in beside.iter().filter(|one| !one.against.is_empty()) {
+        match sets.iter_mut().find(|(rules, _)| *rules == one.against) {
+            Some((_, points)) => points.push(&one.point),
+            None => sets.push((&one.against, vec![&one.point])),
+        }
     }
-    let arms: Vec<String> = trial
-        .arms
-        .iter()
-        .zip(&one.busy)
-        .filter_map(|(arm, busy)| Some(format!("{arm} {}", busy_words(busy.as_ref()?))))
-        .collect();
-    if !arms.is_empty() {
-        text.push_str(&format!("{}: processors busy, least / mean / most: {}\n", one.point, arms.join("; ")));
+    let line = |(rules, points): &(&[String], Vec<&str>)| {
+        let place = if points.len() == beside.len() { "every point".to_owned() } else { points.join("; ") };
+        format!("not kept, or to know, in a run: {}: at {place}\n", rules.join(", "))
+    };
+    sets.iter().map(line).collect()
+}
+
+/// How busy processors were, at each point and of each arm.
+fn busy_table(trial: &Trial, beside: &[Beside]) -> String {
+    let mut table = Table::new(&["POINT", "ARM", "PROCESSORS BUSY: LEAST / MEAN / MOST"]);
+    for one in beside {
+        for (arm, busy) in trial.arms.iter().zip(&one.busy) {
+            let words = busy.as_ref().map(busy_words);
+            words.into_iter().for_each(|words| {
+                table.row([one.point.clone(), arm.clone(), words]);
+            });
+        }
     }
-    text
+    let text = table.or("");
+    if text.trim().is_empty() { String::new() } else { format!("\n{text}\n") }
 }
 
 fn busy_words(busy: &Busy) -> String {
@@ -292,5 +300,28 @@ fn verdict_words(found: &Findings, trial: &Trial) -> &'static str {
         _ => {
             "INCONCLUSIVE: fewer than five rounds were whole and steady; say --pairs 8, or let each run go on for longer"
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: of twenty points that all are alike in this one line is told, and not twenty.
+    #[test]
+    fn rules_that_were_not_kept_are_told_once() {
+        let beside = |point: &str, rules: &[&str]| Beside {
+            point: point.to_owned(),
+            busy: Vec::new(),
+            against: rules.iter().map(|rule| (*rule).to_owned()).collect(),
+        };
+        let all = [beside("a", &["cache"]), beside("b", &["cache"])];
+        assert_eq!(against_words(&all), "not kept, or to know, in a run: cache: at every point\n");
+        let some = [beside("a", &["cache"]), beside("b", &[]), beside("c", &["cache", "clock"])];
+        assert_eq!(
+            against_words(&some),
+            "not kept, or to know, in a run: cache: at a\nnot kept, or to know, in a run: cache, clock: at c\n"
+        );
+        assert_eq!(against_words(&[beside("a", &[])]), "");
     }
 }

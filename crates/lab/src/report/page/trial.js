@@ -56,7 +56,7 @@ function levels({ trial, findings }) {
     const dots = of(kind).map((one) => ({ ...one, value: nanoseconds(kind) ? one.median / 1e6 : one.median }));
     if (!dots.length) return null;
     const names = [...new Set(dots.map((dot) => dot.point))];
-    return figure(`${figureNames[kind]}: the median of each arm's runs.`, Plot.plot({ ...base(), width, height: 70 + names.length * 22, marginLeft: Math.min(220, width * 0.4), grid: true,
+    return figure(`${figureNames[kind]}: the median of each arm's runs.`, Plot.plot({ ...base(), width, height: 70 + names.length * 22, marginLeft: Math.min(270, width * 0.45), grid: true,
       x: { label: nanoseconds(kind) ? "ms →" : `${figureNames[kind]} →`, type: nanoseconds(kind) ? "log" : "linear", zero: !nanoseconds(kind), tickFormat: nanoseconds(kind) ? "~r" : "~s", inset: 8 },
       y: { domain: names, label: null }, color: { legend: true, domain: trial.arms },
       marks: [Plot.dot(dots, { x: "value", y: "point", fill: "arm", r: 4.5, tip: true, title: (d) => `${d.arm}, ${d.point}\n${amount(d.median, kind)}` })] }));
@@ -94,8 +94,13 @@ function grade(level, arm) {
 }
 // Rules that were not kept, and how busy processors were.
 function beside({ trial, findings }) {
-  const against = findings.beside.filter((one) => one.against.length)
-    .map((one) => element("p", { class: "soft" }, text(`${one.point}: not kept, or to know, in a run: ${one.against.join(", ")}`)));
+  const sets = new Map();
+  for (const one of findings.beside.filter((one) => one.against.length)) {
+    const rules = one.against.join(", ");
+    sets.set(rules, [...(sets.get(rules) ?? []), one.point]);
+  }
+  const against = [...sets].map(([rules, points]) => element("p", { class: "soft" },
+    text(`Not kept, or to know, in a run: ${rules}: at ${points.length === findings.beside.length ? "every point" : points.join("; ")}`)));
   const rows = findings.beside.flatMap((one) => one.busy.map((busy, arm) => (busy ? [one.point, trial.arms[arm],
     ...[busy.min, busy.mean, busy.max].map((many) => many.toFixed(2)), busy.of ? `${busy.of}` : "–"] : null))).filter(Boolean);
   return [...against, rows.length ? [element("h2", {}, text("Processors")), table(["point", "arm", "least>", "mean>", "most>", "of>"], rows)] : null].flat();
