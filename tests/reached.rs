@@ -364,7 +364,10 @@ fn a_folder_of_another_machine_is_kept() {
         ensure!(sent(&again)? < MIB as u64 && sent(&first)? > 7 * MIB as u64, "{first} and {again}");
         nothing_is_left()?;
 
-        let name = first["name"].as_str().context("a run has a name")?.replace('@', ".vda@");
+        let point = first["name"].as_str().context("a run has a name")?;
+        let said = place.fails(&format!("verify {point}"), 1)?;
+        ensure!(said.contains("is of folders") && said.contains("point files"), "{said}");
+        let name = point.replace('@', ".vda@");
         let image = place.text("share.img");
         place.ok(&format!("disk export {name} {image}"))?;
         run("e2fsck", &["-f", "-n", &image])?;

@@ -166,6 +166,7 @@ impl PointStatus {
 impl Protection {
     /// Fails where a point's disks are known to be no machine's.
     pub(crate) async fn check_boots(&self, point: &Point) -> Result<()> {
+        const FILES: &str = "look at what is in it: stonefold point files POINT ls, or point mount POINT DIR";
         let name = &point.name;
         let (of, remedy) = match self.readable::<Source>(name.source.as_str()).await?.map(|source| source.of)
         {
@@ -173,14 +174,15 @@ impl Protection {
                 "a PostgreSQL cluster",
                 "bring its disks back with 'stonefold recover', mount them and start PostgreSQL on them",
             ),
-            Some(SourceOf::Dir(_)) => (
-                "a folder",
-                "look at what is in it: stonefold point files POINT ls, or point mount POINT DIR",
-            ),
+            Some(SourceOf::Dir(_)) => ("a folder", FILES),
+            // What a machine is made of is told with each of its points.
+            Some(SourceOf::Ssh(_)) if point.hardware.is_none() => {
+                ("folders, or of a machine that could not be described", FILES)
+            }
             // Of a source that is gone it is not known; what does not boot is seen on its screen.
             _ => return Ok(()),
         };
-        let what = format!("point '{name}' is of {of}, which is no machine that boots");
+        let what = format!("point '{name}' is of {of}: no machine that boots");
         Err(Error::new(Kind::Invalid, what).remedy(remedy))
     }
 

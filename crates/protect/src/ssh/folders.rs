@@ -6,7 +6,9 @@
 use super::facts::{self, Facts, Is};
 use super::session::Session;
 use super::target;
+use crate::tree::SCRATCH;
 use crate::{Source, tree};
+use std::path::Path;
 use stonefold_types::{Error, Kind, Result};
 
 /// Has an image made of each folder that was named, which then stands in its place. Returns whether nothing else was named.
@@ -27,10 +29,15 @@ pub(super) async fn make_images(session: &Session, source: &Source, facts: &mut 
     Ok(made > 0 && made == facts.named.len())
 }
 
+/// Fails where a folder cannot be named, its image would be made in it, or other file systems are mounted in it.
 fn check_alone(facts: &Facts, path: &str) -> Result<()> {
     if !facts::is_plain(path) {
         let what = format!("the folder '{}' cannot be named there", path.escape_debug());
         return Err(Error::new(Kind::Invalid, what).remedy("name it by a link without blanks"));
+    }
+    if Path::new(SCRATCH).starts_with(path) {
+        let what = format!("the image of '{path}' would be made in it, in {SCRATCH}");
+        return Err(Error::new(Kind::Invalid, what).remedy("name the folders in it one by one, without that"));
     }
     let below = format!("{}/", path.trim_end_matches('/'));
     match facts
@@ -43,5 +50,20 @@ fn check_alone(facts: &Facts, path: &str) -> Result<()> {
             let what = format!("something else is mounted in '{path}', at '{}'", mount.folder);
             Err(Error::new(Kind::Unsupported, what).remedy("name folders that have nothing mounted in them"))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_would_hold_its_own_image_is_refused() {
+        for path in ["/", "/var", "/var/tmp"] {
+            let error = check_alone(&Facts::default(), path).unwrap_err();
+            assert!(error.to_string().contains("would be made in it"), "{path}: {error}");
+        }
+        assert!(check_alone(&Facts::default(), "/srv/a b").unwrap_err().to_string().contains("named"));
+        check_alone(&Facts::default(), "/var/tmpfiles").unwrap();
     }
 }

@@ -1,7 +1,7 @@
 # What of a backup by SSH runs on the other machine, as root: POSIX sh, and LVM's tools where there are logical volumes. It takes requests, a
 # line each, from its input, and answers them in their order; session.rs draws both. It is never installed there.
 #
-# Promises: what it makes, snapshots and a folder, goes when its input ends, a signal comes, or nothing has been asked for ten minutes. Never: writes
+# Promises: what it makes, snapshots, a folder and images of folders, goes when its input ends, a signal comes, or nothing has been asked for ten minutes. Never: writes
 # to a device; removes a volume that has not its source's tag and a name of its own kind.
 export LC_ALL=C LVM_SUPPRESS_FD_WARNINGS=1 PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
 umask 077
@@ -178,6 +178,8 @@ tree() {
     stat -c 'set_inode_field / uid %u|set_inode_field / gid %g|set_inode_field / mtime @%Y' "$4" | tr '|' '\n' >"$work/root"
     printf 'set_inode_field / mode 0%o\n' "0x$(stat -c %f "$4")" >>"$work/root"
     debugfs -w -f "$work/root" "$room/$1" >/dev/null 2>"$work/said" || refuse "debugfs: $(tail -n 1 "$work/said")"
+    # It says its version, and fails with success.
+    ! grep -v '^debugfs ' "$work/said" >"$work/answer" || refuse "debugfs: $(tail -n 1 "$work/answer")"
     echo "$room/$1 $(($(wc -c <"$room/$1")))" >"$work/answer"
     answer "$work/answer"
 }
