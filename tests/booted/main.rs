@@ -8,17 +8,16 @@ mod home;
 mod hung;
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use serde_json::json;
 use stonefold_e2e::binary::stonefold;
 use stonefold_e2e::gateway::{Gateway, Place, in_a_place};
-use stonefold_e2e::machines::Machines;
+use stonefold_e2e::machines::{Machines, folder};
+use stonefold_e2e::monitor::Monitor;
 use stonefold_e2e::tools::until;
 use stonefold_guest::time::Deadline;
 
@@ -243,30 +242,13 @@ fn a_proof_that_is_cut_off_goes_with_its_machine() {
     });
 }
 
-/// The folder of the one machine of a recovery.
-fn folder(place: &Place, name: &str) -> Result<PathBuf> {
-    let found = place.json(&format!("recover show {name}"))?;
-    Ok(found["started"]["folder"].as_str().context("it was not started by QEMU")?.into())
-}
-
 fn console(place: &Place, name: &str) -> Result<String> {
     Ok(fs::read_to_string(folder(place, name)?.join("console.log"))?)
 }
 
 /// Presses a machine's reset button.
 fn reset(place: &Place, name: &str) -> Result<()> {
-    let mut socket = BufReader::new(UnixStream::connect(folder(place, name)?.join("qmp.sock"))?);
-    let mut line = String::new();
-    socket.read_line(&mut line)?;
-    for command in ["qmp_capabilities", "system_reset"] {
-        writeln!(socket.get_mut(), "{{\"execute\": \"{command}\"}}")?;
-        line.clear();
-        // Events come as they happen.
-        while !line.contains("return") {
-            line.clear();
-            ensure!(socket.read_line(&mut line)? > 0 && !line.contains("error"), "{command}: {line}");
-        }
-    }
+    Monitor::connect(&folder(place, name)?.join("qmp.sock"))?.ask("system_reset", &json!({}))?;
     Ok(())
 }
 

@@ -1,28 +1,18 @@
 //! A guest without a system: a QEMU that knows nothing of us, whose devices write what its monitor is told.
 
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
-use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
-use serde_json::{Value, json};
+use anyhow::{Context, Result, ensure};
+use serde_json::json;
 use stonefold_e2e::gateway::Place;
+use stonefold_e2e::monitor::Monitor;
 use stonefold_e2e::tools::run;
-use stonefold_guest::time::Deadline;
 
-use super::{DISK_BYTES, PATIENCE};
+use super::DISK_BYTES;
 
 /// A QEMU with a raw and a qcow2 image. It ends with this.
 pub(crate) struct Guest {
     process: Child,
-}
-
-/// A monitor of a guest's.
-pub(crate) struct Monitor {
-    reader: BufReader<UnixStream>,
-    writer: UnixStream,
 }
 
 impl Guest {
@@ -66,7 +56,7 @@ impl Guest {
         ]);
         command.stdin(Stdio::null()).stdout(Stdio::null());
         let guest = Guest { process: command.spawn().context("starting QEMU")? };
-        let monitor = Monitor::connect(place, "test.sock")?;
+        let monitor = Monitor::connect(&place.path("test.sock"))?;
         Ok((guest, monitor))
     }
 
@@ -84,84 +74,5 @@ impl Drop for Guest {
         // It may have ended.
         let _ = self.process.kill();
         let _ = self.process.wait();
-    }
-}
-
-impl Monitor {
-    pub(crate) fn connect(place: &Place, socket: &str) -> Result<Monitor> {
-        let patience = Deadline::after(PATIENCE);
-        let stream = loop {
-            match UnixStream::connect(place.path(socket)) {
-                Ok(stream) => break stream,
-                Err(error) if patience.passed() => return Err(error).context("QEMU does not listen"),
-                Err(_) => sleep(Duration::from_millis(20)),
-            }
-        };
-        let mut monitor = Monitor { reader: BufReader::new(stream.try_clone()?), writer: stream };
-        monitor.reader.read_line(&mut String::new())?;
-        monitor.ask("qmp_capabilities", &json!({}))?;
-        Ok(monitor)
-    }
-
-    pub(crate) fn ask(&mut self, command: &str, arguments: &Value) -> Result<Value> {
-        let asked = json!({ "execute": command, "arguments": arguments });
-        self.writer.write_all(asked.to_string().as_bytes())?;
-        loop {
-            let mut line = String::new();
-            ensure!(self.reader.read_line(&mut line)? > 0, "QEMU has gone");
-            let told: Value = serde_json::from_str(&line)?;
-            if let Some(error) = told.get("error") {
-                bail!("{command}: {error}");
-            }
-            if let Some(answer) = told.get("return") {
-                return Ok(answer.clone());
-            }
-        }
-    }
-
-    /// Has the guest's drive do something, as its device would. Whether that failed is seen in what the image holds afterwards.
-    pub(crate) fn io(&mut self, drive: &str, what: &str) -> Result<()> {
-        let line = format!("qemu-io {drive} \"{what}\"");
-        let said = self.ask("human-monitor-command", &json!({ "command-line": line }))?;
-        ensure!(
-            said.as_str().is_some_and(|said| !said.contains("rror") && !said.contains("fail")),
-            "{what}: {said}"
-        );
-        Ok(())
-    }
-
-    pub(crate) fn write(&mut self, drive: &str, at: u64, bytes: u64, pattern: u8) -> Result<()> {
-        self.io(drive, &format!("write -P {pattern} {at} {bytes}"))
-    }
-
-    pub(crate) fn is_running(&mut self) -> Result<bool> {
-        Ok(self.ask("query-status", &json!({}))?["running"] == true)
-    }
-
-    /// What is ours in it.
-    pub(crate) fn ours(&mut self) -> Result<Vec<String>> {
-        let nodes = self.ask("query-named-block-nodes", &json!({ "flat": true }))?;
-        let names = nodes.as_array().into_iter().flatten().filter_map(|node| node["node-name"].as_str());
-        Ok(names.filter(|name| name.starts_with("stonefold-")).map(str::to_owned).collect())
-    }
-
-    pub(crate) fn has_exports(&mut self) -> Result<bool> {
-        let exports = self.ask("query-block-exports", &json!({}))?;
-        Ok(exports.as_array().is_some_and(|exports| !exports.is_empty()))
-    }
-
-    /// Whether a bitmap of such a name marks what it writes.
-    pub(crate) fn has_marks(&mut self, name: &str) -> Result<bool> {
-        Ok(self.bitmaps()?.iter().any(|bitmap| bitmap.ends_with(name)))
-    }
-
-    pub(crate) fn bitmaps(&mut self) -> Result<Vec<String>> {
-        let told = self.ask("query-block", &json!({}))?;
-        let bitmaps = told
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(|disk| disk["inserted"]["dirty-bitmaps"].as_array());
-        Ok(bitmaps.flatten().filter_map(|bitmap| bitmap["name"].as_str()).map(str::to_owned).collect())
     }
 }

@@ -22,7 +22,8 @@ use stonefold_e2e::machines::Machines;
 use stonefold_e2e::tools::run;
 use stonefold_guest::time::Deadline;
 
-use guest::{Guest, Monitor};
+use guest::Guest;
+use stonefold_e2e::monitor::Monitor;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const BLOCK: u64 = 4096;
@@ -355,7 +356,7 @@ fn what_cannot_be_backed_up_is_told() {
         );
         ensure!(monitor.ours()?.is_empty() && monitor.bitmaps()?.is_empty(), "{:?}", monitor.bitmaps()?);
         // Another client has the socket that is for backups.
-        let other = Monitor::connect(place, "qmp.sock")?;
+        let other = Monitor::connect(&place.path("qmp.sock"))?;
         let said = place.fails("backup run mail", 1)?;
         ensure!(said.contains("does not answer"), "{said}");
         drop(other);

@@ -15,10 +15,10 @@ use serde_json::Value;
 use stonefold_dice::Dice;
 use stonefold_e2e::agent::Agent;
 use stonefold_e2e::gateway::{Gateway, Place};
-use stonefold_e2e::tools::attempt;
+use stonefold_e2e::machines;
 use stonefold_guest::time::Deadline;
 
-use super::{LOGIN_MAX, SHELL_MAX};
+use super::{LOGIN_MAX, SHELL_MAX, is_sound};
 
 const POINTS: usize = 25;
 /// The full one, one in the middle, the last.
@@ -174,7 +174,7 @@ fn goes_home(
 ) -> Result<Gateway> {
     machine.run(WORK, SHELL_MAX)?;
     let before = transactions(machine)?;
-    let home = place.text("shop.qcow2");
+    let (folder, home) = (machines::folder(place, name)?, place.text("shop.qcow2"));
     place.ok(&format!("migrate {name} --to file:{home} --format qcow2 --no-wait"))?;
     let moved = |state: &'static str, least: u64| {
         move || {
@@ -194,8 +194,7 @@ fn goes_home(
     place.ok(&format!("recover stop {name} --discard"))?;
     // Its new disk has all, without the old one.
     ensure!(transactions(machine)? >= after, "transactions are gone");
-    let (sound, said) = attempt("qemu-img", &["check", "-U", &home])?;
-    ensure!(sound == Some(0), "{said}");
+    is_sound(&folder, &home)?;
     Ok(server)
 }
 

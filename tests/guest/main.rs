@@ -11,7 +11,7 @@ mod still;
 mod unit;
 mod workers;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use std::{env, fs};
@@ -19,6 +19,7 @@ use std::{env, fs};
 use anyhow::{Context, Result, ensure};
 use stonefold_e2e::gateway::{Place, in_a_place};
 use stonefold_e2e::machines::Machines;
+use stonefold_e2e::monitor::Monitor;
 use stonefold_e2e::tools::{attempt, run};
 use stonefold_guest::{Guest, Launch, NbdDisk};
 
@@ -63,6 +64,15 @@ fn image_of(place: &Place, folder: &str) -> Result<String> {
     fs::File::create(&image)?.set_len(bytes.next_multiple_of(4096))?;
     run("mkfs.ext4", &["-q", "-F", "-d", &folder.to_string_lossy(), &image])?;
     Ok(image)
+}
+
+/// The image of a machine that runs on it, by QEMU's own check.
+fn is_sound(folder: &Path, image: &str) -> Result<()> {
+    Monitor::connect(&folder.join("qmp.sock"))?.while_it_stands(|| {
+        let (sound, said) = attempt("qemu-img", &["check", "-U", image])?;
+        ensure!(sound == Some(0), "{said}");
+        Ok(())
+    })
 }
 
 #[test]
@@ -123,8 +133,7 @@ fn a_debian_is_proven_brought_back_and_moved_home() {
         let moved =
             place.json_within(&format!("migrate again --to file:{home} --format qcow2"), LOGIN_MAX)?;
         ensure!(moved["state"] == "done", "{moved}");
-        let (sound, said) = attempt("qemu-img", &["check", "-U", &home])?;
-        ensure!(sound == Some(0), "{said}");
+        is_sound(Path::new(folder), &home)?;
         place.ok("recover stop again --discard")?;
         let disks = place.json("disk ls")?;
         ensure!(disks.as_array().is_some_and(|disks| disks.len() == 1), "{disks}");

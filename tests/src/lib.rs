@@ -19,6 +19,7 @@
 //! | [`tools`] | foreign programs; [`mounts`]: file systems and loop devices, for root |
 //! | [`root`] | a root file system to install things into; [`package`]: the Debian package |
 //! | [`replicas`] | points on their way to another pool |
+//! | [`monitor`] | a client of QEMU's monitor |
 //! | [`agent`] | commands that run in a guest, by its agent |
 //! | [`postgres`] | a database server, as a user of its own |
 
@@ -31,6 +32,7 @@ pub mod keeper;
 pub mod libvirt;
 pub mod load;
 pub mod machines;
+pub mod monitor;
 pub mod mounts;
 pub mod nbd;
 pub mod package;
