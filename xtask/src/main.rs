@@ -1,8 +1,9 @@
-//! Checks of the house itself: `cargo xtask layers` and `cargo xtask licences`; and `cargo xtask test`, which runs all others.
+//! Checks of the house itself: `cargo xtask layers`, `cargo xtask licences` and `cargo xtask oldest`; and `cargo xtask test`, which runs all others.
 
 mod layers;
 mod licences;
 mod metadata;
+mod oldest;
 mod test;
 
 use anyhow::{Result, bail};
@@ -12,8 +13,9 @@ fn main() -> Result<()> {
     match std::env::args().nth(1).as_deref() {
         Some("layers") => layers::check(),
         Some("licences") => licences::check(),
+        Some("oldest") => oldest::check(),
         Some("test") => test::run(&arguments),
-        Some(other) => bail!("'{other}' is no task; there are: layers, licences, test"),
-        None => bail!("name a task: layers, licences, test"),
+        Some(other) => bail!("'{other}' is no task; there are: layers, licences, oldest, test"),
+        None => bail!("name a task: layers, licences, oldest, test"),
     }
 }

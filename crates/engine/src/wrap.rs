@@ -147,14 +147,19 @@ pub trait Answer: Send {
     }
 }
 
+/// A journal, and a journal's reader. By names of their own: Rust 1.85 asks of a trait object in an `async_trait` that it be an [`Answer`] whatever
+/// its lifetime.
+struct Made(Arc<dyn Journal>);
+struct Opened(Box<dyn JournalReader>);
+
 impl Answer for () {}
 impl Answer for u64 {}
 impl Answer for Version {}
 impl Answer for Room {}
 impl Answer for Vec<Listed> {}
 impl Answer for Vec<JournalId> {}
-impl Answer for Arc<dyn Journal> {}
-impl Answer for Box<dyn JournalReader> {}
+impl Answer for Made {}
+impl Answer for Opened {}
 
 impl Answer for Bytes {
     fn bytes_read(&self) -> usize {
@@ -306,8 +311,8 @@ impl<H: Hook> Engine for Wrapped<H> {
     }
 
     async fn journal_create(&self, id: JournalId) -> Result<Arc<dyn Journal>> {
-        let create = self.inner.journal_create(id);
-        let inner = self.ask(Ask::JournalCreate, Subject::Journal(id), 0, create).await?;
+        let create = async { Ok(Made(self.inner.journal_create(id).await?)) };
+        let Made(inner) = self.ask(Ask::JournalCreate, Subject::Journal(id), 0, create).await?;
         Ok(Arc::new(WrappedJournal { id, inner, hook: self.hook.clone(), failed: AtomicBool::new(false) }))
     }
 
@@ -316,8 +321,8 @@ impl<H: Hook> Engine for Wrapped<H> {
     }
 
     async fn journal_open(&self, id: JournalId) -> Result<Box<dyn JournalReader>> {
-        let open = self.inner.journal_open(id);
-        let inner = self.ask(Ask::JournalOpen, Subject::Journal(id), 0, open).await?;
+        let open = async { Ok(Opened(self.inner.journal_open(id).await?)) };
+        let Opened(inner) = self.ask(Ask::JournalOpen, Subject::Journal(id), 0, open).await?;
         Ok(Box::new(WrappedReader { id, inner, hook: self.hook.clone() }))
     }
 

@@ -142,12 +142,9 @@ impl Workload {
             let volume =
                 self.volumes.get(stream.volume).ok_or_else(|| wrong("its volume does not exist".into()))?;
             stream.check_room(volume).map_err(wrong)?;
-            if let Load::Follow { stream: leader, .. } = stream.load
-                && !self
-                    .streams
-                    .get(leader)
-                    .is_some_and(|other| leader != index && !matches!(other.load, Load::Follow { .. }))
-            {
+            let follows = |other: &Stream| matches!(other.load, Load::Follow { .. });
+            let leads = |leader| leader != index && self.streams.get(leader).is_some_and(|l| !follows(l));
+            if matches!(stream.load, Load::Follow { stream: leader, .. } if !leads(leader)) {
                 return Err(wrong("follows a stream that does not exist or that itself follows one".into()));
             }
         }

@@ -199,14 +199,15 @@ impl Source {
 
     /// Another stream has completed an I/O.
     pub(crate) fn led(&mut self, by: usize, now: u64) {
-        if let Schedule::Follow { leader, each, credit, due } = &mut self.schedule
-            && *leader == by
-        {
-            *credit += *each;
-            while *credit >= 1.0 {
-                *credit -= 1.0;
-                due.push_back(now);
+        match &mut self.schedule {
+            Schedule::Follow { leader, each, credit, due } if *leader == by => {
+                *credit += *each;
+                while *credit >= 1.0 {
+                    *credit -= 1.0;
+                    due.push_back(now);
+                }
             }
+            _ => {}
         }
     }
 

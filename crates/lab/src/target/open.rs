@@ -115,9 +115,7 @@ impl Opened {
     /// Its first block; zeros where it has none.
     pub(crate) fn beginning(&self) -> Result<Vec<u8>> {
         let mut block = vec![0; BLOCK_BYTES];
-        if let Some(mut source) = self.source()?
-            && self.held_bytes() > 0
-        {
+        if let Some(mut source) = self.source()?.filter(|_| self.held_bytes() > 0) {
             source.read(0, &mut block).map_err(|e| Error::io(format!("looking at {}", self.spec), e))?;
         }
         Ok(block)
