@@ -124,24 +124,15 @@ fn a_server_s_bitmap_says_what_is_read() {
         let put = |what: &str| run("qemu-io", &["-f", "qcow2", "-c", what, &image]);
         put("write -P 1 0 16M")?;
         run("qemu-img", &["bitmap", "--add", &image, "b0"])?;
-        let exported = || {
-            let words = [
-                "--persistent",
-                "--read-only",
-                "--bitmap",
-                "b0",
-                "--format",
-                "qcow2",
-                "--socket",
-                &socket,
-                &image,
-            ];
+        let exported = |words: &str| {
+            let words: Vec<&str> = words.split(' ').chain(["--socket", &socket, &image]).collect();
             Beside::start("qemu-nbd", &words, || std::path::Path::new(&socket).exists())
         };
+        let of_b0 = "--persistent --read-only --format qcow2 --bitmap b0";
         let server = place.start(&[])?;
         place.ok(&format!("source add db --nbd nbd+unix:///?socket={socket} --bitmap b0"))?;
         let back_up = || -> Result<(Value, String)> {
-            let export = exported()?;
+            let export = exported(of_b0)?;
             let done = place.json("backup run db");
             drop(export);
             std::fs::remove_file(&socket).ok();
@@ -175,25 +166,19 @@ fn a_server_s_bitmap_says_what_is_read() {
         put("write -P 4 20M 1M")?;
         run("qemu-img", &["bitmap", "--remove", &image, "b0"])?;
         run("qemu-img", &["bitmap", "--add", &image, "b1"])?;
-        let words = [
-            "--persistent",
-            "--read-only",
-            "--bitmap",
-            "b1",
-            "--format",
-            "qcow2",
-            "--socket",
-            &socket,
-            &image,
-        ];
-        let export = Beside::start("qemu-nbd", &words, || std::path::Path::new(&socket).exists())?;
+        // By a server that goes when its first client does, as qemu-nbd is unless it is told otherwise.
+        let of_b1 = "--read-only --format qcow2 --bitmap b1";
+        let export = exported(of_b1)?;
         let lost = place.json("backup run db")?;
         let notes = lost["copied"]["notes"].to_string();
         ensure!(notes.contains("qemu:dirty-bitmap:b0") && notes.contains("all of disk"), "{lost}");
         ensure!(lost["copied"]["written_bytes"] == 1 << 20, "{lost}");
+        export.ended()?;
+        std::fs::remove_file(&socket).ok();
+        let export = exported(of_b1)?;
         let full = place.json("backup run db --full")?;
         ensure!(full["copied"]["notes"].as_array().is_none_or(Vec::is_empty), "{full}");
-        drop(export);
+        export.ended()?;
         server.stop()
     });
 }

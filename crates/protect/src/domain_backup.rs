@@ -313,7 +313,7 @@ impl Protection {
         for disk in &disks {
             let address = Address { place: Place::Unix(backup.socket.clone()), export: disk.target.clone() };
             let bitmap = disk.is_known.then_some(xml::LOOKED_UP);
-            let from = Client::connect(&self.env, &address, bitmap, PATIENCE).await?;
+            let from = Client::connect(&self.env, &address, bitmap, PATIENCE).await?.with_its_bitmap()?;
             let whole = whole.remove(&disk.target);
             readings.push(Reading { target: Name::new(&disk.target)?, from: Origin::Export(from), whole });
         }

@@ -59,6 +59,8 @@ pub(crate) struct Wire {
 pub(crate) struct Client {
     env: Env,
     export: Export,
+    /// That there is no bitmap, where one was asked for.
+    lost: Option<Error>,
     writer: tokio::sync::Mutex<Writer>,
     /// Requests that are to be sent.
     unsent: Mutex<Vec<u8>>,
@@ -132,8 +134,9 @@ pub(crate) async fn connect_unix(path: &Path) -> std::io::Result<UnixStream> {
 }
 
 impl Client {
-    /// Connects, and asks for the export, with a bitmap of QEMU's that says what has changed where one is named, and fails where the server has no such
-    /// one; a server that is silent for as long as `patience` is given up, now and later.
+    /// Connects, and asks for the export, with a bitmap of QEMU's that says what has changed where one is named; a server that is silent for as long as
+    /// `patience` is given up, now and later. A bitmap that the server has not is [`lost`](Client::lost): the connection is good without, and some
+    /// servers take no second one.
     pub(crate) async fn connect(
         env: &Env,
         address: &Address,
@@ -170,14 +173,26 @@ impl Client {
         (export, bitmap): (&str, Option<&str>),
         patience: Duration,
     ) -> Result<Client> {
-        let export = within(env, patience, handshake::go(&mut wire, export, bitmap)).await?;
+        let name = export;
+        let export = within(env, patience, handshake::go(&mut wire, name, bitmap)).await?;
+        let lost = bitmap.filter(|_| export.changed.is_none()).map(|of| handshake::no_bitmap(name, of));
         let (end, ended) = oneshot::channel();
         let shared = Arc::new(Shared { waiting: Mutex::default(), heard: Mutex::new(env.monotonic()) });
         let ears = Ears { env: env.clone(), reader: wire.reader, shared: shared.clone(), export };
         env.spawn("nbd client", ears.listen(ended));
         let writer = tokio::sync::Mutex::new(wire.writer);
         let unsent = Mutex::default();
-        Ok(Client { env: env.clone(), export, writer, unsent, shared, patience, _end: end })
+        Ok(Client { env: env.clone(), export, lost, writer, unsent, shared, patience, _end: end })
+    }
+
+    /// That the bitmap that was asked for is not offered.
+    pub(crate) fn lost(&self) -> Option<&Error> {
+        self.lost.as_ref()
+    }
+
+    /// The same client; fails where the bitmap that was asked for is not offered.
+    pub(crate) fn with_its_bitmap(mut self) -> Result<Client> {
+        self.lost.take().map_or(Ok(self), Err)
     }
 
     /// What the server says of the export.

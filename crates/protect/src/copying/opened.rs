@@ -91,14 +91,10 @@ impl Protection {
         let address = export.uri.parse()?;
         // What reads everything believes no bitmap.
         let bitmap = export.bitmap.as_deref().filter(|_| !live.full);
-        let reach = |bitmap| live.unless_stopped(Client::connect(&self.env, &address, bitmap, PATIENCE));
-        match reach(bitmap).await {
-            // Where it is the export itself that is gone the second attempt says so.
-            Err(lost) if bitmap.is_some() && lost.kind() == Kind::NotFound => {
-                Ok((reach(None).await?, Some(lost.what())))
-            }
-            reached => Ok((reached?, None)),
-        }
+        let reached = Client::connect(&self.env, &address, bitmap, PATIENCE);
+        let from = live.unless_stopped(reached).await?;
+        let whole = from.lost().map(Error::what);
+        Ok((from, whole))
     }
 
     /// Opens a source. Whoever has it gives it back by [`close`](Self::close).

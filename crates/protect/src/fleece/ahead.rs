@@ -133,7 +133,7 @@ impl Protection {
             qemu::export(&fleeced.marks.qmp, (at, disk), is_cut, *since).await?;
             let address = Address { place: Place::Unix(fleeced.socket()), export: disk.target.to_string() };
             let bitmap = since.map(|_| LOOKED_UP);
-            let from = Client::connect(&self.env, &address, bitmap, GREET_MAX).await?;
+            let from = Client::connect(&self.env, &address, bitmap, GREET_MAX).await?.with_its_bitmap()?;
             disks.push(Reading { target: disk.target.clone(), from: Origin::Export(from), whole: None });
         }
         Ok(disks)

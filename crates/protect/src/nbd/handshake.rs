@@ -63,7 +63,8 @@ pub(crate) struct Export {
     pub(crate) changed: Option<u32>,
 }
 
-/// Asks for the export `name`, with a bitmap of it, once both have greeted each other; from then on the server takes requests.
+/// Asks for the export `name`, with a bitmap of it, once both have greeted each other; from then on the server takes requests. Where it has no such
+/// bitmap it has no number of one, either.
 pub(super) async fn go(wire: &mut Wire, name: &str, bitmap: Option<&str>) -> Result<Export> {
     let structured = ask(wire, OPT_STRUCTURED_REPLY, &[]).await?.0 == REP_ACK;
     let bitmap = bitmap.map(|bitmap| format!("{BITMAP}{bitmap}"));
@@ -76,10 +77,6 @@ pub(super) async fn go(wire: &mut Wire, name: &str, bitmap: Option<&str>) -> Res
     let (end, replies) = ask(wire, OPT_GO, &data).await?;
     if end != REP_ACK {
         return Err(refusal(end, name, replies.last().map_or(&[][..], |(_, said)| said.as_slice())));
-    }
-    if let (Some(bitmap), None) = (&bitmap, changed) {
-        let what = format!("the server has no context '{bitmap}' for export '{name}'");
-        return Err(Error::new(Kind::NotFound, what).remedy("look at what it logs"));
     }
     let (bytes, block_bytes, io_bytes_max) = (0, 1, IO_BYTES_DEFAULT);
     let mut export = Export { bytes, block_bytes, io_bytes_max, structured, allocation, changed };
@@ -112,6 +109,12 @@ pub(super) async fn greet(wire: &mut Wire) -> Result<()> {
     }
     let ours = u32::from(flags & (FIXED_NEWSTYLE | NO_ZEROES));
     wire.writer.write_all(&ours.to_be_bytes()).await.map_err(broken)
+}
+
+/// What is told of a bitmap that a server has not.
+pub(super) fn no_bitmap(name: &str, bitmap: &str) -> Error {
+    let what = format!("the server has no context '{BITMAP}{bitmap}' for export '{name}'");
+    Error::new(Kind::NotFound, what).remedy("look at what it logs")
 }
 
 /// The contexts' numbers; nothing of one that the server has not.

@@ -173,7 +173,7 @@ async fn a_bitmap_says_what_has_changed() {
     let half = Client::over(&env, half, ("x", Some("b")), PATIENCE).await.unwrap();
     assert_eq!(half.runs(0, 4096).await.unwrap_err().kind(), Kind::Io, "what holds nothing was not told");
     let without = Client::over(&env, played(&env, able, |_| Vec::new()), ("x", Some("b")), PATIENCE).await;
-    let error = without.err().unwrap();
+    let error = without.unwrap().with_its_bitmap().err().unwrap();
     assert!(error.kind() == Kind::NotFound && error.to_string().contains("qemu:dirty-bitmap:b"), "{error}");
 }
 
