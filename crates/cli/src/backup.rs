@@ -387,6 +387,7 @@ fn runs_table(runs: &[Run]) -> String {
         "READ>",
         "SENT>",
         "WRITTEN>",
+        "STORED>",
         "NOTE",
     ]);
     for run in runs {
@@ -400,10 +401,16 @@ fn runs_table(runs: &[Run]) -> String {
             copied_text(run, |copied| copied.read_bytes),
             copied_text(run, |copied| copied.sent_bytes),
             copied_text(run, |copied| copied.written_bytes),
+            stored_text(run).unwrap_or_else(|| "-".to_owned()),
             notes(run, "; ").map_or_else(|| "-".to_owned(), shortened),
         ]);
     }
     table.or("no runs; 'stonefold backup run SOURCE' makes one")
+}
+
+/// What the pool did not have yet, as it is stored.
+fn stored_text(run: &Run) -> Option<String> {
+    run.copied.as_ref()?.stored_bytes.map(|bytes| Size(bytes).to_string())
 }
 
 fn run_text(run: &Run) -> String {
@@ -423,6 +430,7 @@ fn run_text(run: &Run) -> String {
         ("read", copied(|copied| copied.read_bytes)),
         ("sent", copied(|copied| copied.sent_bytes)),
         ("written", copied(|copied| copied.written_bytes)),
+        ("stored", stored_text(run).unwrap_or_default()),
         ("copying took", took.map(|copied| micros(copied.took_ms * 1000)).unwrap_or_default()),
         ("note", notes(run, "\n").unwrap_or_default()),
     ])

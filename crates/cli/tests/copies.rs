@@ -28,6 +28,17 @@ fn images_and_exports_are_copied() {
     let first = text(&running, "backup run golden").trim().to_owned();
     let shown = json(&running, &format!("backup show {first}"));
     assert_eq!((&shown["copied"]["written_bytes"], &shown["state"]), (&(1 << 20).into(), &"done".into()));
+    // The pattern is as large as its 128 kinds of blocks, before these are made small.
+    let stored = shown["copied"]["stored_bytes"].as_u64().unwrap();
+    assert!(stored > 0 && stored < 512 << 10, "{shown}");
+    // What another has already is not stored again.
+    text(&running, &format!("source add sister --image {} --format raw", raw.display()));
+    let sister = text(&running, "backup run sister").trim().to_owned();
+    let shown = json(&running, &format!("backup show {sister}"));
+    assert_eq!(
+        (&shown["copied"]["written_bytes"], &shown["copied"]["stored_bytes"]),
+        (&(1 << 20).into(), &0.into())
+    );
     running.stop().unwrap();
 
     tool(&format!("qemu-io -f qcow2 -c {} {}", "write\u{a0}-P\u{a0}9\u{a0}4M\u{a0}8k", image.display()));
@@ -40,7 +51,7 @@ fn images_and_exports_are_copied() {
     let told = text(&running, &format!("backup show {full}"));
     assert!(told.contains("copied to     golden.vda") && told.contains("read          8M"), "{told}");
     let table = text(&running, "backup ls");
-    assert!(table.contains("WRITTEN") && table.contains(" 8K"), "{table}");
+    assert!(table.contains("WRITTEN") && table.contains("STORED") && table.contains(" 8K"), "{table}");
     assert!(text(&running, "source show golden").contains("format   qcow2"));
 
     // What came back is what the image held, read by a stranger.
@@ -68,7 +79,7 @@ fn images_and_exports_are_copied() {
             folder.path().join("db").display()
         ),
     );
-    assert_eq!(json(&running, "backup ls").as_array().unwrap().len(), 4);
+    assert_eq!(json(&running, "backup ls").as_array().unwrap().len(), 5);
     assert!(error(&running, "disk rm db.vda --snapshots").contains("source 'db'"));
 
     assert!(error(&running, "source add x --nbd one.vda").contains("nbd://HOST"));

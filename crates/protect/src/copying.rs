@@ -93,10 +93,32 @@ impl Protection {
         if let Some(marks) = marks {
             marks.settle(ended.is_ok()).await;
         }
-        match (ended, live.take_stood()) {
-            (Ok(run), Some(stood)) => Ok(self.said_stood(run, stood).await),
-            (ended, _) => ended,
+        let run = match (ended?, live.take_stood()) {
+            (run, Some(stood)) => self.said_stood(run, stood).await,
+            (run, None) => run,
+        };
+        Ok(self.said_stored(run, &live).await)
+    }
+
+    /// The same run, once it is said of it what of it the pool did not have. Its point is there, whatever becomes of that.
+    async fn said_stored(&self, run: Run, live: &Live) -> Run {
+        let mut stored = 0;
+        for (disk, before) in live.stored_before() {
+            let now = self.store.stored_bytes(&disk).await.ok();
+            let Some((now, before)) = now.zip(before) else { return run };
+            stored += now.saturating_sub(before);
         }
+        let say = |run: &mut Run| {
+            if let Some(copied) = &mut run.copied {
+                copied.stored_bytes = Some(stored);
+            }
+            Ok(())
+        };
+        let said = self.change(catalog::change(&self.store, &key(&run.name), say)).await;
+        said.unwrap_or_else(|error| {
+            tracing::warn!("run '{}': what of it was stored is not kept: {error}", run.name);
+            run
+        })
     }
 
     /// Makes the disks what the source holds, durably. What is left to do with a guest's bitmaps is put into `marks`.

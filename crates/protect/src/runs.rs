@@ -103,6 +103,9 @@ pub struct Copied {
     pub sent_bytes: u64,
     /// Bytes written to the disk, because they differed.
     pub written_bytes: u64,
+    /// Of these, what the pool did not have yet, in bytes as they are stored; known of a run that is done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stored_bytes: Option<u64>,
     /// The instant that its point is of, by trusted time, nanoseconds since 1970, where that is not its beginning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cut: Option<WallNanos>,

@@ -78,6 +78,8 @@ pub(crate) struct Counters {
     pub(crate) writes: AtomicU64,
     pub(crate) write_bytes: AtomicU64,
     pub(crate) flushes: AtomicU64,
+    /// Of what they wrote, what the pool did not have yet: bytes of frames, compressed.
+    pub(crate) stored_bytes: AtomicU64,
     pub(crate) read_latency: Histogram,
     pub(crate) write_latency: Histogram,
     pub(crate) flush_latency: Histogram,

@@ -51,6 +51,8 @@ struct Part {
     changes_at: Vec<LedgerRef>,
     /// Where the ledger tells of the deaths in an epoch.
     deaths_at: Vec<(u64, Vec<LedgerRef>)>,
+    /// Of its data, what was not in the pool yet: bytes of frames.
+    stored_bytes: u64,
     /// Why this disk is left as it is.
     failed: Option<Error>,
 }
@@ -64,6 +66,7 @@ impl Part {
             deaths: Vec::new(),
             changes_at: Vec::new(),
             deaths_at: Vec::new(),
+            stored_bytes: 0,
             failed: None,
             disk,
             layers,
@@ -306,6 +309,7 @@ async fn place_next(
     let Processed { seen, packed, buffer } = done.map_err(|_| crate::closed())?;
     let mut found = 0;
     for piece in packed {
+        let (part, layer) = places[piece.place];
         let first = match &piece.content {
             Content::Zero => Entry::HOLE,
             Content::Known(entry) => {
@@ -325,10 +329,10 @@ async fn place_next(
                 entry
             }
             Content::Frame(range) => {
-                place_frame(&packer, fresh, places[piece.place].0, &piece, &seen, &buffer[range.clone()])
+                parts[part].stored_bytes += range.len() as u64;
+                place_frame(&packer, fresh, part, &piece, &seen, &buffer[range.clone()])
             }
         };
-        let (part, layer) = places[piece.place];
         let shared = matches!(piece.content, Content::Known(_) | Content::Again);
         parts[part].runs[layer].push(Run { blocks: piece.block..piece.block + piece.blocks, first, shared });
     }
@@ -467,6 +471,7 @@ async fn commit(store: &Store, part: &Part) -> Result<()> {
     };
     store.change_snapshots(&part.disk, edit, draft, adopt).await?;
     store.budget.give(part.layers.iter().map(|layer| layer.budget_bytes).sum());
+    part.disk.counters.stored_bytes.fetch_add(part.stored_bytes, Ordering::Relaxed);
     Ok(())
 }
 

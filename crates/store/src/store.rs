@@ -334,7 +334,7 @@ impl Store {
         self.qos.pace(Background::Reclaim, bytes, || self.pressure.load(Ordering::Relaxed)).await;
     }
 
-    async fn fold_unhurried(&self, only: Option<&Arc<Disk>>) -> Result<()> {
+    pub(crate) async fn fold_unhurried(&self, only: Option<&Arc<Disk>>) -> Result<()> {
         let _alone = self.folding.lock().await;
         fold::round(self, only).await
     }

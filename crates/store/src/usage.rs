@@ -23,6 +23,7 @@ use crate::store::Store;
 use cells::{Cells, Counts};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use stonefold_env::WallNanos;
 use stonefold_format::account::{Slot, shard_of};
 use stonefold_format::entry::SegmentId;
@@ -73,6 +74,14 @@ struct Sources {
 }
 
 impl Store {
+    /// Bytes that were stored for a disk since the server's start, compressed, with everything written until now. What the pool had already is not
+    /// counted, nor are maps and what heals. Fails where the disk cannot be folded.
+    pub async fn stored_bytes(&self, name: &Name) -> Result<u64> {
+        let disk = self.find(name)?;
+        self.fold_unhurried(Some(&disk)).await?;
+        Ok(disk.counters.stored_bytes.load(Ordering::Relaxed))
+    }
+
     /// Counts what a disk takes of the pool, with everything written until now. It is remembered, and told by [`Store::disk`],
     /// until the next time or the end.
     pub async fn usage(&self, name: &Name) -> Result<Usage> {
@@ -180,16 +189,16 @@ impl Store {
                 }
             }
             let generation = account.map_or(0, |account| account.generation);
-            usage.unique_bytes += self.stored_bytes(segment, generation, &unique).await?;
-            usage.shared_bytes += self.stored_bytes(segment, generation, &shared).await?;
-            usage.reclaimable_bytes += self.stored_bytes(segment, generation, &back).await?;
+            usage.unique_bytes += self.bytes_of_slots(segment, generation, &unique).await?;
+            usage.shared_bytes += self.bytes_of_slots(segment, generation, &shared).await?;
+            usage.reclaimable_bytes += self.bytes_of_slots(segment, generation, &back).await?;
             usage.reclaimable_blocks += back.len() as u64;
         }
         Ok(())
     }
 
     /// What blocks of a segment take there, in bytes: of each frame their part. `slots` ascends.
-    async fn stored_bytes(&self, segment: SegmentId, generation: u8, slots: &[u32]) -> Result<u64> {
+    async fn bytes_of_slots(&self, segment: SegmentId, generation: u8, slots: &[u32]) -> Result<u64> {
         if slots.is_empty() {
             return Ok(0);
         }

@@ -77,6 +77,9 @@ fn the_first_is_whole_and_the_next_only_what_differs() {
             (2 * MIB as u64, 2 * MIB as u64, 2 * MIB as u64)
         );
         assert!(copied.notes.is_empty() && copied.complete, "{copied:?}");
+        // It does not get smaller, and each frame has a header.
+        let more = copied.stored_bytes.unwrap() - 2 * MIB as u64;
+        assert!(more > 0 && more <= 2 * MIB as u64 / 100, "{copied:?}");
         assert_eq!(first.state, RunState::Done);
         is_held(&life, &snapshot(&first.name), &exporter.bytes(), "the first").await;
         let disk = life.store.disk(&name(DISK)).unwrap();
@@ -84,6 +87,7 @@ fn the_first_is_whole_and_the_next_only_what_differs() {
 
         let again = run(&life).await.copied.unwrap();
         assert_eq!((again.read_bytes, again.written_bytes), (2 * MIB as u64, 0));
+        assert_eq!(again.stored_bytes, Some(0));
         let old = exporter.bytes();
         exporter.change(|bytes| {
             bytes[5] ^= 0xff;

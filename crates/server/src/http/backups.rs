@@ -225,6 +225,7 @@ pub(super) fn shown(run: protect::Run) -> Run {
         read_bytes: copied.read_bytes,
         sent_bytes: copied.sent_bytes,
         written_bytes: copied.written_bytes,
+        stored_bytes: copied.stored_bytes,
         cut: copied.cut.map(Time::from_nanos),
         took_ms: copied.took_ms,
         notes: copied.notes,
