@@ -19,11 +19,11 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use stonefold_e2e::gateway::{Gateway, Place, in_a_place};
 use stonefold_e2e::machines::Machines;
+use stonefold_e2e::monitor::Monitor;
 use stonefold_e2e::tools::run;
 use stonefold_guest::time::Deadline;
 
 use guest::Guest;
-use stonefold_e2e::monitor::Monitor;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const BLOCK: u64 = 4096;

@@ -23,10 +23,10 @@ use stonefold_e2e::monitor::Monitor;
 use stonefold_e2e::tools::{attempt, run};
 use stonefold_guest::{Guest, Launch, NbdDisk};
 
-/// Longer than a Debian takes to boot under emulation on a busy machine.
-const BOOT_MAX: &str = "15m";
+/// Longer than a Debian takes to boot under emulation on a busy machine; a minute shorter than what waits for the answer.
+const BOOT_MAX: &str = "14m";
 
-/// The same, of whoever waits at its console.
+/// Of whoever waits at its console, or for that answer.
 const LOGIN_MAX: Duration = Duration::from_secs(900);
 const SHELL_MAX: Duration = Duration::from_secs(180);
 const QUIT_MAX: Duration = Duration::from_secs(60);

@@ -21,8 +21,6 @@ use stonefold_guest::Guest;
 const RUN_MAX: Duration = Duration::from_secs(600);
 /// Of one of 2 GiB that is summed three times.
 const WHOLE_MAX: Duration = Duration::from_secs(3600);
-/// A boot that the server gives up before whoever waits for its answer does.
-const VERIFIED_MAX: &str = "14m";
 const DISK: &str = "384M";
 const DISK_MIB: u64 = 384;
 const PARTED: &str =
@@ -137,7 +135,7 @@ fn of_its_own_disk(place: &Place, guest: &mut Guest, url: &str) -> Result<String
 
 /// It boots, by the description that was made of it: on other hardware than it was read from.
 fn boots(place: &Place, point: &str) -> Result<()> {
-    let line = format!("verify {point} --wait console:login: --timeout {}", VERIFIED_MAX);
+    let line = format!("verify {point} --wait console:login: --timeout {}", super::BOOT_MAX);
     let proof = place.json_within(&line, super::LOGIN_MAX)?;
     println!("{proof}");
     Ok(())

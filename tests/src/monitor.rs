@@ -33,8 +33,11 @@ impl Monitor {
                 Err(_) => sleep(Duration::from_millis(20)),
             }
         };
+        // One whose other client stays greets nobody.
+        stream.set_read_timeout(Some(LISTENS_MAX))?;
         let mut monitor = Monitor { reader: BufReader::new(stream.try_clone()?), writer: stream };
-        monitor.reader.read_line(&mut String::new())?;
+        monitor.reader.read_line(&mut String::new()).context("QEMU does not greet: another client has it")?;
+        monitor.writer.set_read_timeout(None)?;
         monitor.ask("qmp_capabilities", &json!({}))?;
         Ok(monitor)
     }
@@ -138,7 +141,8 @@ impl Monitor {
     pub fn while_it_stands<T>(&mut self, what: impl FnOnce() -> Result<T>) -> Result<T> {
         self.ask("stop", &json!({}))?;
         let done = what();
-        self.ask("cont", &json!({}))?;
-        done
+        let went_on = self.ask("cont", &json!({}));
+        let done = done?;
+        went_on.map(|_| done)
     }
 }

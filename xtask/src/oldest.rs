@@ -1,55 +1,108 @@
-//! The check that the oldest Rust we promise can read the sources: no chain of `let` in a condition, which Rust knows since 1.88 only
-//! (Rust's release notes). A newer compiler takes such a chain without a word, whatever `rust-version` says; newer calls of the standard
-//! library are told by clippy (`incompatible_msrv`).
+//! The check that the oldest Rust we promise can read the sources: no chain of `let` in a condition, which Rust knows since 1.88 (its release
+//! notes), and no `if let` as the guard of an arm, which is newer still. A newer compiler takes both without a word, whatever `rust-version` says; newer
+//! calls of the standard library are told by clippy (`incompatible_msrv`).
 
-use std::fs;
-use std::process::Command;
-
+use crate::metadata;
 use anyhow::{Context, Result, bail, ensure};
+use proc_macro2::{TokenStream, TokenTree};
+use std::fs;
+use std::path::{Path, PathBuf};
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
-use syn::{BinOp, Expr, ExprBinary};
-
-/// Reads every Rust file that git knows, and fails with the lines that have such chains.
-pub(crate) fn check() -> Result<()> {
-    let listed =
-        Command::new("git").args(["ls-files", "-z", "*.rs"]).output().context("running git ls-files")?;
-    ensure!(listed.status.success(), "git ls-files: {}", String::from_utf8_lossy(&listed.stderr));
-    let files = String::from_utf8(listed.stdout).context("a file's name")?;
-    let (mut found, mut read) = (Vec::new(), 0);
-    for file in files.split_terminator('\0') {
-        let text = fs::read_to_string(file).with_context(|| format!("reading {file}"))?;
-        let lines = chains(&text).with_context(|| format!("reading {file} as Rust"))?;
-        found.extend(lines.into_iter().map(|line| format!("  {file}:{line}")));
-        read += 1;
-    }
-    ensure!(read > 0, "git names no Rust files here");
-    if found.is_empty() {
-        println!("oldest: no chain of let in a condition, in {read} files");
-        return Ok(());
-    }
-    bail!("chains of let in a condition need Rust 1.88, and we promise {OLDEST}:\n{}", found.join("\n"));
-}
+use syn::{Arm, BinOp, Expr, ExprBinary, Macro};
 
 /// What the workspace's manifest promises.
 const OLDEST: &str = env!("CARGO_PKG_RUST_VERSION");
 
-/// The lines with a condition in which a `let` is one of several parts.
-fn chains(text: &str) -> syn::Result<Vec<usize>> {
-    let mut chains = Chains(Vec::new());
-    chains.visit_file(&syn::parse_file(text)?);
-    Ok(chains.0)
+/// Reads every Rust file of the workspace's packages, and fails with the lines that have such a `let`.
+pub(crate) fn check() -> Result<()> {
+    let metadata = metadata::read(&["--no-deps"])?;
+    let mut files = Vec::new();
+    for package in metadata["packages"].as_array().context("cargo metadata names packages")? {
+        let manifest = package["manifest_path"].as_str().context("a package has a manifest")?;
+        sources(Path::new(manifest).parent().context("a manifest lies in a folder")?, &mut files)?;
+    }
+    ensure!(!files.is_empty(), "the workspace's packages have no Rust files");
+    files.sort();
+    files.dedup();
+    let mut found = Vec::new();
+    for file in &files {
+        let text = fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
+        let lines = lets(&text).with_context(|| format!("reading {} as Rust", file.display()))?;
+        found.extend(lines.into_iter().map(|line| format!("  {}:{line}", file.display())));
+    }
+    if found.is_empty() {
+        println!("oldest: no let that Rust {OLDEST} does not know, in {} files", files.len());
+        return Ok(());
+    }
+    bail!(
+        "a let beside && or as an arm's guard needs Rust 1.88, and we promise {OLDEST}:\n{}",
+        found.join("\n")
+    );
 }
 
-struct Chains(Vec<usize>);
+fn sources(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
+    for entry in fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))? {
+        let entry = entry?;
+        let (path, name) = (entry.path(), entry.file_name());
+        let is_ours = name != "target" && !name.to_string_lossy().starts_with('.');
+        match path.is_dir() {
+            true if is_ours => sources(&path, files)?,
+            false if path.extension().is_some_and(|of| of == "rs") => files.push(path),
+            _ => {}
+        }
+    }
+    Ok(())
+}
 
-impl<'a> Visit<'a> for Chains {
+/// The lines with a `let` that is one of several parts of a condition, or an arm's guard.
+fn lets(text: &str) -> syn::Result<Vec<usize>> {
+    let mut lets = Lets(Vec::new());
+    lets.visit_file(&syn::parse_file(text)?);
+    Ok(lets.0)
+}
+
+struct Lets(Vec<usize>);
+
+impl<'a> Visit<'a> for Lets {
     fn visit_expr_binary(&mut self, both: &'a ExprBinary) {
         let is_let = |side: &Expr| matches!(side, Expr::Let(_));
         if matches!(both.op, BinOp::And(_)) && (is_let(&both.left) || is_let(&both.right)) {
             self.0.push(both.span().start().line);
         }
         visit::visit_expr_binary(self, both);
+    }
+
+    fn visit_arm(&mut self, arm: &'a Arm) {
+        if let Some((_, guard)) = arm.guard.as_ref().filter(|(_, guard)| matches!(**guard, Expr::Let(_))) {
+            self.0.push(guard.span().start().line);
+        }
+        visit::visit_arm(self, arm);
+    }
+
+    fn visit_macro(&mut self, of: &'a Macro) {
+        self.look_through(of.tokens.clone());
+        visit::visit_macro(self, of);
+    }
+}
+
+impl Lets {
+    /// What a macro is given is no syntax yet: there `&& let` is looked for, as no condition that Rust 1.85 knows has it.
+    fn look_through(&mut self, tokens: TokenStream) {
+        let mut ands = 0;
+        for token in tokens {
+            match token {
+                TokenTree::Group(group) => {
+                    ands = 0;
+                    self.look_through(group.stream());
+                }
+                TokenTree::Punct(punct) if punct.as_char() == '&' => ands += 1,
+                TokenTree::Ident(word) if word == "let" && ands == 2 => {
+                    self.0.push(word.span().start().line);
+                }
+                _ => ands = 0,
+            }
+        }
     }
 }
 
@@ -58,13 +111,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chains_are_found_and_nothing_else() {
-        let of = |condition: &str| chains(&format!("fn a() {{\n    if {condition} {{}}\n}}")).unwrap();
+    fn chains_and_guards_are_found_and_nothing_else() {
+        let of = |condition: &str| lets(&format!("fn a() {{\n    if {condition} {{}}\n}}")).unwrap();
         assert_eq!(of("let Some(b) = c && d"), [2]);
         assert_eq!(of("d && let Some(b) = c"), [2]);
         assert_eq!(of("d && e && let Some(b) = c"), [2]);
         assert_eq!(of("let Some(b) = c.filter(|b| b && d)"), [0; 0]);
         assert_eq!(of("d && matches!(c, Some(_))"), [0; 0]);
-        assert_eq!(chains("fn a() {\n while e\n && let Some(b) = c\n {}\n}").unwrap(), [2]);
+        assert_eq!(lets("fn a() {\n while e\n && let Some(b) = c\n {}\n}").unwrap(), [2]);
+        assert_eq!(lets("fn a() { select! {\n _ = b => if c && let Some(d) = e {},\n} }").unwrap(), [2]);
+        assert_eq!(lets("fn a() { select! {\n b = c => { f(&&d); let e = 1; }\n} }").unwrap(), [0; 0]);
+        assert_eq!(lets("fn a() { match b {\n c if let Some(d) = e => {}\n _ => {} } }").unwrap(), [2]);
+        assert_eq!(lets("fn a() { match b {\n c if d => {}\n _ => {} } }").unwrap(), [0; 0]);
     }
 }

@@ -210,7 +210,7 @@ pub struct RunCopied {
     pub sent_bytes: u64,
     /// Bytes written to the disk, because they differed.
     pub written_bytes: u64,
-    /// Of these, what the pool did not have yet, in bytes as they are stored, compressed; known of a run that is done.
+    /// Of these, what the pool did not have yet, in bytes as they are stored, compressed; absent where it is not known, as in the first seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stored_bytes: Option<u64>,
     /// The instant that its point is of, where that is not its beginning: of a guest whose disks were read ahead.

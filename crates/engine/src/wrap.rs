@@ -147,9 +147,11 @@ pub trait Answer: Send {
     }
 }
 
-/// A journal, and a journal's reader. By names of their own: Rust 1.85 asks of a trait object in an `async_trait` that it be an [`Answer`] whatever
-/// its lifetime.
+/// A journal that was made. By a name of its own, as what follows: Rust 1.85 asks of a trait object in an `async_trait` that it be an [`Answer`]
+/// whatever its lifetime.
 struct Made(Arc<dyn Journal>);
+
+/// The reader of one that was there.
 struct Opened(Box<dyn JournalReader>);
 
 impl Answer for () {}

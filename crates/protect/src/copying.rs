@@ -15,6 +15,7 @@ mod live;
 mod opened;
 mod received;
 mod spot;
+mod stored;
 mod target;
 
 pub(crate) use bandwidth::Bandwidth;
@@ -97,28 +98,8 @@ impl Protection {
             (run, Some(stood)) => self.said_stood(run, stood).await,
             (run, None) => run,
         };
-        Ok(self.said_stored(run, &live).await)
-    }
-
-    /// The same run, once it is said of it what of it the pool did not have. Its point is there, whatever becomes of that.
-    async fn said_stored(&self, run: Run, live: &Live) -> Run {
-        let mut stored = 0;
-        for (disk, before) in live.stored_before() {
-            let now = self.store.stored_bytes(&disk).await.ok();
-            let Some((now, before)) = now.zip(before) else { return run };
-            stored += now.saturating_sub(before);
-        }
-        let say = |run: &mut Run| {
-            if let Some(copied) = &mut run.copied {
-                copied.stored_bytes = Some(stored);
-            }
-            Ok(())
-        };
-        let said = self.change(catalog::change(&self.store, &key(&run.name), say)).await;
-        said.unwrap_or_else(|error| {
-            tracing::warn!("run '{}': what of it was stored is not kept: {error}", run.name);
-            run
-        })
+        self.say_stored_later(&run);
+        Ok(run)
     }
 
     /// Makes the disks what the source holds, durably. What is left to do with a guest's bitmaps is put into `marks`.

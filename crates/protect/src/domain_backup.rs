@@ -7,6 +7,8 @@
 //! more room, since its write would fail. *Never*: ends a job, or removes a checkpoint, that is not ours.
 
 mod checkpoints;
+mod images;
+mod release;
 mod xml;
 
 pub(crate) use checkpoints::Checkpoints;
@@ -19,6 +21,8 @@ use crate::nbd::{Address, Client, Place};
 use crate::origin::Origin;
 use crate::sources::LibvirtDomain;
 use crate::{Hardware, Point, Protection, Source, image};
+use images::{Images, check_room};
+use release::boot_id;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::Permissions;
@@ -26,7 +30,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use stonefold_env::{Env, WallNanos};
-use stonefold_types::{Error, Kind, Name, Result, Size};
+use stonefold_types::{Error, Kind, Name, Result};
 use tempfile::TempDir;
 use xml::BackedUp;
 
@@ -87,14 +91,6 @@ enum Kept {
     Job(Box<Job>),
 }
 
-/// Images of a domain that does not run.
-struct Images {
-    uri: String,
-    domain: String,
-    seen: Vec<image::Seen>,
-    _served: Vec<image::Served>,
-}
-
 /// A backup that a domain is in.
 struct Job {
     backup: DomainBackup,
@@ -135,45 +131,6 @@ impl Pulled {
         match &self.kept {
             Kept::Job(_) => Ok(()),
             Kept::Images(images) => images.check_still(env).await,
-        }
-    }
-}
-
-impl Images {
-    /// Fails where the domain runs, or its images were written: QEMU's locks keep it from a qcow2 image that is read, and not from a raw one.
-    async fn check_still(&self, env: &Env) -> Result<()> {
-        let virsh = Virsh { env, uri: &self.uri };
-        for image in &self.seen {
-            image.check().await?;
-        }
-        if virsh.state(&self.domain).await? != Some(false) {
-            let what = "the domain was started while its images were read";
-            return Err(Error::new(Kind::Conflict, what).remedy("run it again: it is read while it runs"));
-        }
-        Ok(())
-    }
-}
-
-/// Fails where less room is left for a scratch than that.
-async fn check_room(scratches: &[PathBuf], bytes_min: u64) -> Result<()> {
-    let folders: Vec<PathBuf> =
-        scratches.iter().filter_map(|path| path.parent().map(Path::to_owned)).collect();
-    // A file system that does not answer would hold up everything.
-    let room = |folder: PathBuf| {
-        let told = rustix::fs::statvfs(&folder).ok()?;
-        Some((folder, told.f_bavail.saturating_mul(told.f_frsize)))
-    };
-    // Where the server cannot look, libvirt can.
-    let told = image::aside(move || folders.into_iter().filter_map(room).collect::<Vec<_>>()).await?;
-    match told.iter().find(|(_, left)| *left < bytes_min) {
-        None => Ok(()),
-        Some((folder, left)) => {
-            let (left, at) = (Size(*left), folder.display());
-            let what = format!(
-                "{left} are left in '{at}', where libvirt keeps what the guest overwrites while it is read"
-            );
-            Err(Error::new(Kind::NoSpace, what)
-                .remedy("make room there, or add the source with --scratch and another folder"))
         }
     }
 }
@@ -338,98 +295,6 @@ impl Protection {
         if let Kept::Job(job) = &pulled.kept {
             self.release_domain_or_tell(&job.backup).await;
         }
-    }
-
-    async fn release_domain_or_tell(&self, backup: &DomainBackup) {
-        if let Err(error) = self.release_domain(backup).await {
-            tracing::warn!("source '{}': its domain may still be in a backup: {error}", backup.source);
-        }
-    }
-
-    /// Ends the job, where it is ours and goes on, removes what it left, and forgets it.
-    async fn release_domain(&self, backup: &DomainBackup) -> Result<()> {
-        if backup.boot == boot_id() {
-            self.end_job(backup).await?;
-        }
-        // libvirt removes them; but where it was killed, or the host went down.
-        let (scratches, socket) = (backup.scratches.clone(), backup.socket.clone());
-        image::aside(move || remove_left(&scratches, &socket)).await?;
-        self.change(async {
-            // A run that has begun since has one of its own.
-            match catalog::find::<DomainBackup>(&self.store, backup.source.as_str()).await? {
-                Some(now) if now.socket == backup.socket => {
-                    catalog::remove::<DomainBackup>(&self.store, backup.source.as_str()).await
-                }
-                _ => Ok(()),
-            }
-        })
-        .await
-    }
-
-    async fn end_job(&self, backup: &DomainBackup) -> Result<()> {
-        let virsh = Virsh { env: &self.env, uri: &backup.uri };
-        let is_ours = |told: &String| xml::is_served_on(told, &backup.socket);
-        for at in 0..RELEASES_MAX {
-            if virsh.backup_of(&backup.domain).await?.filter(is_ours).is_none() {
-                return Ok(());
-            }
-            if at == 0 {
-                virsh.abort_job(&backup.domain).await?;
-            }
-            self.env.sleep(AGAIN).await;
-        }
-        let what = format!("domain '{}' is still in its backup", backup.domain);
-        Err(Error::new(Kind::Busy, what).remedy(format!("end it: virsh domjobabort {}", backup.domain)))
-    }
-
-    /// Takes out what runs have left that were cut off, each in a task of its own: a libvirt that does not answer keeps nothing else waiting.
-    pub(crate) async fn release_left_domains(&self) -> Result<()> {
-        for key in catalog::keys::<DomainBackup>(&self.store, None).await? {
-            let Some(left) = self.readable::<DomainBackup>(&key).await? else { continue };
-            let Some(me) = self.me.upgrade().filter(|me| !me.copies.is_copied(&left.source)) else {
-                continue;
-            };
-            self.env.spawn("release a domain", async move {
-                match me.release_domain(&left).await {
-                    Ok(()) => tracing::warn!(
-                        "source '{}': what a backup left of its domain is taken out",
-                        left.source
-                    ),
-                    Err(error) => tracing::warn!(
-                        "source '{}': its domain may still be in a backup: {error}",
-                        left.source
-                    ),
-                }
-            });
-        }
-        Ok(())
-    }
-
-    /// Takes the checkpoints of a source out of its domain.
-    pub(crate) async fn forget_checkpoints(&self, source: &Source, of: &LibvirtDomain) -> Result<()> {
-        let domain = Virsh { env: &self.env, uri: &of.uri }.uuid_of(&of.domain).await?;
-        Checkpoints::of(&self.env, source, of, &domain, [None, None]).remove_but(None).await
-    }
-}
-
-/// Which life of the kernel's this is.
-fn boot_id() -> String {
-    let told = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    told.trim().to_owned()
-}
-
-fn remove_left(scratches: &[PathBuf], socket: &Path) {
-    for path in scratches.iter().map(PathBuf::as_path).chain([socket]) {
-        match std::fs::remove_file(path) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-                tracing::warn!("'{}' is left of a backup: remove it ({e})", path.display());
-            }
-            _ => {}
-        }
-    }
-    if let Some(folder) = socket.parent() {
-        // One of this life's goes with whoever has it.
-        let _ = std::fs::remove_dir(folder);
     }
 }
 

@@ -7,137 +7,30 @@
 
 mod comparing;
 mod copies;
+mod document;
 mod ends;
+mod following;
 mod home;
 mod jobs;
 mod left;
 mod mirrors;
 
+pub use document::{Headway, MigrateRequest, Migration, MigrationState, MovedDisk};
 pub use home::{Home, HomeFormat};
 
-use crate::catalog::{self, Entry, Unknown};
+use crate::catalog::{self, Unknown};
 use crate::hypervisor::Host;
 use crate::machines::NewMachine;
-use crate::pace::{Pace, Paced};
 use crate::recoveries::Recovery;
-use crate::{CopyRate, Machine, Protection};
-use jobs::{Jobs, Progress};
-use left::Left;
-use serde::{Deserialize, Serialize};
+use crate::{Machine, Protection};
 use std::sync::Arc;
 use std::time::Duration;
-use stonefold_env::WallNanos;
 use stonefold_types::{Error, Kind, Name, Result};
 
 /// How often QEMU is asked how far it is, and the pace set.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How often the document is.
 const SAVE_EVERY: Duration = Duration::from_secs(5);
-
-/// The document of a migration, `migrations/NAME`: the newest of a recovery.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Migration {
-    /// The recovery whose machine is moved.
-    pub name: Name,
-    /// Its disks, in order.
-    pub disks: Vec<MovedDisk>,
-    /// What the new images are.
-    pub format: HomeFormat,
-    /// The share of its speed that the guest keeps, in percent.
-    pub floor_percent: u8,
-    /// Whether both ends are compared while the guest stands still.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub verify: bool,
-    /// How far it is.
-    pub state: MigrationState,
-    /// Trusted time, nanoseconds since 1970.
-    pub begun: WallNanos,
-    /// When it ended, likewise.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ended: Option<WallNanos>,
-    /// Why it failed, or what there is to know.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub note: Option<String>,
-    #[serde(flatten)]
-    pub(crate) unknown: Unknown,
-}
-
-/// A disk that is moved.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MovedDisk {
-    /// What the machine calls it.
-    pub target: Name,
-    /// The recovered disk.
-    pub disk: Name,
-    /// Where it goes: a file's path, or an NBD URI.
-    pub home: Home,
-    /// What there is to copy, in bytes, as far as is known; what the guest writes meanwhile comes to it.
-    pub total_bytes: u64,
-    /// What has been copied.
-    pub done_bytes: u64,
-    /// The machine has it at its new place, whatever became of the others.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub moved: bool,
-}
-
-/// How a migration gets on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Headway {
-    /// How fast it may be, and what its guest keeps.
-    pub rate: CopyRate,
-    /// How long it will yet take; nothing where that is not known.
-    pub left_seconds: Option<u64>,
-}
-
-/// How far a migration is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum MigrationState {
-    /// QEMU copies.
-    Copying,
-    /// It is to stand still until somebody has it go on.
-    Paused,
-    /// It is to end, and the machine to stay where it is.
-    Cancelling,
-    /// The machine has its new disks.
-    Done,
-    /// The machine has its old ones.
-    Failed,
-    /// The same, as somebody wished.
-    Cancelled,
-}
-
-/// A machine that is to be moved.
-#[derive(Clone, Debug)]
-pub struct MigrateRequest {
-    /// The recovery.
-    pub name: Name,
-    /// Where to: a file or, of several disks, a folder; an NBD URI.
-    pub to: Home,
-    /// What files are to be.
-    pub format: HomeFormat,
-    /// The share of its speed that the guest keeps, in percent.
-    pub floor_percent: u8,
-    /// Whether both ends are compared while the guest stands still.
-    pub verify: bool,
-}
-
-impl Entry for Migration {
-    const FAMILY: &'static str = "migrations";
-    const NOUN: &'static str = "migration";
-    const LISTED_BY: &'static str = "stonefold migrate ls";
-
-    fn key(&self) -> String {
-        self.name.to_string()
-    }
-}
-
-impl Migration {
-    /// Whether it goes on.
-    pub fn is_under_way(&self) -> bool {
-        matches!(self.state, MigrationState::Copying | MigrationState::Paused | MigrationState::Cancelling)
-    }
-}
 
 impl Protection {
     /// All migrations, by name, with how each gets on.
@@ -337,144 +230,6 @@ impl Protection {
             }
         };
         self.env.spawn("migration", carried);
-    }
-
-    async fn look_after(&self, name: &Name, host: &Host, again: bool) -> Result<Ended> {
-        let migration: Migration = catalog::get(&self.store, name.as_str()).await?;
-        let jobs = Jobs::find(&self.env, host, &migration, again).await?;
-        let moved = async {
-            let mut pace = Pace::begin(&self.env, &jobs, migration.floor_percent).await?;
-            jobs.begin(&migration).await?;
-            self.follow(&jobs, &migration, &mut pace).await
-        };
-        let moved = moved.await;
-        if !matches!(moved, Ok((MigrationState::Done, _)))
-            && !self.leaves(&moved)
-            && !self.is_closed(name).await
-        {
-            // The machine goes on with what it has.
-            let abandoned = jobs.abandon(&migration).await.map_err(|left| {
-                let why =
-                    moved.as_ref().err().map_or_else(|| "it was cancelled".to_owned(), ToString::to_string);
-                left.context(format!("{why}; what was copied may still be there"))
-            });
-            let left = self.left_half(name, &jobs, moved).await;
-            return abandoned.and(left);
-        }
-        let (state, to_know) = moved?;
-        let alike = (state == MigrationState::Done && migration.verify)
-            .then(|| "both ends were alike while the guest stood still".to_owned());
-        let notes: Vec<String> = alike.into_iter().chain(to_know).collect();
-        Ok((state, (!notes.is_empty()).then(|| notes.join("; "))))
-    }
-
-    /// Keeps which disks have gone over all the same, of a move that did not come to its end, and has it told.
-    async fn left_half(&self, name: &Name, jobs: &Jobs, ended: Result<Ended>) -> Result<Ended> {
-        let migration: Migration = catalog::get(&self.store, name.as_str()).await?;
-        let moved = match jobs.moved(&migration).await {
-            Ok(moved) => moved,
-            Err(error) => {
-                tracing::warn!("which disks of '{name}' have gone over is not known: {error}");
-                return ended;
-            }
-        };
-        let say = |migration: &mut Migration| {
-            migration.disks.iter_mut().zip(&moved).for_each(|(disk, moved)| disk.moved = *moved);
-            Ok(())
-        };
-        let at_home = catalog::change::<Migration>(&self.store, name.as_str(), say).await?.disks;
-        let at_home: Vec<&str> =
-            at_home.iter().filter(|disk| disk.moved).map(|disk| disk.target.as_str()).collect();
-        if at_home.is_empty() {
-            return ended;
-        }
-        let told = format!(
-            "the machine has '{}' at the new place already, and the others where they were",
-            at_home.join("', '")
-        );
-        match ended {
-            Ok((state, to_know)) => {
-                Ok((state, Some(to_know.into_iter().chain([told]).collect::<Vec<_>>().join("; "))))
-            }
-            Err(error) => {
-                Err(error.context(told).remedy("see to that, and begin again: what is left is moved"))
-            }
-        }
-    }
-
-    /// Whether the server is leaving: then nothing that fails says anything of a migration.
-    async fn is_closed(&self, name: &Name) -> bool {
-        let found = catalog::find::<Migration>(&self.store, name.as_str()).await;
-        found.is_err_and(|error| error.kind() == Kind::Closed)
-    }
-
-    /// Looks after the jobs until they have ended, or are to: how, and what somebody is to know of it.
-    async fn follow(&self, jobs: &Jobs, migration: &Migration, pace: &mut Pace) -> Result<Ended> {
-        let mut saved = self.env.monotonic();
-        let (mut paused, mut wish, mut left) = (false, migration.state, Left::default());
-        loop {
-            match catalog::get::<Migration>(&self.store, migration.name.as_str()).await {
-                Ok(found) => wish = found.state,
-                Err(error) if error.kind() == Kind::Closed => return Err(error),
-                // It may pass, and is no reason to copy anew.
-                Err(error) => tracing::warn!("the migration of '{}' goes on: {error}", migration.name),
-            }
-            match wish {
-                MigrationState::Cancelling => return Ok((MigrationState::Cancelled, None)),
-                MigrationState::Paused if !paused => jobs.pause().await?,
-                MigrationState::Copying if paused => jobs.resume().await?,
-                _ => {}
-            }
-            paused = wish == MigrationState::Paused;
-            if paused {
-                // How fast it was says nothing of after that.
-                left = Left::default();
-            }
-            let progress = jobs.progress().await?;
-            if self.env.monotonic().saturating_sub(saved) > SAVE_EVERY {
-                self.save_progress(&migration.name, &progress).await;
-                saved = self.env.monotonic();
-            }
-            if progress.is_ready && !paused {
-                self.save_progress(&migration.name, &progress).await;
-                let _still = self.compares(migration);
-                return match jobs.pivot(&self.env, migration, self.given_up(&migration.name)).await {
-                    Err(_) if self.is_cancelled(&migration.name).await => {
-                        Ok((MigrationState::Cancelled, None))
-                    }
-                    moved => moved.map(|to_know| (MigrationState::Done, to_know)),
-                };
-            }
-            if !paused {
-                let left_seconds = left.seconds(self.env.monotonic(), progress.sums());
-                match pace.set(&self.env, jobs).await {
-                    Ok(rate) => {
-                        self.moving.lock().insert(migration.name.clone(), Headway { rate, left_seconds });
-                    }
-                    // Whether it goes on at all is looked at the next time.
-                    Err(error) => {
-                        tracing::warn!("the pace of the migration of '{}' stays: {error}", migration.name)
-                    }
-                }
-            }
-            tokio::select! {
-                () = self.env.sleep(LOOK_EVERY) => {}
-                () = self.moving_changed.notified() => {}
-            }
-        }
-    }
-
-    /// For whoever looks; where it cannot be kept now, it is later.
-    async fn save_progress(&self, name: &Name, progress: &Progress) {
-        let save = |migration: &mut Migration| {
-            for (disk, (done, total)) in migration.disks.iter_mut().zip(&progress.bytes) {
-                (disk.done_bytes, disk.total_bytes) = (*done, *total);
-            }
-            Ok(())
-        };
-        if let Err(error) = catalog::change::<Migration>(&self.store, name.as_str(), save).await {
-            tracing::warn!("how far the migration of '{name}' is, is not kept: {error}");
-        }
     }
 
     /// What is kept of a migration goes with the recovery whose machine it was.

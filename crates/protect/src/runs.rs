@@ -5,18 +5,19 @@
 //! policy wants one; then the run's says that it is done. A run that is found under way tells which: its snapshots are there, then the point is put; they are not, then it
 //! has failed, as has one that had not said that all was copied. *Never*: leaves snapshots that no point has; puts a point before its snapshots are durable.
 
+mod document;
 mod ended;
+mod standing;
 
+pub use document::{Copied, Run, RunState, Slot};
+pub(crate) use document::{Received, key};
 pub(crate) use ended::{CUT_OFF, MADE_AGAIN};
 
 use crate::catalog::{self, Entry, Unknown};
 use crate::copying::Copying;
 use crate::machines::MachineDisk;
 use crate::points::{Consistency, Point, PointDisk};
-use crate::standstills::{Standstill, Stood};
-use crate::{Database, Hardware, Policy, Protection, Source, SourceOf, stamp};
-use serde::{Deserialize, Serialize};
-use stonefold_env::WallNanos;
+use crate::{Hardware, Policy, Protection, stamp};
 use stonefold_store::SnapshotInfo;
 use stonefold_types::{Error, Kind, Name, PointName, Result, SnapshotName};
 
@@ -39,138 +40,6 @@ enum Begun {
     /// There was nothing to copy, and its point is there.
     Done(Box<Run>),
     Copying(Box<Copying>),
-}
-
-/// The document of a run, `runs/SOURCE/TIME`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Run {
-    /// Its name, which is that of its point.
-    pub name: PointName,
-    /// The machine that is backed up; the source's name where it is none of ours.
-    pub machine: Name,
-    /// Its disks.
-    pub disks: Vec<MachineDisk>,
-    /// What goes into the point; absent once that is put.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hardware: Option<Hardware>,
-    /// Likewise.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) database: Option<Database>,
-    /// What it has copied; nothing where it is of a machine of ours.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub copied: Option<Copied>,
-    /// How far it is.
-    pub state: RunState,
-    /// It copies, and stands still until it is resumed; known only while it does.
-    #[serde(skip)]
-    pub paused: bool,
-    /// Trusted time, nanoseconds since 1970.
-    pub begun: WallNanos,
-    /// When it ended, likewise.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ended: Option<WallNanos>,
-    /// Why it failed, or what there is to know of how it ended.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub note: Option<String>,
-    /// What it was begun for; nothing where somebody asked for it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub slot: Option<Slot>,
-    /// It copied, and ended with its server: what it was begun for is to be made yet.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub cut_off: bool,
-    /// Until when its point is to be locked, by trusted time, nanoseconds since 1970.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lock_until: Option<WallNanos>,
-    /// What its point says that another pool has seen: of one that is sent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) received: Option<Received>,
-    #[serde(flatten)]
-    pub(crate) unknown: Unknown,
-}
-
-/// What a run has copied.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Copied {
-    /// Whether it was told to read everything.
-    #[serde(default)]
-    pub full: bool,
-    /// Whether all was copied, and durable: only then is there anything to make a point of.
-    #[serde(default)]
-    pub complete: bool,
-    /// Bytes of the source that were read.
-    pub read_bytes: u64,
-    /// Of these, what came over the wire: the rest was told to be holes.
-    pub sent_bytes: u64,
-    /// Bytes written to the disk, because they differed.
-    pub written_bytes: u64,
-    /// Of these, what the pool did not have yet, in bytes as they are stored; known of a run that is done.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stored_bytes: Option<u64>,
-    /// The instant that its point is of, by trusted time, nanoseconds since 1970, where that is not its beginning.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cut: Option<WallNanos>,
-    /// How long it took, in milliseconds.
-    pub took_ms: u64,
-    /// What there is to know of it, in words.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub notes: Vec<String>,
-    #[serde(flatten)]
-    pub(crate) unknown: Unknown,
-}
-
-/// What is known of a point where it was made.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Received {
-    /// When, by that pool's trusted time, nanoseconds since 1970.
-    pub(crate) taken: WallNanos,
-    /// What its disks are like.
-    pub(crate) consistency: Consistency,
-    #[serde(flatten)]
-    pub(crate) unknown: Unknown,
-}
-
-/// What a run was begun for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Slot {
-    /// The policy.
-    pub policy: Name,
-    /// The slot of its schedule: trusted time, nanoseconds since 1970.
-    pub at: WallNanos,
-}
-
-/// How far a run is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum RunState {
-    /// Under way.
-    Running,
-    /// Its point is there.
-    Done,
-    /// It made no point.
-    Failed,
-    /// Neither did it, because somebody ended it.
-    Cancelled,
-}
-
-impl Entry for Run {
-    const FAMILY: &'static str = "runs";
-    const NOUN: &'static str = "run";
-    const LISTED_BY: &'static str = "stonefold backup ls";
-
-    fn key(&self) -> String {
-        key(&self.name)
-    }
-}
-
-/// The key of a run, or of a point.
-pub(crate) fn key(name: &PointName) -> String {
-    format!("{}/{}", name.source, name.stamp)
-}
-
-impl Run {
-    pub(crate) fn is_under_way(&self) -> bool {
-        self.state == RunState::Running
-    }
 }
 
 impl Protection {
@@ -242,78 +111,6 @@ impl Protection {
             Err(error) if error.kind() == Kind::Busy => Err(error),
             Err(error) => Err(self.keep_failed(source, of.clone(), error).await),
         }
-    }
-
-    /// What is to stand still all the time that a run takes; nothing where the run has its guest do so at the instant that it copies.
-    async fn standstill_for(&self, source: &Name) -> Result<Option<Standstill>> {
-        let source = self.check_guest_of(source).await?;
-        match source.of.machine() {
-            Some(machine) => self.standstill_of(&self.machine(machine).await?).map(Some),
-            None => Ok(None),
-        }
-    }
-
-    /// Fails where a source has no guest that could be asked to stand still.
-    pub(crate) async fn check_guest_of(&self, source: &Name) -> Result<Source> {
-        let source = self.source(source).await?;
-        match &source.of {
-            SourceOf::Machine(machine) => {
-                self.machine(machine).await?.check_agent()?;
-            }
-            SourceOf::Qmp(guest) => {
-                self.standstill_of_qemu(&source, guest)?;
-            }
-            // Its libvirt has the way to the agent, and says where there is none.
-            SourceOf::Libvirt(_) => {}
-            // It is by itself: by its own WAL.
-            SourceOf::Postgres(_) => {}
-            SourceOf::Nbd(_)
-            | SourceOf::Image(_)
-            | SourceOf::Dir(_)
-            | SourceOf::Ssh(_)
-            | SourceOf::Replica(_) => {
-                let what = format!("source '{}' is copied from where no guest can be asked", source.name);
-                return Err(Error::new(Kind::Unsupported, what)
-                    .remedy("back it up as it would be after a loss of power (crash)"));
-            }
-        }
-        Ok(source)
-    }
-
-    /// The same, once that is said of it and its point. A point is there, whatever becomes of that.
-    pub(crate) async fn said_stood(&self, run: Run, stood: Stood) -> Run {
-        let name = run.name.clone();
-        match self.say_stood(run.clone(), stood).await {
-            Ok(said) => said,
-            Err(error) => {
-                tracing::warn!("run '{name}': how its guest stood is not kept: {error}");
-                run
-            }
-        }
-    }
-
-    /// Says of a run's point what the guest did meanwhile.
-    async fn say_stood(&self, run: Run, stood: Stood) -> Result<Run> {
-        let of_point = |broken: &String| format!("its point is as after a loss of power: {broken}");
-        let of_guest = |asleep: &String| format!("the guest was not seen to go on: {asleep}");
-        let mut notes: Vec<String> = run.note.iter().cloned().collect();
-        notes.extend(stood.broken.as_ref().map(of_point));
-        notes.extend(stood.asleep.as_ref().map(of_guest));
-        self.change(async {
-            if stood.broken.is_none() {
-                let say = |point: &mut Point| {
-                    point.consistency = Consistency::App;
-                    Ok(())
-                };
-                catalog::change(&self.store, &run.key(), say).await?;
-            }
-            let say = |run: &mut Run| {
-                run.note = (!notes.is_empty()).then(|| notes.join("; "));
-                Ok(())
-            };
-            catalog::change(&self.store, &run.key(), say).await
-        })
-        .await
     }
 
     /// Keeps in the history that no point could be made because a guest could not be had to stand still. Returns why.

@@ -12,6 +12,7 @@ use crate::planted;
 use crate::qos::Flow;
 use crate::reserve::Refusal;
 use crate::snapshot::{Snapshot, Snapshots};
+use crate::stored::Stored;
 use crate::usage::Usage;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -78,8 +79,6 @@ pub(crate) struct Counters {
     pub(crate) writes: AtomicU64,
     pub(crate) write_bytes: AtomicU64,
     pub(crate) flushes: AtomicU64,
-    /// Of what they wrote, what the pool did not have yet: bytes of frames, compressed.
-    pub(crate) stored_bytes: AtomicU64,
     pub(crate) read_latency: Histogram,
     pub(crate) write_latency: Histogram,
     pub(crate) flush_latency: Histogram,
@@ -110,6 +109,8 @@ pub(crate) struct State {
     pub(crate) next_snapshot_id: u64,
     /// Attached to it or to a snapshot.
     pub(crate) clients: Clients,
+    /// What was stored from snapshot to snapshot.
+    pub(crate) stored: Stored,
     /// Counts folds: what was read from the map before one may be older than what was overlaid then.
     pub(crate) folds: u64,
     /// Why nothing may attach or write, while something needs the disk for itself or it is gone.
@@ -134,6 +135,8 @@ pub(crate) enum View {
 impl Disk {
     /// A disk as its head describes it.
     pub(crate) fn from_head(key: Key, head: Head, version: Version, snapshots: Snapshots) -> Arc<Self> {
+        let newest = snapshots.iter().next_back().and_then(|snapshot| snapshot.commit);
+        let stored = Stored::of(&head.commit, newest.as_ref());
         Arc::new(Disk {
             id: head.id,
             domain: head.domain,
@@ -157,6 +160,7 @@ impl Disk {
                 snapshots,
                 next_snapshot_id: head.next_snapshot_id,
                 clients: Clients::default(),
+                stored,
                 folds: 0,
                 barred: None,
                 buried: false,

@@ -51,8 +51,8 @@ struct Part {
     changes_at: Vec<LedgerRef>,
     /// Where the ledger tells of the deaths in an epoch.
     deaths_at: Vec<(u64, Vec<LedgerRef>)>,
-    /// Of its data, what was not in the pool yet: bytes of frames.
-    stored_bytes: u64,
+    /// Of each layer's data, what was not in the pool yet: bytes of frames.
+    stored_bytes: Vec<u64>,
     /// Why this disk is left as it is.
     failed: Option<Error>,
 }
@@ -66,7 +66,7 @@ impl Part {
             deaths: Vec::new(),
             changes_at: Vec::new(),
             deaths_at: Vec::new(),
-            stored_bytes: 0,
+            stored_bytes: vec![0; layers.len()],
             failed: None,
             disk,
             layers,
@@ -329,7 +329,7 @@ async fn place_next(
                 entry
             }
             Content::Frame(range) => {
-                parts[part].stored_bytes += range.len() as u64;
+                parts[part].stored_bytes[layer] += range.len() as u64;
                 place_frame(&packer, fresh, part, &piece, &seen, &buffer[range.clone()])
             }
         };
@@ -453,7 +453,8 @@ async fn commit(store: &Store, part: &Part) -> Result<()> {
     let gaps = gaps(part);
     let edit = gaps.marked.into_iter().map(|record| (record.id, Some(record))).collect();
     let adopt = |state: &mut State| {
-        for layer in &part.layers {
+        for (layer, stored) in part.layers.iter().zip(&part.stored_bytes) {
+            state.stored.add(*stored, layer.ends_with);
             let oldest = state.frozen.pop_front().expect("the layers of a round stay until it ends");
             debug_assert!(Arc::ptr_eq(&oldest, layer));
         }
@@ -471,7 +472,6 @@ async fn commit(store: &Store, part: &Part) -> Result<()> {
     };
     store.change_snapshots(&part.disk, edit, draft, adopt).await?;
     store.budget.give(part.layers.iter().map(|layer| layer.budget_bytes).sum());
-    part.disk.counters.stored_bytes.fetch_add(part.stored_bytes, Ordering::Relaxed);
     Ok(())
 }
 

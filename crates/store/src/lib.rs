@@ -60,6 +60,7 @@ mod snapshots;
 mod sound;
 mod status;
 mod store;
+mod stored;
 mod sweep;
 #[cfg(feature = "synthetic")]
 pub mod synthetic;

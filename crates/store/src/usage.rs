@@ -23,7 +23,6 @@ use crate::store::Store;
 use cells::{Cells, Counts};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use stonefold_env::WallNanos;
 use stonefold_format::account::{Slot, shard_of};
 use stonefold_format::entry::SegmentId;
@@ -74,14 +73,6 @@ struct Sources {
 }
 
 impl Store {
-    /// Bytes that were stored for a disk since the server's start, compressed, with everything written until now. What the pool had already is not
-    /// counted, nor are maps and what heals. Fails where the disk cannot be folded.
-    pub async fn stored_bytes(&self, name: &Name) -> Result<u64> {
-        let disk = self.find(name)?;
-        self.fold_unhurried(Some(&disk)).await?;
-        Ok(disk.counters.stored_bytes.load(Ordering::Relaxed))
-    }
-
     /// Counts what a disk takes of the pool, with everything written until now. It is remembered, and told by [`Store::disk`],
     /// until the next time or the end.
     pub async fn usage(&self, name: &Name) -> Result<Usage> {

@@ -41,8 +41,6 @@ pub(crate) struct Live {
     stood: Memory<Option<Stood>>,
     /// The instant that its point is of, by trusted time, where that is not its beginning.
     cut: Memory<Option<WallNanos>>,
-    /// What had been stored for each disk before it is copied to, in bytes, where that is known.
-    stored: Memory<BTreeMap<Name, Option<u64>>>,
     notes: Memory<Vec<String>>,
     pub(super) cancelled: AtomicBool,
     paused: watch::Sender<bool>,
@@ -126,7 +124,6 @@ impl Live {
             has_it_stand: asked.consistency == Consistency::App,
             stood: Memory::default(),
             cut: Memory::default(),
-            stored: Memory::default(),
             notes: Memory::default(),
             cancelled: AtomicBool::new(false),
             paused: watch::Sender::new(false),
@@ -219,16 +216,6 @@ impl Live {
     /// What is read from now on is of this instant, by trusted time.
     pub(crate) fn was_cut(&self, at: WallNanos) {
         self.cut.lock().replace(at);
-    }
-
-    /// So much had been stored for a disk before anything of this run was.
-    pub(super) fn stores_from(&self, disk: &Name, bytes: Option<u64>) {
-        self.stored.lock().entry(disk.clone()).or_insert(bytes);
-    }
-
-    /// What was told of its disks.
-    pub(super) fn stored_before(&self) -> BTreeMap<Name, Option<u64>> {
-        self.stored.lock().clone()
     }
 
     pub(crate) fn note(&self, text: String) {

@@ -61,8 +61,6 @@ impl Protection {
         let peer: Arc<str> = format!("backup run '{}'", copying.run.name).into();
         let attached = self.store.attach_for(&ExportName::Disk(disk.disk.clone()), peer.clone())?;
         let before = self.store.disk(&disk.disk)?.traffic[WRITTEN];
-        // Where it is not known, neither is what the run stores; the run itself is none the worse for it.
-        copying.live.stores_from(&disk.disk, self.store.stored_bytes(&disk.disk).await.ok());
         let full = copying.live.full;
         Ok(Target { disk: disk.disk.clone(), attached, peer, before, written: 0, full, since })
     }

@@ -69,7 +69,14 @@ pub(super) async fn go(wire: &mut Wire, name: &str, bitmap: Option<&str>) -> Res
     let structured = ask(wire, OPT_STRUCTURED_REPLY, &[]).await?.0 == REP_ACK;
     let bitmap = bitmap.map(|bitmap| format!("{BITMAP}{bitmap}"));
     let contexts: Vec<&str> = std::iter::once(ALLOCATION).chain(bitmap.as_deref()).collect();
-    let numbers = if structured { ask_for(wire, name, &contexts).await? } else { vec![None; contexts.len()] };
+    let mut numbers = vec![None; contexts.len()];
+    if structured {
+        numbers = ask_for(wire, name, &contexts).await?;
+        if bitmap.is_some() && numbers.iter().all(Option::is_none) {
+            // It may have refused all for one that it does not know.
+            numbers = ask_for(wire, name, &[ALLOCATION]).await?;
+        }
+    }
     let (allocation, changed) = (numbers[0], numbers.get(1).copied().flatten());
     let mut data = named(name);
     data.extend_from_slice(&1u16.to_be_bytes());
