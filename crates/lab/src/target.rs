@@ -10,6 +10,7 @@ mod null;
 mod open;
 mod own;
 mod spec;
+mod used;
 
 pub(crate) use buffers::Buffers;
 pub(crate) use file::Files;

@@ -85,6 +85,52 @@ fn a_file_that_cannot_be_used_is_refused() {
     open(&target).map(drop).unwrap();
 }
 
+/// A program that ends with what it was started for.
+struct Ended(std::process::Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// *Never*: what a machine, a program of QEMU's or a loop device has is written over.
+#[test]
+fn a_file_that_something_else_uses_is_refused() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let [path, socket, begun] = ["disk.img", "socket", "begun"].map(|name| dir.path().join(name));
+    std::fs::File::create(&path).unwrap().set_len(BYTES).unwrap();
+    let target = format!("file:{}", path.display());
+    for words in [&["--read-only"][..], &[]] {
+        let mut served = Command::new("qemu-nbd");
+        served.args(["--persistent", "--format=raw", "--socket"]).arg(&socket).args(words).arg(&path);
+        // Which it writes once it has the image.
+        served.arg("--pid-file").arg(&begun);
+        let served = Ended(served.spawn().expect("qemu-utils is installed"));
+        for _ in 0..1000 {
+            if begun.exists() {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        refused(&target, Kind::Busy, "is used by a QEMU");
+        drop(served);
+        std::fs::remove_file(&socket).unwrap();
+        std::fs::remove_file(&begun).unwrap();
+        open(&target).map(drop).unwrap();
+    }
+    if !there_is(Need::Loop, "a file beneath a loop device that the lab is pointed at") {
+        return;
+    }
+    let device = Command::new("losetup").args(["--find", "--show"]).arg(&path).output().unwrap();
+    let device = String::from_utf8(device.stdout).unwrap().trim().to_owned();
+    let error = told(&target, &format!("the loop device {device}"));
+    assert!(error.remedy_text().unwrap().contains(&format!("losetup -d {device}")));
+    assert!(Command::new("losetup").args(["-d", &device]).status().unwrap().success());
+    open(&target).map(drop).unwrap();
+}
+
 /// Wherever data of others lies it is found, and the file stays as it was, as long as it was.
 #[test]
 fn data_of_others_is_left_as_it_is_wherever_it_lies() {

@@ -4,7 +4,7 @@
 
 use super::nbd::{self, Connection, Lasting, Link, Nbd};
 use super::own::Source;
-use super::{Abilities, Backend, Buffers, Files, Null, TargetSpec};
+use super::{Abilities, Backend, Buffers, Files, Null, TargetSpec, used};
 use crate::lock::Lock;
 use crate::space;
 use std::fs::{File, OpenOptions};
@@ -280,6 +280,7 @@ fn file(spec: &TargetSpec, path: &Path, bytes: u64) -> Result<Opened> {
         Error::new(Kind::Busy, format!("'{}' is used by somebody else", path.display()))
             .remedy("name another file, or end what uses it")
     };
+    used::check(&file, path)?;
     let lock = Lock::take(file, path, busy)?;
     direct(path)?;
     Ok(Opened {
