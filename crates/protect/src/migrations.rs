@@ -9,6 +9,7 @@ mod comparing;
 mod copies;
 mod document;
 mod ends;
+mod files;
 mod following;
 mod home;
 mod jobs;
@@ -123,6 +124,7 @@ impl Protection {
                 home,
                 total_bytes: info.size_bytes,
                 done_bytes: 0,
+                made: false,
                 moved: false,
             });
         }

@@ -229,6 +229,8 @@ pub(super) fn shortened(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use stonefold_env::SystemWorld;
+    use tokio::net::TcpListener;
 
     #[test]
     fn signs_are_read_as_they_are_written() {
@@ -238,5 +240,59 @@ mod tests {
         for wrong in ["", "port:0", "port:x", "console:", "console:(", "cmd: ", "ping"] {
             assert!(wrong.parse::<Sign>().is_err(), "{wrong}");
         }
+    }
+
+    /// What a guest has behind a port.
+    #[derive(Clone, Copy)]
+    enum Behind {
+        /// It speaks first, as SSH does.
+        Greets,
+        /// It answers what it is asked, as HTTP and PostgreSQL do.
+        Answers(&'static [u8]),
+        /// QEMU has taken the connection, and nobody listens in the guest.
+        Nobody,
+    }
+
+    async fn serve(listener: TcpListener, behind: Behind) {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut asked = [0; 64];
+            match behind {
+                Behind::Greets => stream.write_all(b"SSH-2.0-x\r\n").await.unwrap(),
+                Behind::Answers(question) => {
+                    let heard = stream.read(&mut asked).await.unwrap();
+                    assert_eq!(&asked[..heard], question);
+                    stream.write_all(b"N").await.unwrap();
+                }
+                Behind::Nobody => drop(stream.read(&mut asked).await),
+            }
+        }
+    }
+
+    /// Goal: a port is a sign of life only where a byte comes back, whoever speaks first.
+    #[tokio::test]
+    async fn a_port_is_a_sign_where_something_comes_back() {
+        let env = Env::new(SystemWorld::new(tokio::runtime::Handle::current(), 1).unwrap());
+        let folder = Folder("/nowhere".into());
+        let http = Behind::Answers(b"GET / HTTP/1.0\r\n\r\n");
+        let postgresql = Behind::Answers(question(5432));
+        for (port, behind, is_sign) in [
+            (22, Behind::Greets, true),
+            (80, http, true),
+            (5432, postgresql, true),
+            (22, Behind::Nobody, false),
+        ] {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let forwarded = Some(listener.local_addr().unwrap().port());
+            env.spawn("guest", serve(listener, behind));
+            let watched = Watched { env: &env, folder: &folder, forwarded };
+            let told = watched.look_for(&Sign::Port(port), LOOK_MAX, LOOK_MAX).await;
+            match told {
+                Ok(said) => assert!(is_sign && said == format!("port {port} answers"), "{said}"),
+                Err(error) => assert!(!is_sign && error.kind() == Kind::NotFound, "{error}"),
+            }
+        }
+        let watched = Watched { env: &env, folder: &folder, forwarded: None };
+        let none = watched.look_for(&Sign::Port(22), LOOK_MAX, LOOK_MAX).await.unwrap_err();
+        assert!(none.to_string().contains("no port leads to the guest"), "{none}");
     }
 }

@@ -7,12 +7,12 @@
 
 mod told;
 
-use super::home::{self, Home, HomeFormat};
+use super::files::Files;
+use super::home::{Home, HomeFormat};
 use super::jobs::{Progress, after_standstill};
 use super::{Migration, MovedDisk, ends};
 use crate::hypervisor::Virsh;
 use crate::pace::{Counted, SPEED_BEGINNING};
-use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,28 +35,25 @@ pub(super) struct Copies {
     disks: Vec<MovedDisk>,
     format: HomeFormat,
     verify: bool,
-    /// Whether an earlier server had begun.
-    again: bool,
     /// Bytes a second of each, while it does not stand still.
     speed: AtomicU64,
-    /// Of each disk whether its file has been made: it goes where the copy is given up.
-    made: Mutex<Vec<bool>>,
+    /// They go where the copy is given up.
+    files: Files,
 }
 
 impl Copies {
-    /// Those of a domain, by its UUID; `again` where an earlier server may have begun.
-    pub(super) fn of(env: &Env, (uri, domain): (&str, &str), migration: &Migration, again: bool) -> Copies {
+    /// Those of a domain, by its UUID.
+    pub(super) fn of(env: &Env, (uri, domain): (&str, &str), migration: &Migration, files: Files) -> Copies {
         let disks = migration.disks.clone();
         Copies {
             env: env.clone(),
             uri: uri.to_owned(),
             domain: domain.to_owned(),
             speed: AtomicU64::new(SPEED_BEGINNING / disks.len().max(1) as u64),
-            made: Mutex::new(vec![false; disks.len()]),
+            files,
             disks,
             format: migration.format,
             verify: migration.verify,
-            again,
         }
     }
 
@@ -95,22 +92,24 @@ impl Copies {
 
     /// Begins what has not been begun.
     pub(super) async fn begin(&self) -> Result<()> {
-        if self.again && self.verify && self.virsh().is_suspended(&self.domain).await? {
+        if self.files.again && self.verify && self.virsh().is_suspended(&self.domain).await? {
             // A server that was killed had it stand still.
             self.virsh().resume(&self.domain).await?;
         }
         for (number, (disk, told)) in self.now().await?.into_iter().enumerate() {
-            if told.lies.is(&disk.home) || told.is_copied_to(&disk.home) {
+            if told.lies.is(&disk.home) {
+                continue;
+            }
+            if told.is_copied_to(&disk.home) {
+                self.files.claim(number, disk).await?;
                 continue;
             }
             self.check_old(disk, &told)?;
-            if self.again && disk.done_bytes > 0 {
+            if self.files.was_copied_to(number, disk) {
                 // While no server looked.
-                self.made.lock()[number] = true;
                 return Err(has_ended(disk));
             }
-            home::make_for(&self.env, disk, self.format, self.again).await?;
-            self.made.lock()[number] = true;
+            self.files.make(number, disk).await?;
             let to = told::destination(&disk.home, self.format)?;
             let speed = self.speed.load(Ordering::Relaxed);
             let begun = self.virsh().begin_block_copy(self.of_disk(disk), &to, speed).await;
@@ -296,10 +295,8 @@ impl Copies {
 
     /// Ends what was begun: the machine goes on with what it has, and files that it does not have go.
     pub(super) async fn abandon(&self) -> Result<()> {
-        let made = self.made.lock().clone();
-        for (made, disk) in made.into_iter().zip(&self.disks) {
-            let was_copied = self.told(disk).await?.is_copied_to(&disk.home);
-            let ended = match was_copied {
+        for (number, disk) in self.disks.iter().enumerate() {
+            let ended = match self.told(disk).await?.is_copied_to(&disk.home) {
                 true => self.virsh().abort_block_job(self.of_disk(disk)).await,
                 false => Ok(()),
             };
@@ -309,12 +306,9 @@ impl Copies {
                 let failed = || Error::new(Kind::Busy, "libvirt's copying does not end");
                 return Err(ended.err().unwrap_or_else(failed));
             }
-            if now.lies.is(&disk.home) || !(made || was_copied) {
-                continue;
-            }
-            if let Home::File(path) = &disk.home {
-                std::fs::remove_file(path)
-                    .map_err(|e| Error::io(format!("removing '{}'", path.display()), e))?;
+            // What it has by now may stand on that file.
+            if matches!(now.lies, Lies::Export { .. }) {
+                self.files.take_away(number, disk)?;
             }
         }
         Ok(())

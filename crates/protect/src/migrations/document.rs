@@ -48,6 +48,9 @@ pub struct MovedDisk {
     pub total_bytes: u64,
     /// What has been copied.
     pub done_bytes: u64,
+    /// The file it goes to was made for it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub made: bool,
     /// The machine has it at its new place, whatever became of the others.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub moved: bool,

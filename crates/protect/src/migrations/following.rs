@@ -1,5 +1,6 @@
 //! A move that is looked after until it ends.
 
+use super::files::Files;
 use super::jobs::{Jobs, Progress};
 use super::left::Left;
 use super::{Ended, Headway, LOOK_EVERY, Migration, MigrationState, SAVE_EVERY};
@@ -11,7 +12,8 @@ use stonefold_types::{Kind, Name, Result};
 impl Protection {
     pub(super) async fn look_after(&self, name: &Name, host: &Host, again: bool) -> Result<Ended> {
         let migration: Migration = catalog::get(&self.store, name.as_str()).await?;
-        let jobs = Jobs::find(&self.env, host, &migration, again).await?;
+        let files = Files::of(&self.env, &self.store, &migration, again);
+        let jobs = Jobs::find(&self.env, host, &migration, files).await?;
         let moved = async {
             let mut pace = Pace::begin(&self.env, &jobs, migration.floor_percent).await?;
             jobs.begin(&migration).await?;

@@ -1,22 +1,14 @@
 //! Where a machine's disks go.
 
 use super::MovedDisk;
-use crate::hypervisor::{ANSWER_MAX, Host, is_of_this_host};
+use crate::hypervisor::{Host, is_of_this_host};
 use crate::machines::MachineDisk;
 use crate::nbd::{Address, Place};
-use crate::qmp::within;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::fs::OpenOptions;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use stonefold_env::Env;
 use stonefold_types::{Error, Kind, Result, Size};
-use tokio::process::Command;
-
-/// A new image holds no more than its own tables, in bytes.
-const NEW_IMAGE_BYTES_MAX: u64 = 16 << 20;
 
 /// A place outside of the pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -179,47 +171,6 @@ fn free_bytes(folder: &Path) -> Result<u64> {
     Ok(found.f_bavail * found.f_frsize)
 }
 
-/// Makes a disk's file, where it goes to one. `again` where a server that was killed may have made it already: it is made anew then, but one that
-/// holds anything is not that.
-pub(super) async fn make_for(env: &Env, disk: &MovedDisk, format: HomeFormat, again: bool) -> Result<()> {
-    let Home::File(path) = &disk.home else { return Ok(()) };
-    let is_new = |path: &Path| path.metadata().is_ok_and(|found| found.blocks() * 512 < NEW_IMAGE_BYTES_MAX);
-    if again && is_new(path) {
-        std::fs::remove_file(path).map_err(|e| Error::io(format!("making '{}' anew", path.display()), e))?;
-    }
-    make(env, path, format, disk.total_bytes).await
-}
-
-/// Makes a new image, which must not be there.
-async fn make(env: &Env, path: &Path, format: HomeFormat, size_bytes: u64) -> Result<()> {
-    let at = path.display();
-    let failed = |e| Error::io(format!("making '{at}'"), e);
-    // A guest's disk is nobody else's on that machine.
-    match OpenOptions::new().write(true).create_new(true).mode(0o640).open(path) {
-        Ok(file) if format == HomeFormat::Raw => return file.set_len(size_bytes).map_err(failed),
-        Ok(_) => {}
-        Err(e) => return Err(failed(e).remedy("name another file; none is written over")),
-    }
-    let mut command = Command::new("qemu-img");
-    command
-        .args(["create", "-q", "-f", format.name()])
-        .arg(path)
-        .arg(size_bytes.to_string())
-        .kill_on_drop(true);
-    let output = within(env, ANSWER_MAX, command.output()).await;
-    let output = output.ok_or_else(|| Error::new(Kind::Io, "qemu-img does not end"))?;
-    let missing = |e| Error::io("running qemu-img", e).remedy("install qemu-utils where the server runs");
-    let output = output.map_err(missing)?;
-    match output.status.success() {
-        true => Ok(()),
-        false => {
-            let says = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-            let _ = std::fs::remove_file(path);
-            Err(Error::new(Kind::Io, format!("qemu-img cannot make '{at}': {says}")))
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -266,6 +217,7 @@ mod tests {
             home,
             total_bytes: 1,
             done_bytes: 0,
+            made: false,
             moved: false,
         };
         check_room(&[&moved(file.clone())], 1).unwrap();
@@ -284,6 +236,7 @@ mod tests {
                 home: home.parse().unwrap(),
                 total_bytes: 1,
                 done_bytes: 0,
+                made: false,
                 moved: false,
             }]
         };

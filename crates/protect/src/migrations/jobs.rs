@@ -5,6 +5,7 @@
 
 use super::Migration;
 use super::copies::Copies;
+use super::files::Files;
 use super::mirrors::Mirrors;
 use crate::hypervisor::{Folder, Host};
 use crate::pace::{Counted, Paced, SPEED_BEGINNING};
@@ -36,15 +37,15 @@ pub(super) enum Jobs {
 }
 
 impl Jobs {
-    /// Those of a machine; `again` where an earlier server may have begun.
-    pub(super) async fn find(env: &Env, host: &Host, migration: &Migration, again: bool) -> Result<Jobs> {
+    /// Those of a machine.
+    pub(super) async fn find(env: &Env, host: &Host, migration: &Migration, files: Files) -> Result<Jobs> {
         match host {
             Host::Qemu { folder } => {
                 let folder = Folder(folder.clone());
-                Mirrors::find(env, &folder, migration, again).await.map(Jobs::Qemu)
+                Mirrors::find(env, &folder, migration, files).await.map(Jobs::Qemu)
             }
             Host::Libvirt { uri, domain } => {
-                Ok(Jobs::Libvirt(Copies::of(env, (uri, domain), migration, again)))
+                Ok(Jobs::Libvirt(Copies::of(env, (uri, domain), migration, files)))
             }
         }
     }

@@ -1,6 +1,7 @@
 //! [Jobs](super::jobs) of a QEMU that the server has started: a mirror for each disk (`blockdev-mirror`, `write-blocking`), by QMP.
 
-use super::home::{self, Home, HomeFormat};
+use super::files::Files;
+use super::home::{Home, HomeFormat};
 use super::jobs::{Progress, after_standstill};
 use super::{Migration, MovedDisk, ends};
 use crate::hypervisor::{ANSWER_MAX, Folder, disk_node};
@@ -25,8 +26,8 @@ pub(super) struct Mirrors {
     env: Env,
     qmp: Qmp,
     disks: usize,
-    /// Whether an earlier server had begun.
-    again: bool,
+    /// They go where the move is given up.
+    files: Files,
 }
 
 /// One job, as QEMU tells of it.
@@ -55,26 +56,31 @@ fn home_node(number: usize) -> String {
 }
 
 impl Mirrors {
-    /// Those of a machine; `again` where an earlier server may have begun.
+    /// Those of a machine.
     pub(super) async fn find(
         env: &Env,
         folder: &Folder,
         migration: &Migration,
-        again: bool,
+        files: Files,
     ) -> Result<Mirrors> {
         let qmp = Qmp::connect(env, &folder.qmp(), FIND_MAX).await?;
-        Ok(Mirrors { env: env.clone(), qmp, disks: migration.disks.len(), again })
+        Ok(Mirrors { env: env.clone(), qmp, disks: migration.disks.len(), files })
     }
 
     /// Begins what has not been begun.
     pub(super) async fn begin(&self, migration: &Migration) -> Result<()> {
-        if self.again && migration.verify && self.ask("query-status", json!({})).await?["status"] == "paused"
+        if self.files.again
+            && migration.verify
+            && self.ask("query-status", json!({})).await?["status"] == "paused"
         {
             // A server that was killed had it stand still.
             self.ask("cont", json!({})).await?;
         }
         for (number, disk) in migration.disks.iter().enumerate() {
-            let job = self.job(number).await?;
+            let (job, has_home) = (self.job(number).await?, self.has_node(&home_node(number)).await?);
+            if has_home {
+                self.files.claim(number, disk).await?;
+            }
             if self.is_pivoted(number).await? || job.as_ref().is_some_and(|job| !job.ended_well()) {
                 continue;
             }
@@ -82,8 +88,8 @@ impl Mirrors {
                 // A server that was killed had ended it to compare; what the guest has written since is not on the new disk.
                 self.ask("job-dismiss", json!({ "id": job_id(number) })).await?;
             }
-            if !self.has_node(&home_node(number)).await? {
-                home::make_for(&self.env, disk, migration.format, self.again).await?;
+            if !has_home {
+                self.files.make(number, disk).await?;
                 let node = node_of(&disk.home, migration.format, &home_node(number))?;
                 self.ask("blockdev-add", node).await?;
             }
@@ -328,14 +334,13 @@ impl Mirrors {
                 }
                 self.ask("job-dismiss", json!({ "id": job_id(number) })).await?;
             }
-            if self.is_pivoted(number).await? || !self.has_node(&home_node(number)).await? {
+            if self.is_pivoted(number).await? {
                 continue;
             }
-            self.ask("blockdev-del", json!({ "node-name": home_node(number) })).await?;
-            if let Home::File(path) = &disk.home {
-                std::fs::remove_file(path)
-                    .map_err(|e| Error::io(format!("removing '{}'", path.display()), e))?;
+            if self.has_node(&home_node(number)).await? {
+                self.ask("blockdev-del", json!({ "node-name": home_node(number) })).await?;
             }
+            self.files.take_away(number, disk)?;
         }
         Ok(())
     }

@@ -133,7 +133,15 @@ mod tests {
     fn disk(target: &str, home: &str) -> MovedDisk {
         let name = |text: &str| Name::new(text).unwrap();
         let (target, disk) = (name(target), name(&format!("again.{target}")));
-        MovedDisk { target, disk, home: home.parse().unwrap(), total_bytes: 1, done_bytes: 0, moved: false }
+        MovedDisk {
+            target,
+            disk,
+            home: home.parse().unwrap(),
+            total_bytes: 1,
+            done_bytes: 0,
+            made: false,
+            moved: false,
+        }
     }
 
     /// As libvirt 9.0 writes it.
