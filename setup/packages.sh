@@ -13,7 +13,7 @@ readonly packages_to_boot_a_guest=(
 )
 # The foreign clients and servers that the tests measure Stonefold against.
 # shellcheck disable=SC2034
-readonly packages_to_test=(fdisk nbdkit libnbd-bin qemu-utils qemu-system-common qemu-system-x86 fio blktrace fuse3 e2fsprogs xfsprogs postgresql iproute2 procps systemd python3-jsonschema python3-venv libvirt-daemon libvirt-daemon-driver-qemu libvirt-clients guestfish libguestfs-xfs ntfs-3g dosfstools mtools)
+readonly packages_to_test=(fdisk nbdkit libnbd-bin qemu-utils qemu-system-common qemu-system-x86 fio blktrace fuse3 e2fsprogs xfsprogs postgresql iproute2 procps systemd faketime python3-jsonschema python3-venv libvirt-daemon libvirt-daemon-driver-qemu libvirt-clients guestfish libguestfs-xfs ntfs-3g dosfstools mtools)
 
 apt_log=$(cache_folder)/apt.log
 

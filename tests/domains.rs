@@ -16,6 +16,7 @@ use serde_json::Value;
 use stonefold_e2e::gateway::{Gateway, Place, in_a_place};
 use stonefold_e2e::libvirt::{libvirt, virsh};
 use stonefold_e2e::mounts::{Loop, Mount};
+use stonefold_e2e::runs::until_made_again;
 use stonefold_e2e::tools::{attempt, run};
 use stonefold_guest::time::Deadline;
 use stonefold_needs::{Need, there_is};
@@ -296,6 +297,8 @@ fn a_domain_outlives_what_happens_to_its_backup() {
                 ensure!(held == [100 + round; BLOCK as usize], "the guest's write at {at}M failed");
             }
             running = server(place)?;
+            place.ok("qos set backup-target --max-bytes none")?;
+            until_made_again(place, "shop", PATIENCE)?;
             let patience = Deadline::after(PATIENCE);
             while shop.job()? || shop.no_files_are_left().is_err() {
                 ensure!(!patience.passed(), "a job or its files are left");
@@ -310,6 +313,8 @@ fn a_domain_outlives_what_happens_to_its_backup() {
         ensure!(!shop.job()?, "a server that stopped left a job");
         shop.no_files_are_left()?;
         running = server(place)?;
+        place.ok("qos set backup-target --max-bytes none")?;
+        until_made_again(place, "shop", PATIENCE)?;
 
         let backup = shop.begin_slowly()?;
         let filler = File::create(place.path("small/filler"))?;

@@ -15,6 +15,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use stonefold_e2e::gateway::{Place, in_a_place};
 use stonefold_e2e::mounts::{Loop, Mount};
+use stonefold_e2e::runs::until_made_again;
 use stonefold_e2e::tools::run;
 use stonefold_guest::time::Deadline;
 use stonefold_needs::{Need, there_is};
@@ -24,6 +25,7 @@ const MIB: usize = 1 << 20;
 const BYTES: usize = 5 * MIB + 4096 + 1001;
 /// Until what was made on the other side has gone.
 const GONE_MAX: Duration = Duration::from_secs(60);
+const MADE_AGAIN_MAX: Duration = Duration::from_secs(120);
 /// What is left on the other side is told by this machine's folder: one at a time.
 static OTHER_SIDE: Mutex<()> = Mutex::new(());
 /// It runs what it is told, unless a file says what it complains of instead.
@@ -255,8 +257,12 @@ fn nothing_stays_there_whoever_is_killed() {
         waits.wait()?;
         nothing_is_left()?;
         let server = place.start(&["--cache", "64M"])?;
+        let runs = place.json("backup ls")?;
+        let mut notes = runs.as_array().into_iter().flatten().filter_map(|run| run["note"].as_str());
+        ensure!(notes.any(|note| note.starts_with("the server stopped in its midst")), "{runs}");
         fs::remove_file(place.path("slow"))?;
-        ensure!(points(place)? == 0, "a run that was cut off made a point");
+        until_made_again(place, "web", MADE_AGAIN_MAX)?;
+        ensure!(points(place)? == 1, "what was cut off is not made again");
         holds(place, &place.json("backup run web")?, &held)?;
         server.stop()
     });

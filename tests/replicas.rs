@@ -8,12 +8,15 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Context, Result, ensure};
 use stonefold_dice::noise;
+use stonefold_e2e::clocks::set_clock;
 use stonefold_e2e::gateway::{Place, in_a_place};
-use stonefold_e2e::replicas::{SENT_MAX, contents, wait_until_sent};
+use stonefold_e2e::replicas::{SENT_MAX, contents, names, wait_until_sent};
 use stonefold_guest::time::Deadline;
 
+/// By when all that was written is folded, and what that left over is given back.
+const FOLDED_MAX: Duration = Duration::from_secs(60);
 const MIB: usize = 1 << 20;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
@@ -90,6 +93,59 @@ fn points_come_back_from_the_other_pool_when_this_one_is_gone() {
         let refused = there.fails("backup run web", 1)?;
         ensure!(refused.contains("sent by another pool"), "{refused}");
         ensure!(there.ok("source ls")?.contains("a replica of pool"), "{}", there.ok("source ls")?);
+        server.stop()
+    });
+}
+
+/// What the other pool has already, from whomever, is sent to be compared, and not stored there again.
+#[test]
+fn what_the_other_pool_has_is_not_stored_again() {
+    in_a_place(|place| {
+        let other = place.path("other");
+        let (known, new) = (noise(3, 32 * MIB), noise(4, 8 * MIB));
+        let there = Place::new()?.with_pool(&other);
+        let used = || -> Result<u64> {
+            let server = there.start(&[])?;
+            let patience = Deadline::after(FOLDED_MAX);
+            let (mut before, mut same) = (0, 0);
+            while same < 5 {
+                let status = there.json("pool status")?;
+                ensure!(!patience.passed(), "it is not all folded: {status}");
+                let now = status["used_bytes"].as_u64().with_context(|| format!("{status}"))?;
+                same = if now == before && status["journal_bytes"] == 0 { same + 1 } else { 0 };
+                before = now;
+                std::thread::sleep(Duration::from_millis(200));
+            }
+            server.stop()?;
+            Ok(before)
+        };
+        let server = there.start(&[])?;
+        fs::write(place.path("theirs.raw"), &known)?;
+        there.ok(&format!("disk import theirs {}", place.text("theirs.raw")))?;
+        server.stop()?;
+        let before = used()?;
+
+        set_clock(place, 0)?;
+        let server = place.start(&[])?;
+        fs::write(place.path("web.raw"), [&known[..], &new[..]].concat())?;
+        place.ok(&format!("disk import web {}", place.text("web.raw")))?;
+        place.ok("machine add web --disk web")?;
+        place.ok("source add web --machine web")?;
+        place.ok(&format!("policy create often --every 15m --replicate file://{}", other.display()))?;
+        place.ok("policy apply often web")?;
+        set_clock(place, 15)?;
+        place.ok("pool confirm-time")?;
+        wait_until_sent(place, 1)?;
+        let name = names(&place.json("point ls web")?).pop().context("there is a point")?;
+        server.stop()?;
+
+        let more = used()?.saturating_sub(before);
+        ensure!(more >= new.len() as u64, "{more} bytes for {} that cannot be reduced", new.len());
+        // What is not recognized of the known part, and the tables.
+        ensure!(more < (new.len() + known.len() / 8) as u64, "{more} bytes more for {} new ones", new.len());
+        let server = there.start(&[])?;
+        there.ok(&format!("recover {name} --as back"))?;
+        ensure!(contents(&there, "back.vda")? == [known, new].concat(), "it came back as something else");
         server.stop()
     });
 }

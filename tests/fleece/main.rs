@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 use stonefold_e2e::gateway::{Gateway, Place, in_a_place};
 use stonefold_e2e::machines::Machines;
 use stonefold_e2e::monitor::Monitor;
+use stonefold_e2e::runs::until_made_again;
 use stonefold_e2e::tools::run;
 use stonefold_guest::time::Deadline;
 
@@ -279,6 +280,7 @@ fn a_guest_outlives_the_server_that_backs_it_up() {
             }
             ensure!(monitor.is_running()?, "the guest stands still");
             running = place.start(&[])?;
+            until_made_again(place, "mail", PATIENCE)?;
             let patience = Deadline::after(PATIENCE);
             while !monitor.ours()?.is_empty()
                 || monitor.has_exports()?

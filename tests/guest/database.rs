@@ -16,6 +16,7 @@ use stonefold_dice::Dice;
 use stonefold_e2e::agent::Agent;
 use stonefold_e2e::gateway::{Gateway, Place};
 use stonefold_e2e::machines;
+use stonefold_e2e::runs::until_made_again;
 use stonefold_guest::time::Deadline;
 
 use super::{LOGIN_MAX, SHELL_MAX, is_sound};
@@ -94,7 +95,7 @@ pub(crate) fn comes_back_from_any_point(
     goes_home(place, "back2", &machines[2], server, &serve)
 }
 
-/// The first backup's server dies while it reads.
+/// The first backup's server dies while it reads; the next one makes it again.
 fn dies_in_a_backup(place: &Place, server: Gateway, serve: impl Fn() -> Result<Gateway>) -> Result<Gateway> {
     let mut backup = Command::new(stonefold_e2e::binary::stonefold()?);
     backup.args(["--api", &place.api(), "backup", "run", "shop"]).stdout(Stdio::null()).stderr(Stdio::null());
@@ -109,7 +110,9 @@ fn dies_in_a_backup(place: &Place, server: Gateway, serve: impl Fn() -> Result<G
     sleep(READING);
     server.kill();
     ensure!(!backup.wait()?.success(), "a backup outlived its server");
-    serve()
+    let server = serve()?;
+    until_made_again(place, "shop", LOGIN_MAX)?;
+    Ok(server)
 }
 
 /// All points, and of those that are to come back what they hold; the others go, in no order.

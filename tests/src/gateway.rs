@@ -14,6 +14,7 @@ use stonefold_guest::time::Stopwatch;
 use tempfile::TempDir;
 
 use crate::binary::stonefold;
+use crate::clocks;
 use crate::nbd::Connection;
 
 /// From start to `ready`. The goal is 2 s; here other tests run beside.
@@ -126,6 +127,7 @@ impl Place {
             let others = std::env::var("PATH").unwrap_or_default();
             command.env("PATH", format!("{}:{others}", programs.display()));
         }
+        clocks::set(&mut command, &self.path(clocks::FILE));
         command
     }
 
@@ -216,15 +218,27 @@ impl Place {
         Ok(serde_json::from_str(&self.succeeds(&format!("{line} --json"), allowed)?)?)
     }
 
+    /// What the server's API answers to a request without a body, with its head.
+    ///
+    /// # Errors
+    /// When the server does not answer.
+    pub fn asked(&self, method: &str, path: &str) -> Result<String> {
+        let mut stream = UnixStream::connect(self.path("api.sock"))?;
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        );
+        stream.write_all(request.as_bytes())?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    }
+
     /// A number of the server's metrics that has no labels, by its whole name.
     ///
     /// # Errors
     /// When the server does not answer, or has no such number.
     pub fn metric(&self, name: &str) -> Result<u64> {
-        let mut stream = UnixStream::connect(self.path("api.sock"))?;
-        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
+        let answer = self.asked("GET", "/metrics")?;
         let line = answer.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         Ok(line.with_context(|| format!("no {name} in {answer}"))?.parse()?)
     }

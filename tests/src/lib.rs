@@ -26,6 +26,7 @@
 pub mod agent;
 pub mod away;
 pub mod binary;
+pub mod clocks;
 pub mod gateway;
 pub mod judge;
 pub mod keeper;
@@ -42,5 +43,6 @@ pub mod recorder;
 pub mod replicas;
 pub mod root;
 pub mod rot;
+pub mod runs;
 pub mod story;
 pub mod tools;

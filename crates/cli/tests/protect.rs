@@ -108,6 +108,33 @@ fn a_machine_is_looked_after_as_a_whole() {
     running.stop().unwrap();
 }
 
+/// Goal: a hundred machines of one template by one command, each with an identity of its own, and nothing of the template copied.
+#[test]
+fn a_hundred_machines_are_deployed_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = serve(folder.path());
+    web(&running, folder.path());
+    text(&running, "machine template web");
+    text(&running, "machine snapshot web --name v1");
+    let made = json(&running, "machine clone web desk --count 100");
+    let machines = made["machines"].as_array().unwrap();
+    assert_eq!(machines.len(), 100);
+    let of_all = |from: &str, to: &str| -> std::collections::HashSet<String> {
+        let of = |machine: &Value| {
+            let text = machine["hardware"]["text"].as_str().unwrap();
+            let rest = text.split_once(from).unwrap().1;
+            rest.split_once(to).unwrap().0.to_owned()
+        };
+        machines.iter().map(of).collect()
+    };
+    for (from, to) in [("<uuid>", "</uuid>"), ("<mac address='", "'"), ("<name>", "</name>")] {
+        assert_eq!(of_all(from, to).len(), 100, "some have the same between {from} and {to}");
+    }
+    assert_eq!(json(&running, "disk ls").as_array().unwrap().len(), 202);
+    assert_eq!(json(&running, "disk show desk-100.vdb")["origin"], "data@v1");
+    running.stop().unwrap();
+}
+
 /// Goal: machines are deployed from a template, and brought up to its newest snapshot, while they keep what is their own.
 #[test]
 fn machines_follow_their_master() {

@@ -28,7 +28,7 @@ use crate::catalog;
 use crate::copy::stopped;
 use crate::machines::MachineDisk;
 use crate::points::Point;
-use crate::runs::{CUT_OFF, Copied, MADE_AGAIN, Run, RunRequest, RunState, Slot, key};
+use crate::runs::{Copied, Run, RunRequest, RunState, Slot, key};
 use crate::sources::{Source, copied_to};
 use crate::{Policy, Protection};
 use futures::FutureExt;
@@ -61,6 +61,7 @@ impl Protection {
         let disks = source.disks().into_iter().map(disk).collect::<Result<_>>()?;
         let mut run = self.new_run(&source.name, source.name.clone(), disks, None, of).await?;
         run.copied = Some(Copied { full: asked.full, ..Copied::default() });
+        run.asked = run.slot.is_none().then_some(asked);
         let copying = self.copies.enter(source, run, asked);
         self.steps_begin();
         catalog::put_new(&self.store, &copying.run).await?;
@@ -231,8 +232,7 @@ impl Protection {
     async fn failed(&self, copying: &Copying, copied: Copied, error: Error) -> Result<Result<Run>> {
         self.say(copying, copied).await?;
         match self.ending.load(Ordering::SeqCst) {
-            true if copying.run.slot.is_some() => self.end_cut_off(&copying.run.name, MADE_AGAIN).await?,
-            true => self.end_cut_off(&copying.run.name, CUT_OFF).await?,
+            true => self.end_cut_off(&copying.run).await?,
             false => self.end(&copying.run.name, RunState::Failed, Some(&error.to_string())).await?,
         };
         self.forget_old_runs(&copying.source.name).await;

@@ -232,9 +232,7 @@ impl Protection {
         let status = self.point(name).await?;
         status.check_known()?;
         if let Some(until) = status.longest_lock {
-            let until = crate::stamp::shown(until);
-            return Err(Error::new(Kind::Locked, format!("point '{name}' is locked until {until}"))
-                .remedy("wait: nobody can remove it before"));
+            self.store.check_unlocked(&format!("point '{name}'"), until)?;
         }
         self.check_no_readers(&status.point)?;
         let say = |point: &mut Point| {

@@ -62,6 +62,10 @@ pub struct Protection {
     pub(crate) reach: OnceLock<Reach>,
     /// Runs that copy, now.
     pub(crate) copies: Arc<Copies>,
+    /// By source: held by whoever gives its domain back.
+    pub(crate) releasing: Memory<HashMap<Name, Arc<Mutex<()>>>>,
+    /// Sources of which a run of before is made again, each until that has ended.
+    pub(crate) again: Memory<HashMap<Name, watch::Receiver<()>>>,
     /// Told when something may be due sooner.
     pub(crate) policies_changed: Arc<Notify>,
     /// Who opens other pools; unset where nobody does.
@@ -119,6 +123,8 @@ impl Protection {
             listener: OnceLock::new(),
             reach: OnceLock::new(),
             copies: Arc::default(),
+            releasing: Memory::default(),
+            again: Memory::default(),
             policies_changed: Arc::default(),
             pools: OnceLock::new(),
             replicating: Mutex::new(()),

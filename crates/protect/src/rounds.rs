@@ -12,22 +12,20 @@
 use crate::catalog::{self, Entry};
 use crate::plan::Verdict;
 use crate::points::{Consistency, Point};
-use crate::runs::{Run, Slot};
+use crate::runs::{CUT_OFF_MAX, Run, Slot};
 use crate::{Policy, Protection, Source};
 use std::collections::HashSet;
 use std::sync::Weak;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use stonefold_env::{Env, WallNanos};
+use stonefold_store::TimeStatus;
 use stonefold_types::{Error, Kind, Name, PointName, Result};
 
-/// Looked at so often even when nothing is due for longer: trusted time may have been confirmed, and be another.
+/// Looked at so often even when nothing is due for longer: the clock may have been set.
 const LOOK_INTERVAL: Duration = Duration::from_secs(60);
 /// How soon at the earliest: a run that could not be begun is not tried again without a pause.
 const PAUSE: Duration = Duration::from_secs(1);
-
-/// How many runs in a row may end with their servers until the slot counts as made.
-const CUT_OFF_MAX: u32 = 3;
 
 /// No slot: before all.
 const NONE: WallNanos = 0;
@@ -88,9 +86,7 @@ impl Protection {
     /// Makes all runs that are due now, and removes what their policies no longer keep. Fails only where nothing can be done at all.
     pub async fn round(&self) -> Result<Round> {
         let mut round = Round::default();
-        self.wake_left().await?;
-        self.release_left().await?;
-        self.release_left_domains().await?;
+        self.give_back_left().await?;
         for policy in self.policies_at_work().await? {
             for applied in &policy.sources {
                 let source = &applied.source;
@@ -119,6 +115,20 @@ impl Protection {
             }
         }
         Ok(round)
+    }
+
+    /// Gives guests back that runs of before have left as no guest is to stay.
+    pub(crate) async fn give_back_left(&self) -> Result<()> {
+        self.wake_left().await?;
+        self.release_left().await?;
+        self.release_left_domains().await
+    }
+
+    /// Takes the machine's clock for right, as [`Store::confirm_time`](stonefold_store::Store::confirm_time) does; what is due by it is made at once.
+    pub async fn confirm_time(&self) -> Result<TimeStatus> {
+        let confirmed = self.store.confirm_time().await?;
+        self.policies_changed.notify_one();
+        Ok(confirmed)
     }
 
     /// Those that are not paused.
@@ -155,6 +165,7 @@ impl Protection {
     async fn run_apart(&self, policy: &Policy, source: &Name, slot: Slot) {
         let name = &policy.name;
         let is_told = |error: &Error| error.kind() != Kind::Closed;
+        self.wait_for_made_again(source).await;
         match self.back_up_for(source, policy, slot).await {
             Ok(None) => return,
             Ok(Some(run)) => self.tell_done(policy, &run).await,

@@ -3,15 +3,17 @@
 //! *Order*: the run's document, which names the snapshots that are to be taken; what is to be copied is ([`copying`](crate::copying)), and the
 //! document says so; one mark that takes them all; the point's document; its lock, where a
 //! policy wants one; then the run's says that it is done. A run that is found under way tells which: its snapshots are there, then the point is put; they are not, then it
-//! has failed, as has one that had not said that all was copied. *Never*: leaves snapshots that no point has; puts a point before its snapshots are durable.
+//! has failed, as has one that had not said that all was copied: that is [made again](again). *Never*: leaves snapshots that no point has; puts a point before
+//! its snapshots are durable.
 
+mod again;
 mod document;
 mod ended;
 mod standing;
 
-pub use document::{Copied, Run, RunState, Slot};
+pub(crate) use again::CUT_OFF_MAX;
+pub use document::{Copied, Run, RunRequest, RunState, Slot};
 pub(crate) use document::{Received, key};
-pub(crate) use ended::{CUT_OFF, MADE_AGAIN};
 
 use crate::catalog::{self, Entry, Unknown};
 use crate::copying::Copying;
@@ -24,16 +26,6 @@ use stonefold_types::{Error, Kind, Name, PointName, Result, SnapshotName};
 /// Runs of one source that are remembered: ten days of one each quarter of an hour. Older ones are forgotten when the next one is done, but for the
 /// last of each policy.
 pub const RUNS_MAX: usize = 1000;
-
-/// How a source is to be backed up.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RunRequest {
-    /// Everything is read that is to be copied.
-    pub full: bool,
-    /// What the guest is to find on the point. With [`Consistency::App`] it stands still meanwhile; where it cannot be had to there is no point,
-    /// and one over which it was not seen to stand still to the end says so.
-    pub consistency: Consistency,
-}
 
 /// How a run has begun.
 enum Begun {
@@ -56,8 +48,9 @@ impl Protection {
         Ok(self.copies.told(catalog::get(&self.store, &key(name)).await?))
     }
 
-    /// Backs a source up, and returns when its point is there, durably.
+    /// Backs a source up, and returns when its point is there, durably. While a run of before is made again that is waited for first.
     pub async fn back_up(&self, source: &Name, asked: RunRequest) -> Result<Run> {
+        self.wait_for_made_again(source).await;
         let made = self.make_run(source, asked, None).await?;
         Ok(made.expect("a run that is no policy's is wanted"))
     }
@@ -222,6 +215,7 @@ impl Protection {
             lock_until: of.as_ref().and_then(|(policy, _)| policy.lock_of(begun)),
             slot: of.map(|(_, slot)| slot),
             cut_off: false,
+            asked: None,
             received: None,
             unknown: Unknown::new(),
         })
@@ -289,8 +283,8 @@ impl Protection {
     }
 
     /// Ends a run that copied, and that its server has not brought to an end.
-    pub(crate) async fn end_cut_off(&self, run: &PointName, note: &str) -> Result<Run> {
-        self.end_as(run, (RunState::Failed, true), Some(note)).await
+    pub(crate) async fn end_cut_off(&self, run: &Run) -> Result<Run> {
+        self.end_as(&run.name, (RunState::Failed, true), Some(run.cut_off_note())).await
     }
 
     pub(crate) async fn end(&self, run: &PointName, state: RunState, note: Option<&str>) -> Result<Run> {

@@ -205,7 +205,11 @@ fn protection(config: &Config, env: &Env, store: &Arc<Store>, open: &[Door]) -> 
             protection.is_reached(reach.clone());
             env.spawn("proofs", due::keep(env.clone(), Arc::downgrade(&protection), reach));
         }
-        env.spawn("policies", rounds::keep(env.clone(), Arc::downgrade(&protection)));
+        let (at_start, rounds) = (protection.clone(), rounds::keep(env.clone(), Arc::downgrade(&protection)));
+        env.spawn("policies", async move {
+            at_start.go_on_copying().await;
+            rounds.await;
+        });
     }
     protection
 }

@@ -156,8 +156,11 @@ impl Store {
         self.clock.record().await
     }
 
-    /// Fails with `Locked` while a lock until then holds.
-    pub(crate) fn check_unlocked(&self, what: &str, until: WallNanos) -> Result<()> {
+    /// Whether a lock until then, of `what`, holds no more.
+    ///
+    /// # Errors
+    /// `locked` while it does, with what to do about it: where the clock is doubted that is something else than to wait.
+    pub fn check_unlocked(&self, what: &str, until: WallNanos) -> Result<()> {
         let time = self.clock.status();
         if until <= time.trusted {
             return Ok(());

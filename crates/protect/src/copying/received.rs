@@ -66,6 +66,7 @@ impl Protection {
             note: None,
             slot: point.policy.clone().map(|policy| Slot { policy, at: point.taken }),
             cut_off: false,
+            asked: None,
             lock_until: sent.lock_until,
             received: Some(received),
             unknown: catalog::Unknown::new(),

@@ -14,38 +14,39 @@ impl Protection {
         }
     }
 
-    /// Ends the job, where it is ours and goes on, removes what it left, and forgets it.
+    /// Ends the job, where it is ours and goes on, removes what it left, and forgets it. Whoever comes meanwhile waits, and finds it done: an
+    /// end that is told twice would be the next job's.
     pub(super) async fn release_domain(&self, backup: &DomainBackup) -> Result<()> {
+        let turn = self.releasing.lock().entry(backup.source.clone()).or_default().clone();
+        let _turn = turn.lock().await;
+        let known = catalog::find::<DomainBackup>(&self.store, backup.source.as_str()).await?;
+        if known.is_none_or(|known| known.socket != backup.socket) {
+            return Ok(());
+        }
         if backup.boot == boot_id() {
             self.end_job(backup).await?;
         }
         // libvirt removes them; but where it was killed, or the host went down.
         let (scratches, socket) = (backup.scratches.clone(), backup.socket.clone());
         image::aside(move || remove_left(&scratches, &socket)).await?;
-        self.change(async {
-            // A run that has begun since has one of its own.
-            match catalog::find::<DomainBackup>(&self.store, backup.source.as_str()).await? {
-                Some(now) if now.socket == backup.socket => {
-                    catalog::remove::<DomainBackup>(&self.store, backup.source.as_str()).await
-                }
-                _ => Ok(()),
-            }
-        })
-        .await
+        self.change(catalog::remove::<DomainBackup>(&self.store, backup.source.as_str())).await
     }
 
     async fn end_job(&self, backup: &DomainBackup) -> Result<()> {
         let virsh = Virsh { env: &self.env, uri: &backup.uri };
         let is_ours = |told: &String| xml::is_served_on(told, &backup.socket);
+        let mut told = Ok(());
         for at in 0..RELEASES_MAX {
             if virsh.backup_of(&backup.domain).await?.filter(is_ours).is_none() {
                 return Ok(());
             }
             if at == 0 {
-                virsh.abort_job(&backup.domain).await?;
+                // It may have ended by itself since.
+                told = virsh.abort_job(&backup.domain).await;
             }
             self.env.sleep(AGAIN).await;
         }
+        told?;
         let what = format!("domain '{}' is still in its backup", backup.domain);
         Err(Error::new(Kind::Busy, what).remedy(format!("end it: virsh domjobabort {}", backup.domain)))
     }

@@ -45,6 +45,9 @@ pub struct Run {
     /// It copied, and ended with its server: what it was begun for is to be made yet.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cut_off: bool,
+    /// What somebody asked for, of one that copies; nothing where a policy did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) asked: Option<RunRequest>,
     /// Until when its point is to be locked, by trusted time, nanoseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lock_until: Option<WallNanos>,
@@ -53,6 +56,16 @@ pub struct Run {
     pub(crate) received: Option<Received>,
     #[serde(flatten)]
     pub(crate) unknown: Unknown,
+}
+
+/// How a source is to be backed up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunRequest {
+    /// Everything is read that is to be copied.
+    pub full: bool,
+    /// What the guest is to find on the point. With [`Consistency::App`] it stands still meanwhile; where it cannot be had to there is no point,
+    /// and one over which it was not seen to stand still to the end says so.
+    pub consistency: Consistency,
 }
 
 /// What a run has copied.

@@ -7,12 +7,6 @@ use crate::{Policy, Protection};
 use stonefold_store::SnapshotInfo;
 use stonefold_types::{Error, Kind, Name, Result, SnapshotName};
 
-/// What is said of a run that copied when its server stopped, and nobody is to run again.
-pub(crate) const CUT_OFF: &str = "the server stopped in its midst; run it again: only what differs is copied";
-/// Of one that a policy wants.
-pub(crate) const MADE_AGAIN: &str =
-    "the server stopped in its midst; its policy has it made again, three times at most";
-
 impl Protection {
     /// Those beyond [`RUNS_MAX`]. What cannot be forgotten now is with the next run.
     pub(crate) async fn forget_old_runs(&self, source: &Name) {
@@ -71,10 +65,7 @@ impl Protection {
                 let note = "it was cut off when its snapshots had been taken, and ended later";
                 self.finish(run, &taken, Some(note)).await?
             }
-            None if copied.is_some() => {
-                let note = if run.slot.is_some() { MADE_AGAIN } else { CUT_OFF };
-                self.end_cut_off(&run.name, note).await?
-            }
+            None if copied.is_some() => self.end_cut_off(&run).await?,
             None => {
                 let note = "it was cut off before its snapshots were taken";
                 self.end(&run.name, RunState::Failed, Some(note)).await?

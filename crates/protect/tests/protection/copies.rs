@@ -354,8 +354,11 @@ fn an_image_is_copied_by_a_real_qemu() {
     let (raw, image) = (path("raw"), path("image"));
     let mut bytes = patterned(4 * MIB, 1);
     std::fs::write(&raw, &bytes).unwrap();
-    for format in ["qcow2", "vmdk", "raw"] {
-        tool("qemu-img", &["convert", "-f", "raw", "-O", format, &raw, &image]);
+    for format in ["qcow2", "vmdk", "vdi", "vhdx", "vpc", "raw"] {
+        // Else it rounds a size up to what disks of cylinders have.
+        let options: &[&str] = if format == "vpc" { &["-o", "force_size=on"] } else { &[] };
+        let words = [&["convert", "-f", "raw", "-O", format], options, &[&raw, &image]].concat();
+        tool("qemu-img", &words);
         bytes = std::fs::read(&raw).unwrap();
         let (image, bytes) = (&image, &bytes);
         Pool::new().life(|life| async move {

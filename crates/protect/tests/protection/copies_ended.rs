@@ -114,7 +114,9 @@ fn a_server_killed_in_the_midst_leaves_no_point() {
         assert_eq!(points(&life).await, 1);
         let cut = life.protection.runs(None).await.unwrap().pop().unwrap();
         assert_eq!(cut.state, RunState::Failed);
-        assert!(cut.cut_off && cut.note.unwrap().contains("the server stopped in its midst; run it again"));
+        assert!(
+            cut.cut_off && cut.note.unwrap().contains("stopped in its midst; the next one makes it again")
+        );
         // The same source, elsewhere by now.
         life.protection.remove_source(&name("db")).await.unwrap();
         let added = life.protection.add_source(name("db"), SourceOf::Nbd("nbd://h/x".into())).await;
@@ -167,6 +169,63 @@ fn a_policy_copies_in_the_background() {
             assert_eq!(point.policy, Some(name("hourly")));
         }
     });
+}
+
+/// Goal: a copy that somebody asked for is made when its server is back, once it died in its midst; but not for ever, where servers die of it. Whoever
+/// asks for another meanwhile waits.
+#[test]
+fn a_copy_that_ended_with_its_server_is_made_again() {
+    let pool = Pool::new();
+    // How often the server dies; then whether it is made.
+    for (deaths, is_made) in [(1, true), (2, true), (3, false)] {
+        let source = name(&format!("db-{deaths}"));
+        let folder = tempfile::tempdir().unwrap();
+        for death in 0..deaths {
+            pool.life(|life| {
+                let (source, folder) = (source.clone(), &folder);
+                async move {
+                    let exporter = Exporter::start_in(&life, folder, patterned(MIB, 1));
+                    exporter.after(Some((1, Then::Hang)));
+                    let protection = life.protection.clone();
+                    if death == 0 {
+                        let at = SourceOf::Nbd(exporter.uri().as_str().into());
+                        protection.add_source(source.clone(), at).await.unwrap();
+                        let full = RunRequest { full: true, ..RunRequest::default() };
+                        life.env.spawn("run", async move {
+                            let _ = protection.back_up(&source, full).await;
+                        });
+                    } else {
+                        protection.go_on_copying().await;
+                    }
+                    while exporter.reads() <= 1 {
+                        life.env.sleep(Duration::from_millis(1)).await;
+                    }
+                }
+            });
+        }
+        pool.life(|life| {
+            let (source, folder) = (&source, &folder);
+            async move {
+                let exporter = Exporter::start_in(&life, folder, patterned(MIB, 2));
+                life.protection.clone().go_on_copying().await;
+                let own = life.protection.back_up(source, RunRequest::default()).await.unwrap();
+                let runs = life.protection.runs(Some(source)).await.unwrap();
+                let (cut_off, made) = runs.split_at(deaths);
+                assert!(cut_off.iter().all(|run| run.cut_off), "{runs:?}");
+                let (last, again) = made.split_last().unwrap();
+                assert_eq!((&last.name, again.len()), (&own.name, usize::from(is_made)), "{runs:?}");
+                for run in again {
+                    assert!(run.state == RunState::Done && run.copied.as_ref().unwrap().full, "{run:?}");
+                    let disk = format!("{source}.vda@{}", run.name.stamp);
+                    is_held(&life, &disk, &exporter.bytes(), "made again").await;
+                }
+                // Of what has ended well nothing is made again.
+                life.protection.clone().go_on_copying().await;
+                life.env.sleep(Duration::from_millis(50)).await;
+                assert_eq!(life.protection.runs(Some(source)).await.unwrap().len(), runs.len());
+            }
+        });
+    }
 }
 
 /// Goal: what a policy's copy was begun for is made when its server is back, once it died in its midst; but not for ever, where servers die of it.

@@ -33,7 +33,8 @@ pub(super) async fn scrub(app: Shared) -> Answer<Json<Checked>> {
 }
 
 pub(super) async fn confirm_time(app: Shared) -> Answer<Json<PoolTime>> {
-    let time = app.gate.run(|store| async move { store.confirm_time().await }).await?;
+    let protection = app.protection.clone();
+    let time = app.gate.run(|_| async move { protection.confirm_time().await }).await?;
     Ok(Json(convert::time(&time)))
 }
 
