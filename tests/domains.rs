@@ -48,7 +48,7 @@ impl<'a> Shop<'a> {
         let disks = disk("qcow2", "a.qcow2", "vda")? + &disk("raw", "b.raw", "vdb")?;
         let xml = format!(
             "<domain type='qemu'><name>shop</name><memory unit='MiB'>64</memory><vcpu>1</vcpu>\
-            <os><type arch='x86_64' machine='pc'>hvm</type></os><devices>{disks}</devices></domain>"
+            <os><type arch='x86_64' machine='pc'>hvm</type></os><features><acpi/></features><devices>{disks}</devices></domain>"
         );
         fs::write(place.path("shop.xml"), xml)?;
         virsh(uri, &["define", &place.text("shop.xml")])?;
@@ -342,6 +342,65 @@ fn a_domain_outlives_what_happens_to_its_backup() {
         shop.is_as_its_images(&run)?;
         shop.nothing_is_left()?;
         running.stop()
+    });
+}
+
+/// Goal: a disk that grows, one that comes, a domain that is ended and started anew in the midst of its backup: each is told, and what is not known
+/// of a disk is compared; all points are what the images held.
+#[test]
+fn what_becomes_of_a_domain_between_its_backups_and_in_one_is_told() {
+    if !there_is(Need::Loop, WHAT) {
+        return;
+    }
+    in_a_place(|place| {
+        let (_libvirt, uri) = libvirt(place)?;
+        let shop = Shop::define(place, &uri)?;
+        let server = server(place)?;
+        place.ok(&format!("source add shop --libvirt {uri} --domain shop"))?;
+        for disk in [0, 1] {
+            shop.write(disk, 0, 8 * MIB, 3)?;
+        }
+        place.json("backup run shop")?;
+
+        shop.ask(&["blockresize", "vda", "80M"])?;
+        shop.write(0, 79 * MIB, BLOCK, 4)?;
+        let run_of = place.json("backup run shop")?;
+        let said = notes(&run_of);
+        ensure!(said.contains("grown") && said.contains("'vda'"), "{run_of}");
+        ensure!(run_of["copied"]["written_bytes"] == BLOCK, "{run_of}");
+        shop.is_as_its_images(&run_of)?;
+
+        let extra = place.text("c.raw");
+        run("qemu-img", &["create", "-q", "-f", "raw", &extra, "32M"])?;
+        let raw = ["--driver", "qemu", "--subdriver", "raw", "--cache", "none", "--live", "--config"];
+        shop.ask(&[&["attach-disk", &extra, "vdc"], &raw[..]].concat())?;
+        shop.write(2, 5 * MIB, MIB, 6)?;
+        shop.write(0, 2 * MIB, BLOCK, 6)?;
+        let run_of = place.json("backup run shop")?;
+        ensure!(run_of["copied"]["written_bytes"] == MIB + BLOCK, "{run_of}");
+        shop.is_as_its_images(&run_of)?;
+        let export = place.uri(&format!("shop.vdc@{}", stamp(&run_of)?));
+        run("qemu-img", &["compare", "-q", "-U", "-f", "raw", "-F", "raw", &extra, &export])?;
+
+        shop.write(1, 0, 48 * MIB, 7)?;
+        let backup = shop.begin_slowly()?;
+        shop.ask(&["destroy"])?;
+        shop.ask(&["start"])?;
+        let ended = backup.wait_with_output()?;
+        let said = String::from_utf8_lossy(&ended.stderr);
+        ensure!(ended.status.code() == Some(1) && said.contains("was ended"), "{said}");
+        ensure!(
+            place.json("point ls")?.as_array().is_some_and(|points| points.len() == 3),
+            "a point was made"
+        );
+        ensure!(!shop.job()?, "it is in a job");
+        shop.no_files_are_left()?;
+        place.ok("qos set backup-target --max-bytes none")?;
+        shop.write(0, 3 * MIB, BLOCK, 8)?;
+        let run_of = place.json("backup run shop")?;
+        shop.is_as_its_images(&run_of)?;
+        shop.nothing_is_left()?;
+        server.stop()
     });
 }
 

@@ -124,7 +124,10 @@ impl Protection {
                 biased;
                 // First: nothing is read before the guest was looked at.
                 never = pace => match never {},
-                done = &mut copied => done,
+                done = &mut copied => match done {
+                    Ok(attached) => Ok(attached),
+                    Err(error) => Err(opened.blamed(&self.env, error).await),
+                },
                 danger = opened.in_danger(&self.env) => {
                     live.stop();
                     let (done, ()) = futures::join!(copied, self.end_danger(&opened));

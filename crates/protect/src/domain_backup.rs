@@ -133,6 +133,21 @@ impl Pulled {
             Kept::Images(images) => images.check_still(env).await,
         }
     }
+
+    /// Why it cannot be read: where that is because its job is no more, it is said.
+    pub(crate) async fn blamed(&self, env: &Env, error: Error) -> Error {
+        let Kept::Job(job) = &self.kept else { return error };
+        let DomainBackup { uri, domain, socket, .. } = &job.backup;
+        let is_ours = |told: &String| xml::is_served_on(told, socket);
+        match (Virsh { env, uri }).backup_of(domain).await {
+            Ok(told) if !told.as_ref().is_some_and(is_ours) => {
+                let what =
+                    format!("domain '{domain}' was ended, or its backup by somebody else: {}", error.what());
+                Error::new(error.kind(), what).remedy("run it again: what a bitmap has lost is compared")
+            }
+            _ => error,
+        }
+    }
 }
 
 impl Protection {

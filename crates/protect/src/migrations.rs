@@ -73,6 +73,7 @@ impl Protection {
         };
         let left: Vec<&MovedDisk> = disks.iter().filter(|disk| !disk.moved).collect();
         home::check_room(&left, left.iter().map(|disk| held(disk)).sum())?;
+        home::check_exports(&self.env, &host, &left).await?;
         let migration = Migration {
             name: asked.name.clone(),
             disks,

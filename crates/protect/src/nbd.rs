@@ -24,7 +24,7 @@ mod secret;
 mod tests;
 
 pub(crate) use address::{Address, Place};
-pub(crate) use handshake::Export;
+pub(crate) use handshake::{Export, Offer};
 use replies::{Answer, Asked, Ears, Shared, Waiting};
 
 use parking_lot::Mutex;
@@ -133,6 +133,26 @@ pub(crate) async fn connect_unix(path: &Path) -> std::io::Result<UnixStream> {
     UnixStream::connect(path).await
 }
 
+/// A connection over which both have greeted each other.
+async fn greeted(env: &Env, address: &Address) -> Result<Wire> {
+    let mut wire = Wire::open(&address.place).await?;
+    handshake::greet(&mut wire).await?;
+    match &address.place {
+        Place::Tls(host, _, folder) => secret::begin(wire, &connector(env, folder)?, host).await,
+        Place::Tcp(..) | Place::Unix(_) => Ok(wire),
+    }
+}
+
+/// What a server says of an export, to somebody who does not take it; nothing, where it is too old to say. One that is silent for as long as
+/// `patience` is given up.
+pub(crate) async fn look(env: &Env, address: &Address, patience: Duration) -> Result<Option<Offer>> {
+    within(env, patience, async {
+        let mut wire = greeted(env, address).await?;
+        handshake::look(&mut wire, &address.export).await
+    })
+    .await
+}
+
 impl Client {
     /// Connects, and asks for the export, with a bitmap of QEMU's that says what has changed where one is named; a server that is silent for as long as
     /// `patience` is given up, now and later. A bitmap that the server has not is [`lost`](Client::lost): the connection is good without, and some
@@ -143,15 +163,7 @@ impl Client {
         bitmap: Option<&str>,
         patience: Duration,
     ) -> Result<Client> {
-        let opened = async {
-            let mut wire = Wire::open(&address.place).await?;
-            handshake::greet(&mut wire).await?;
-            match &address.place {
-                Place::Tls(host, _, folder) => secret::begin(wire, &connector(env, folder)?, host).await,
-                Place::Tcp(..) | Place::Unix(_) => Ok(wire),
-            }
-        };
-        let wire = within(env, patience, opened).await?;
+        let wire = within(env, patience, greeted(env, address)).await?;
         Client::chosen(env, wire, (&address.export, bitmap), patience).await
     }
 

@@ -76,6 +76,14 @@ impl Opened {
         }
     }
 
+    /// Why it cannot be read, as far as there is more to be known of it.
+    pub(super) async fn blamed(&self, env: &Env, error: Error) -> Error {
+        match &self.kept {
+            Kept::Domain(pulled) => pulled.blamed(env, error).await,
+            _ => error,
+        }
+    }
+
     /// Ends when it cannot be read on without harm, and tells why.
     pub(super) async fn in_danger(&self, env: &Env) -> Error {
         match &self.kept {

@@ -10,7 +10,7 @@ use stonefold_types::{Error, Kind, Name, Result};
 use tokio::process::Command;
 
 /// How long a server may take to let one more client in.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A new place, without what lies in it.
 pub(super) fn place(home: &Home) -> Result<Value> {

@@ -1,13 +1,14 @@
 //! Where a machine's disks go.
 
-use super::MovedDisk;
+use super::{MovedDisk, ends};
 use crate::hypervisor::{Host, is_of_this_host};
 use crate::machines::MachineDisk;
-use crate::nbd::{Address, Place};
+use crate::nbd::{self, Address, Place};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use stonefold_env::Env;
 use stonefold_types::{Error, Kind, Result, Size};
 
 /// A place outside of the pool.
@@ -159,6 +160,28 @@ pub(super) fn check_room(disks: &[&MovedDisk], held_bytes: u64) -> Result<()> {
                 Size(held_bytes)
             );
             return Err(Error::new(Kind::NoSpace, what).remedy("make room there, or name another place"));
+        }
+    }
+    Ok(())
+}
+
+/// Fails where an export is too small for its disk, cannot be written, or is not there. What only another host reaches is found by its libvirt.
+pub(super) async fn check_exports(env: &Env, host: &Host, disks: &[&MovedDisk]) -> Result<()> {
+    for disk in disks {
+        let Home::Nbd(uri) = &disk.home else { continue };
+        let offer = match nbd::look(env, &uri.parse()?, ends::PATIENCE).await {
+            Err(_) if matches!(host, Host::Libvirt { uri, .. } if !is_of_this_host(uri)) => continue,
+            offer => offer.map_err(|e| e.context(format!("looking at {}", disk.home)))?,
+        };
+        let Some(offer) = offer else { continue };
+        if offer.bytes < disk.total_bytes {
+            let (has, wants) = (Size(offer.bytes), Size(disk.total_bytes));
+            let what = format!("{} has {has}, and disk '{}' has {wants}", disk.home, disk.target);
+            return Err(Error::new(Kind::NoSpace, what).remedy("have an export served that is as large"));
+        }
+        if offer.read_only {
+            let what = format!("{} cannot be written: it is served read-only", disk.home);
+            return Err(Error::new(Kind::ReadOnly, what).remedy("have it served to be written"));
         }
     }
     Ok(())

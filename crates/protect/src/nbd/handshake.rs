@@ -20,6 +20,8 @@ const REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
 /// Of the server's and of ours: errors are replied to, and no zeros follow.
 const FIXED_NEWSTYLE: u16 = 1;
 const NO_ZEROES: u16 = 2;
+const OPT_ABORT: u32 = 2;
+const OPT_INFO: u32 = 6;
 const OPT_GO: u32 = 7;
 const OPT_STRUCTURED_REPLY: u32 = 8;
 const OPT_SET_META_CONTEXT: u32 = 10;
@@ -32,6 +34,8 @@ const REP_ERR_TLS_REQUIRED: u32 = REP_ERROR | 5;
 const REP_ERR_UNKNOWN: u32 = REP_ERROR | 6;
 const INFO_EXPORT: u16 = 0;
 const INFO_BLOCK_SIZE: u16 = 3;
+/// Of the flags that come with an export's size.
+const READ_ONLY: u16 = 1 << 1;
 /// Which parts of an export hold nothing.
 const ALLOCATION: &str = "base:allocation";
 /// Which parts a bitmap of QEMU's has marked; its name follows.
@@ -61,6 +65,36 @@ pub(crate) struct Export {
     pub(crate) allocation: Option<u32>,
     /// The number of the context that tells what has changed, where that was asked for.
     pub(crate) changed: Option<u32>,
+}
+
+/// What a server offers, to whomever it lets in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Offer {
+    pub(crate) bytes: u64,
+    pub(crate) read_only: bool,
+}
+
+/// Asks what there is to say of the export `name`, without having it: a server that serves one client and ends has served none. Nothing of a server
+/// that is too old to say.
+pub(super) async fn look(wire: &mut Wire, name: &str) -> Result<Option<Offer>> {
+    let mut data = named(name);
+    data.extend_from_slice(&0u16.to_be_bytes());
+    let (end, replies) = ask(wire, OPT_INFO, &data).await?;
+    let offer = replies.iter().filter(|(kind, _)| *kind == REP_INFO).find_map(|(_, reply)| {
+        let reply: &[u8; 12] = reply.as_slice().try_into().ok()?;
+        let [kind, flags] = [[reply[0], reply[1]], [reply[10], reply[11]]].map(u16::from_be_bytes);
+        let bytes = u64::from_be_bytes(reply[2..10].try_into().expect("eight bytes"));
+        (kind == INFO_EXPORT).then_some(Offer { bytes, read_only: flags & READ_ONLY != 0 })
+    });
+    match end {
+        REP_ACK => {
+            // Whatever it says to that: it knows by then that nobody wants more.
+            let _ = ask(wire, OPT_ABORT, &[]).await;
+            Ok(offer)
+        }
+        REP_ERR_UNSUPPORTED => Ok(None),
+        _ => Err(refusal(end, name, replies.last().map_or(&[][..], |(_, said)| said.as_slice()))),
+    }
 }
 
 /// Asks for the export `name`, with a bitmap of it, once both have greeted each other; from then on the server takes requests. Where it has no such
