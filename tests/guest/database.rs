@@ -16,6 +16,7 @@ use stonefold_dice::Dice;
 use stonefold_e2e::agent::Agent;
 use stonefold_e2e::gateway::{Gateway, Place};
 use stonefold_e2e::machines;
+use stonefold_e2e::replicas::names;
 use stonefold_e2e::runs::until_made_again;
 use stonefold_guest::time::Deadline;
 
@@ -117,7 +118,9 @@ fn dies_in_a_backup(place: &Place, server: Gateway, serve: impl Fn() -> Result<G
 
 /// All points, and of those that are to come back what they hold; the others go, in no order.
 fn keep(place: &Place, agent: &Agent) -> Result<Vec<Kept>> {
-    let (mut kept, mut others) = (Vec::new(), Vec::new());
+    // What was made again is one of them.
+    let (mut kept, mut others) = (Vec::new(), names(&place.json("point ls shop")?));
+    ensure!(others.len() == 1, "{others:?}");
     for number in 0..POINTS {
         let is_counted = BROUGHT_BACK.contains(&number);
         let before = if is_counted { transactions(agent)? } else { 0 };

@@ -19,8 +19,9 @@ impl Protection {
     pub(super) async fn release_domain(&self, backup: &DomainBackup) -> Result<()> {
         let turn = self.releasing.lock().entry(backup.source.clone()).or_default().clone();
         let _turn = turn.lock().await;
-        let known = catalog::find::<DomainBackup>(&self.store, backup.source.as_str()).await?;
-        if known.is_none_or(|known| known.socket != backup.socket) {
+        let known = catalog::find::<DomainBackup>(&self.store, backup.source.as_str()).await;
+        // A pool that cannot be read is no reason to leave a guest in its backup.
+        if known.is_ok_and(|known| known.is_none_or(|known| known.socket != backup.socket)) {
             return Ok(());
         }
         if backup.boot == boot_id() {

@@ -1,4 +1,4 @@
-//! Windows: hours in which runs may begin and go on.
+//! Windows: hours in which runs may begin.
 
 use super::text::{clock, parse_clock, parse_weekday, weekday_name};
 use super::{MINUTES_OF_A_DAY, invalid};

@@ -228,6 +228,59 @@ fn a_copy_that_ended_with_its_server_is_made_again() {
     }
 }
 
+/// Goal: a slot that was over meanwhile is no hindrance to what is made again, nor that to the slot: both get their points.
+#[test]
+fn a_copy_is_made_again_and_then_what_is_due() {
+    let pool = Pool::new();
+    let (source, policy) = (name("db"), name("daily"));
+    let folder = tempfile::tempdir().unwrap();
+    pool.life(|life| {
+        let (source, policy, folder, pool) = (source.clone(), &policy, &folder, &pool);
+        async move {
+            let exporter = Exporter::start_in(&life, folder, patterned(MIB, 1));
+            exporter.after(Some((1, Then::Hang)));
+            let protection = life.protection.clone();
+            let at = SourceOf::Nbd(exporter.uri().as_str().into());
+            protection.add_source(source.clone(), at).await.unwrap();
+            let daily =
+                NewPolicy { every: "1d".to_owned(), zone: Some("UTC".to_owned()), ..NewPolicy::default() };
+            protection.create_policy(policy.clone(), daily).await.unwrap();
+            protection.apply_policy(policy, std::slice::from_ref(&source)).await.unwrap();
+            let full = RunRequest { full: true, ..RunRequest::default() };
+            life.env.spawn("run", async move {
+                let _ = protection.back_up(&source, full).await;
+            });
+            while exporter.reads() <= 1 {
+                life.env.sleep(Duration::from_millis(1)).await;
+            }
+            pool.clock.passes(24 * HOUR);
+        }
+    });
+    pool.life(|life| {
+        let (source, policy, folder) = (&source, &policy, &folder);
+        async move {
+            let _exporter = Exporter::start_in(&life, folder, patterned(MIB, 2));
+            life.protection.clone().go_on_copying().await;
+            let round = life.protection.round().await.unwrap();
+            assert_eq!(round.begun, [(policy.clone(), source.clone())]);
+            let runs = loop {
+                let runs = life.protection.runs(Some(source)).await.unwrap();
+                if runs.len() == 3 && runs.iter().all(|run| run.ended.is_some()) {
+                    break runs;
+                }
+                life.env.sleep(Duration::from_millis(1)).await;
+            };
+            let (again, due) = (&runs[1], &runs[2]);
+            assert!(
+                runs[0].cut_off && again.slot.is_none() && again.copied.as_ref().unwrap().full,
+                "{runs:?}"
+            );
+            assert!(due.slot.is_some(), "{runs:?}");
+            assert!([again, due].iter().all(|run| run.state == RunState::Done), "{runs:?}");
+        }
+    });
+}
+
 /// Goal: what a policy's copy was begun for is made when its server is back, once it died in its midst; but not for ever, where servers die of it.
 #[test]
 fn a_policy_s_copy_that_ended_with_its_server_is_made_again() {
