@@ -263,13 +263,15 @@ fn a_copy_is_made_again_and_then_what_is_due() {
             life.protection.clone().go_on_copying().await;
             let round = life.protection.round().await.unwrap();
             assert_eq!(round.begun, [(policy.clone(), source.clone())]);
-            let runs = loop {
-                let runs = life.protection.runs(Some(source)).await.unwrap();
+            let mut runs = Vec::new();
+            for _ in 0..10_000 {
+                runs = life.protection.runs(Some(source)).await.unwrap();
                 if runs.len() == 3 && runs.iter().all(|run| run.ended.is_some()) {
-                    break runs;
+                    break;
                 }
                 life.env.sleep(Duration::from_millis(1)).await;
-            };
+            }
+            assert_eq!(runs.len(), 3, "{runs:?}");
             let (again, due) = (&runs[1], &runs[2]);
             assert!(
                 runs[0].cut_off && again.slot.is_none() && again.copied.as_ref().unwrap().full,
