@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use stonefold_e2e::clocks::set_clock;
-use stonefold_e2e::gateway::{Place, in_a_place};
+use stonefold_e2e::gateway::{Gateway, Place, in_a_place};
 use stonefold_e2e::tools::run;
 use stonefold_guest::time::{Deadline, Stopwatch};
 
@@ -28,14 +28,18 @@ fn points(place: &Place) -> Result<Vec<Value>> {
     place.json("point ls")?.as_array().cloned().context("'point ls' lists")
 }
 
-/// A machine of one small disk, which a policy has a point made of each quarter of an hour.
-fn prepare(place: &Place, words: &str) -> Result<()> {
+/// A server with a machine of one small disk, which a policy has a point made of each quarter of an hour; and where its clock stands: so that no
+/// slot begins but by a leap.
+fn begin(place: &Place, words: &str) -> Result<(Gateway, i64)> {
+    let begins = -since_a_quarter()?;
+    set_clock(place, begins)?;
+    let server = place.start(&[])?;
     place.ok("disk create web --size 16M")?;
     place.ok("machine add web --disk web")?;
     place.ok("source add web --machine web")?;
     place.ok(&format!("policy create often --every 15m {words}"))?;
     place.ok("policy apply often web")?;
-    Ok(())
+    Ok((server, begins))
 }
 
 /// Until the policy has made so many points, of which it keeps all.
@@ -63,11 +67,7 @@ fn confirm(place: &Place) -> Result<()> {
 #[test]
 fn a_clock_that_leaps_unlocks_nothing_and_has_nothing_expire() {
     in_a_place(|place| {
-        // So no slot begins but by a leap.
-        let begins = -since_a_quarter()?;
-        set_clock(place, begins)?;
-        let server = place.start(&[])?;
-        prepare(place, "--keep last=1 --lock 1d")?;
+        let (server, begins) = begin(place, "--keep last=1 --lock 1d")?;
         set_clock(place, begins + QUARTER)?;
         confirm(place)?;
         until_made(place, 1)?;
@@ -125,11 +125,7 @@ fn a_clock_that_leaps_unlocks_nothing_and_has_nothing_expire() {
 #[test]
 fn two_thousand_points_of_one_policy() {
     in_a_place(|place| {
-        // So no slot begins but by a leap.
-        let begins = -since_a_quarter()?;
-        set_clock(place, begins)?;
-        let server = place.start(&[])?;
-        prepare(place, "")?;
+        let (server, begins) = begin(place, "")?;
         for number in 1..=POINTS {
             if number % 100 == 0 {
                 let mut client = place.connect("web")?;

@@ -123,11 +123,13 @@ fn a_file_that_something_else_uses_is_refused() {
     if !there_is(Need::Loop, "a file beneath a loop device that the lab is pointed at") {
         return;
     }
-    let device = Command::new("losetup").args(["--find", "--show"]).arg(&path).output().unwrap();
-    let device = String::from_utf8(device.stdout).unwrap().trim().to_owned();
-    let error = told(&target, &format!("the loop device {device}"));
+    let device = shell(&format!("losetup --find --show '{}'", path.display()));
+    let device = device.trim();
+    let error = open(&target).err();
+    shell(&format!("losetup --detach {device}"));
+    let error = error.expect("a file beneath a loop device is taken");
+    assert!(error.what().contains(&format!("the loop device {device}")), "{error:?}");
     assert!(error.remedy_text().unwrap().contains(&format!("losetup -d {device}")));
-    assert!(Command::new("losetup").args(["-d", &device]).status().unwrap().success());
     open(&target).map(drop).unwrap();
 }
 

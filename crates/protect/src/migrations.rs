@@ -119,15 +119,7 @@ impl Protection {
             }
             let info = self.store.disk(&disk.disk)?;
             let home = home::of_disk(&asked.to, asked.format, &recovery.disks, disk)?;
-            disks.push(MovedDisk {
-                target: disk.target.clone(),
-                disk: disk.disk.clone(),
-                home,
-                total_bytes: info.size_bytes,
-                done_bytes: 0,
-                made: false,
-                moved: false,
-            });
+            disks.push(MovedDisk::new(disk.clone(), home, info.size_bytes));
         }
         Ok(disks)
     }

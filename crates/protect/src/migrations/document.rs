@@ -3,6 +3,7 @@
 use super::{Home, HomeFormat};
 use crate::CopyRate;
 use crate::catalog::{Entry, Unknown};
+use crate::machines::MachineDisk;
 use serde::{Deserialize, Serialize};
 use stonefold_env::WallNanos;
 use stonefold_types::Name;
@@ -54,6 +55,13 @@ pub struct MovedDisk {
     /// The machine has it at its new place, whatever became of the others.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub moved: bool,
+}
+
+impl MovedDisk {
+    /// One of which nothing has gone yet.
+    pub(super) fn new(MachineDisk { target, disk }: MachineDisk, home: Home, total_bytes: u64) -> Self {
+        MovedDisk { target, disk, home, total_bytes, done_bytes: 0, made: false, moved: false }
+    }
 }
 
 /// How a migration gets on.

@@ -174,17 +174,22 @@ pub(super) async fn check_exports(env: &Env, host: &Host, disks: &[&MovedDisk]) 
             offer => offer.map_err(|e| e.context(format!("looking at {}", disk.home)))?,
         };
         let Some(offer) = offer else { continue };
-        if offer.bytes < disk.total_bytes {
-            let (has, wants) = (Size(offer.bytes), Size(disk.total_bytes));
-            let what = format!("{} has {has}, and disk '{}' has {wants}", disk.home, disk.target);
-            return Err(Error::new(Kind::NoSpace, what).remedy("have an export served that is as large"));
-        }
+        check_size(disk, disk.total_bytes, offer.bytes)?;
         if offer.read_only {
             let what = format!("{} cannot be written: it is served read-only", disk.home);
             return Err(Error::new(Kind::ReadOnly, what).remedy("have it served to be written"));
         }
     }
     Ok(())
+}
+
+/// Fails where a new place is smaller than its disk, in bytes: another's export, which nobody here has made.
+pub(super) fn check_size(disk: &MovedDisk, wants: u64, has: u64) -> Result<()> {
+    if has >= wants {
+        return Ok(());
+    }
+    let what = format!("{} has {}, and disk '{}' has {}", disk.home, Size(has), disk.target, Size(wants));
+    Err(Error::new(Kind::NoSpace, what).remedy("have an export served that is as large"))
 }
 
 fn free_bytes(folder: &Path) -> Result<u64> {
@@ -234,15 +239,7 @@ mod tests {
         let file = Home::File(folder.path().join("x"));
         assert!(of_disk(&file, HomeFormat::Raw, &disks, &disks[0]).is_err());
         assert_eq!(of_disk(&file, HomeFormat::Raw, &disks[..1], &disks[0]).unwrap(), file);
-        let moved = |home| MovedDisk {
-            target: disks[0].target.clone(),
-            disk: disks[0].disk.clone(),
-            home,
-            total_bytes: 1,
-            done_bytes: 0,
-            made: false,
-            moved: false,
-        };
+        let moved = |home| MovedDisk::new(disks[0].clone(), home, 1);
         check_room(&[&moved(file.clone())], 1).unwrap();
         assert_eq!(check_room(&[&moved(file)], u64::MAX).unwrap_err().kind(), Kind::NoSpace);
         assert_eq!(check_room(&[&moved(to)], 1).unwrap_err().kind(), Kind::AlreadyExists);
@@ -251,18 +248,7 @@ mod tests {
     #[test]
     fn a_libvirt_of_another_host_writes_no_file_of_this_one() {
         let of = |uri: &str| Host::Libvirt { uri: uri.into(), domain: "again".into() };
-        let to = |home: &str| {
-            let MachineDisk { target, disk } = disk("vda");
-            [MovedDisk {
-                target,
-                disk,
-                home: home.parse().unwrap(),
-                total_bytes: 1,
-                done_bytes: 0,
-                made: false,
-                moved: false,
-            }]
-        };
+        let to = |home: &str| [MovedDisk::new(disk("vda"), home.parse().unwrap(), 1)];
         for here in ["qemu:///system", "qemu+unix:///system?socket=/run/x", "qemu:///session"] {
             check_reach(&of(here), &to("file:/srv/a")).unwrap();
             check_reach(&of(here), &to("nbd+unix:///a?socket=/s")).unwrap();

@@ -1,7 +1,7 @@
 //! [Jobs](super::jobs) of a QEMU that the server has started: a mirror for each disk (`blockdev-mirror`, `write-blocking`), by QMP.
 
 use super::files::Files;
-use super::home::{Home, HomeFormat};
+use super::home::{self, Home, HomeFormat};
 use super::jobs::{Progress, after_standstill};
 use super::{Migration, MovedDisk, ends};
 use crate::hypervisor::{ANSWER_MAX, Folder, disk_node};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::future::Future;
 use std::time::Duration;
 use stonefold_env::Env;
-use stonefold_types::{Error, Kind, Result, Size};
+use stonefold_types::{Error, Kind, Result};
 
 /// How long the last bytes may take, and a job its end.
 const PIVOT_MAX: Duration = Duration::from_secs(60);
@@ -101,16 +101,12 @@ impl Mirrors {
         Ok(())
     }
 
-    /// Fails where a new disk is smaller than the old one: another's export, which nobody here has made.
+    /// Fails where a new disk is smaller than the old one: of a server that was too old to say so before.
     async fn check_room(&self, number: usize, disk: &MovedDisk) -> Result<()> {
         let of = |node: Value| node["image"]["virtual-size"].as_u64();
         let (old, new) = (of(self.node(&disk_node(number)).await?), of(self.node(&home_node(number)).await?));
         match (old, new) {
-            (Some(old), Some(new)) if new < old => {
-                let what =
-                    format!("{} has {}, and disk '{}' has {}", disk.home, Size(new), disk.target, Size(old));
-                Err(Error::new(Kind::NoSpace, what).remedy("have an export served that is as large"))
-            }
+            (Some(old), Some(new)) => home::check_size(disk, old, new),
             _ => Ok(()),
         }
     }

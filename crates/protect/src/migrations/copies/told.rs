@@ -128,20 +128,13 @@ pub(super) fn destination(home: &Home, format: HomeFormat) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machines::MachineDisk;
     use stonefold_types::Name;
 
     fn disk(target: &str, home: &str) -> MovedDisk {
         let name = |text: &str| Name::new(text).unwrap();
         let (target, disk) = (name(target), name(&format!("again.{target}")));
-        MovedDisk {
-            target,
-            disk,
-            home: home.parse().unwrap(),
-            total_bytes: 1,
-            done_bytes: 0,
-            made: false,
-            moved: false,
-        }
+        MovedDisk::new(MachineDisk { target, disk }, home.parse().unwrap(), 1)
     }
 
     /// As libvirt 9.0 writes it.
