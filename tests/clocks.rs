@@ -42,14 +42,27 @@ fn begin(place: &Place, words: &str) -> Result<(Gateway, i64)> {
     Ok((server, begins))
 }
 
-/// Until the policy has made so many points, of which it keeps all.
+/// Until the policy has taken the snapshots of so many points, of which it keeps all.
 fn until_made(place: &Place, wanted: u64) -> Result<()> {
     let patience = Deadline::after(PATIENCE);
     while place.metric("stonefold_pool_snapshots")? < wanted {
-        ensure!(!patience.passed(), "point {wanted} is not made: {}", place.last_words());
+        ensure!(!patience.passed(), "point {wanted} is not begun: {}", place.last_words());
         sleep(LOOK_EVERY);
     }
     Ok(())
+}
+
+/// Until so many points are listed, and gives them: a point is written after its snapshots, and goes after them.
+fn until_listed(place: &Place, wanted: u64) -> Result<Vec<Value>> {
+    let patience = Deadline::after(PATIENCE);
+    loop {
+        let listed = points(place)?;
+        if listed.len() as u64 == wanted {
+            return Ok(listed);
+        }
+        ensure!(!patience.passed(), "{} points, not {wanted}: {}", listed.len(), place.last_words());
+        sleep(LOOK_EVERY);
+    }
 }
 
 /// How many minutes ago the last quarter of an hour began: a clock that is so much behind is a quarter away from the next.
@@ -70,8 +83,8 @@ fn a_clock_that_leaps_unlocks_nothing_and_has_nothing_expire() {
         let (server, begins) = begin(place, "--keep last=1 --lock 1d")?;
         set_clock(place, begins + QUARTER)?;
         confirm(place)?;
-        until_made(place, 1)?;
-        let locked = points(place)?[0]["name"].as_str().context("a point has a name")?.to_owned();
+        let listed = until_listed(place, 1)?;
+        let locked = listed[0]["name"].as_str().context("a point has a name")?.to_owned();
         let stays = |when: &str| -> Result<()> {
             let said = place.fails(&format!("point rm {locked}"), 1)?;
             ensure!(said.contains("is locked until") && said.contains("confirm-time"), "{when}: {said}");
@@ -136,6 +149,7 @@ fn two_thousand_points_of_one_policy() {
             confirm(place)?;
             until_made(place, number)?;
         }
+        until_listed(place, POINTS)?;
         server.kill();
         let started = Stopwatch::start();
         let server = place.start(&[])?;
@@ -162,7 +176,7 @@ fn two_thousand_points_of_one_policy() {
             sleep(Duration::from_millis(100));
         }
         println!("{} points removed in {:?}", POINTS + 1 - KEPT, since.elapsed());
-        ensure!(points(place)?.len() as u64 == KEPT);
+        until_listed(place, KEPT)?;
         let checked = place.json("pool check")?;
         ensure!(checked["problems"] == serde_json::json!([]), "{checked}");
         server.stop()
