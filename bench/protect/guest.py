@@ -15,7 +15,7 @@ class Guest:
     def __init__(self, lab, name, image, form, aio):
         self.lab = lab
         at = os.path.join(lab.scratch, name)
-        self.qmp, self.backup_qmp, self.test, self.memory_file = f"{at}.qmp", f"{at}.backup", f"{at}.qtest", f"{at}.memory"
+        self.qmp, self.backup_qmp, self.test, self.memory_file = f"{at}.qmp", f"{at}.backup", f"{at}.qtest", os.path.join(lab.in_memory, name)
         drive = {"driver": form, "node-name": "disk", "cache": {"direct": True}, "discard": "unmap"}
         drive["file"] = {"driver": "file", "filename": image, "aio": aio, "cache": {"direct": True}}
         argv = ["qemu-system-x86_64", "-machine", "microvm,memory-backend=ram", "-accel", "tcg", "-display", "none", "-nodefaults"]

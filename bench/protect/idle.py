@@ -21,7 +21,7 @@ class Idle:
     def __init__(self, lab, name):
         self.lab = lab
         at = lambda end: os.path.join(lab.scratch, f"{name}.{end}")
-        self.test, self.memory, self.bios, self.socket, self.words = at("qtest"), at("memory"), at("bios"), at("bridge"), at("qemu")
+        self.test, self.memory, self.bios, self.socket, self.words = at("qtest"), os.path.join(lab.in_memory, name), at("bios"), at("bridge"), at("qemu")
         self.log = at("idle.log")
         with open(self.bios, "wb") as file:
             file.write(IDLE)

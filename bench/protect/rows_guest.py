@@ -7,6 +7,7 @@ import random
 import shutil
 import subprocess
 import time
+from contextlib import closing
 
 from arms import Stonefold
 from figures import judged, median, quantile
@@ -14,7 +15,7 @@ from guest import Guest
 from processes import Failed
 from rows_backup import BLOCK, CHANGED, MIB, fill, places, plan, timed
 
-ROWS = ("guest-incremental", "guest-writes")
+ROWS = ("guest-incremental", "guest-writes", "guest-writes-apart")
 # Writes a second: far below what the disk takes, so that it is the backup that is felt and not the load.
 RATE = 200
 # Runs after a change, for each full.
@@ -22,7 +23,7 @@ AGAIN = 3
 
 
 def needs(options):
-    return (3, 4 << 30) if options.quick else (8, 14 << 30)
+    return (5, 4 << 30) if options.quick else (14, 14 << 30)
 
 
 def run(lab):
@@ -35,22 +36,26 @@ def run(lab):
     convert = ["qemu-img", "convert", "-T", "none", "-t", "none", "-f", "raw", "-O", "qcow2", raw, image]
     subprocess.run(convert, check=True, timeout=900)
     os.unlink(raw)
-    backup = Backup(lab, Guest(lab, "guest", image, "qcow2", lab.qemu_aio), size, held)
-    lab.keep = [backup.stonefold]
+    guest = Guest(lab, "guest", image, "qcow2", lab.qemu_aio)
     try:
-        lab.row("guest-incremental", backup.incremental)
-        lab.row("guest-writes", backup.writes)
+        with closing(Backup(lab, guest, size, held)) as backup:
+            lab.row("guest-incremental", backup.incremental)
+            lab.row("guest-writes", backup.writes)
+        with closing(Backup(lab, guest, size, held, apart=True)) as backup:
+            lab.row("guest-writes-apart", backup.writes)
     finally:
-        backup.close()
+        guest.close()
         shutil.rmtree(folder)
 
 
 class Backup:
-    def __init__(self, lab, guest, size, held):
-        self.lab, self.guest, self.held = lab, guest, held
+    def __init__(self, lab, guest, size, held, apart=False):
+        """`apart`: the pool has a medium of its own, which is memory here; without, it has the guest's."""
+        self.lab, self.guest, self.held, self.apart = lab, guest, held, apart
         self.at = places(size, held, lab.first_seed)
         self.chance = random.Random(lab.first_seed + 2000)
-        self.stonefold = Stonefold(lab, "guest-pool")
+        self.stonefold = Stonefold(lab, "guest-pool", parent=lab.in_memory if apart else None)
+        lab.keep = [self.stonefold]
         self.cli = [lab.binary, "--api", f"unix://{self.stonefold.api_socket}"]
         self.size = f"{lab.shown_size(size)} that hold {lab.shown_size(held)}"
         self.condition = "" if held == 4 << 30 else self.size
@@ -136,15 +141,17 @@ class Backup:
                     times = measure()
                     kept.append(quantile(times, 99))
                     told = {"count": len(times), **{f"p{share}_ms": quantile(times, share) for share in (50, 99)}, "max_ms": max(times)}
-                    self.lab.raw("guest-writes", {"kind": kind, "backup": kept is during, **told})
+                    self.lab.raw(self.lab.name, {"kind": kind, "backup": kept is during, **told})
         goals, notes = [], []
         for kind, (without, during) in kinds.items():
             goal = judged([b / a for a, b in zip(without, during)], 1.25, True, "× without, p99", self.condition)
             goals.append({**goal, "goal": f"{kind}: {goal['goal']}"})
             notes.append(f"{kind}: p99 {median(without):.2f} ms without, {median(during):.2f} ms during")
         title = f"QEMU's disk of {self.size}: 4K random writes of its guest, {RATE} a second"
+        title += "; the pool on another medium, in memory" if self.apart else "; the pool on the same medium"
         return {"title": title, "arms": {}, "goals": goals, "note": "; ".join(notes)}
 
     def close(self):
-        self.guest.close()
+        if self.has_source:
+            self.call("source", "rm", "s")
         self.stonefold.close()

@@ -15,7 +15,7 @@ from figures import judged, median
 from idle import Idle, command
 from processes import Failed
 
-ROWS = ("pgbench-migration",)
+ROWS = ("pgbench-migration", "pgbench-migration-apart")
 MIB, GIB = 2**20, 2**30
 DISK = 8 * GIB
 CLIENTS = 8
@@ -31,18 +31,20 @@ def plan(options):
 
 
 def needs(options):
-    return (6, 6 * GIB) if options.quick else (10, 20 * GIB)
+    return (12, 6 * GIB) if options.quick else (20, 20 * GIB)
 
 
 def run(lab):
     programs()
     lab.row("pgbench-migration", lambda: Home(lab).measured())
+    lab.row("pgbench-migration-apart", lambda: Home(lab, apart=True).measured())
 
 
 class Home:
-    def __init__(self, lab):
-        self.lab, self.scale = lab, plan(lab.options)
-        self.idle, self.image = Idle(lab, "home"), os.path.join(lab.scratch, "home.img")
+    def __init__(self, lab, apart=False):
+        """`apart`: the new home is on a medium of its own, which is memory here; without, on the pool's."""
+        self.lab, self.scale, self.apart = lab, plan(lab.options), apart
+        self.idle, self.image = Idle(lab, "home"), os.path.join(lab.in_memory if apart else lab.scratch, "home.img")
         self.stonefold = Stonefold(lab, "home", cache=self.scale * 15 // 8 * MIB, path=self.idle.path)
         lab.keep = [self.stonefold]
 
@@ -115,7 +117,7 @@ class Home:
             raise Failed(f"moved within {ended - begun:.0f} s, shorter than a window")
         copied = sum(disk["done_bytes"] for disk in moved["disks"])
         seconds = {"before": before, "during": during, "after": after}
-        self.lab.raw("pgbench-migration", {"rates": seconds, "seconds": ended - begun, "migration": moved, "paces": self.paces})
+        self.lab.raw(self.lab.name, {"rates": seconds, "seconds": ended - begun, "migration": moved, "paces": self.paces})
         goals = [
             judged([min(shares(during))], 0.75, False, "× the rate before, in its worst ten seconds", condition),
             judged([median(shares(during))], None, False, "× the rate before, in the middle one"),
@@ -124,4 +126,4 @@ class Home:
         ]
         note = f"scale {self.scale}; {copied / GIB:.1f} GiB in {ended - begun:.0f} s; {baseline:,.0f} transactions a second before, "
         note += f"{sum(after) / len(after):,.0f} after; memory a {TIMES}th of the database; {CLIENTS} clients"
-        return {"title": "pgbench while its machine is moved home", "arms": {}, "goals": goals, "note": note}
+        return {"title": "pgbench while its machine is moved home, " + ("to another medium, in memory" if self.apart else "to the pool's own medium"), "arms": {}, "goals": goals, "note": note}

@@ -17,9 +17,9 @@ class Arm:
 
     process = None
 
-    def __init__(self, name, lab):
+    def __init__(self, name, lab, parent=None):
         self.name, self.lab = name, lab
-        self.folder = os.path.join(lab.scratch, name)
+        self.folder = os.path.join(parent or lab.scratch, name)
         self.log = os.path.join(lab.scratch, f"{name}.log")
         self.socket = os.path.join(lab.scratch, f"{name}.nbd")
         os.makedirs(self.folder, exist_ok=True)
@@ -94,9 +94,9 @@ class Nbdkit(Arm):
 
 
 class Stonefold(Arm):
-    def __init__(self, lab, name="stonefold", cache=None, path=None):
-        """`path`: where programs are looked for first."""
-        super().__init__(name, lab)
+    def __init__(self, lab, name="stonefold", cache=None, path=None, parent=None):
+        """`path`: where programs are looked for first. `parent`: where its pool's folder lies, if not with all others."""
+        super().__init__(name, lab, parent)
         self.cache, self.path = cache or lab.cache, path
         self.api_socket = os.path.join(lab.scratch, f"{name}.api")
         self.ready_seconds = None

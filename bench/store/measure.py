@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 # Rows of protection lie in a room of their own.
@@ -78,6 +79,8 @@ class Lab:
         os.makedirs(options.directory, exist_ok=True)
         self.scratch = os.path.join(os.path.abspath(options.directory), f"run-{os.getpid()}")
         os.mkdir(self.scratch)
+        # What is to be no load of the medium: a guest's memory, or what has a medium of its own elsewhere.
+        self.in_memory = tempfile.mkdtemp(prefix="stonefold-bench-", dir="/dev/shm")
         self.processes = Processes()
         self.jobs, self.memory_max, self.keep = 0, 0, []
         self.rows, self.kept, self.payload = [], [], {}
@@ -169,6 +172,7 @@ class Lab:
                 self.note_memory(arm.memory())
         self.processes.stop_all()
         shutil.rmtree(self.scratch, ignore_errors=True)
+        shutil.rmtree(self.in_memory, ignore_errors=True)
 
 
 def machine(lab):

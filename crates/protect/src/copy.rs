@@ -27,8 +27,11 @@ const SMALL_BYTES: u64 = 16 << 10;
 /// delay; of a guest's scattered changes each is a block or some, and it takes more of them to keep both ends at work. Each block takes two of memory.
 const IN_FLIGHT: usize = 64;
 const BLOCKS_IN_FLIGHT: u32 = 2048;
-/// Beside a guest: what it asks of its disk waits behind these.
+/// Beside a guest: what it asks of its disk waits behind these, and behind what its hypervisor's one thread does for each. So they are short; and
+/// while it asks for something, few: each takes as much of the room as so many.
 const BLOCKS_IN_FLIGHT_BESIDE: u32 = 256;
+const PIECE_BYTES_BESIDE: u64 = 128 << 10;
+const WEIGHT_BESIDE_A_BUSY_GUEST: u32 = 4;
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
 /// One copy.
@@ -150,7 +153,8 @@ impl Copy<'_> {
         }
         let grain = self.grain();
         // Of a server that takes little at once, whole blocks of its own.
-        let piece = (self.from.read_bytes_max() / grain * grain).max(grain);
+        let most = if self.live.is_beside_a_guest() { PIECE_BYTES_BESIDE } else { u64::MAX };
+        let piece = (self.from.read_bytes_max().min(most) / grain * grain).max(grain);
         let starts = (part.start..part.end).step_by(piece as usize);
         starts.map(|at| Step::Piece(at..part.end.min(at + piece))).collect()
     }
@@ -172,7 +176,8 @@ impl Copy<'_> {
 
     /// Reads a piece, once there is room for it, and writes what of it the disk does not hold.
     async fn piece(&self, part: Range<u64>, room: &Semaphore) -> Result<()> {
-        let blocks = (part.end - part.start).div_ceil(BLOCK) as u32;
+        let weight = if self.live.guest_is_busy() { WEIGHT_BESIDE_A_BUSY_GUEST } else { 1 };
+        let blocks = (part.end - part.start).div_ceil(BLOCK) as u32 * weight;
         // One that is longer than all of it has it to itself.
         let _room = room.acquire_many(blocks.min(self.blocks_in_flight())).await;
         self.live.check()?;

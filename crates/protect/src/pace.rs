@@ -95,6 +95,8 @@ pub(crate) struct Pace {
     is_doubted: bool,
     measured: Duration,
     before: (Duration, Counted),
+    /// The guest asked for enough, when it was looked at last.
+    is_busy: bool,
     speed: u64,
 }
 
@@ -111,13 +113,14 @@ impl Pace {
         let measured = env.monotonic();
         let before = (measured, paced.counted().await?);
         let floor = f64::from(floor_percent) / 100.0;
-        Ok(Pace { floor, alone, is_doubted: false, measured, before, speed })
+        Ok(Pace { floor, alone, is_doubted: false, measured, before, is_busy: alone.is_some(), speed })
     }
 
     /// Sets the speed by what the guest did since the last time.
     pub(crate) async fn set<P: Paced>(&mut self, env: &Env, paced: &P) -> Result<CopyRate> {
         let now = (env.monotonic(), paced.counted().await?);
         let latency = latency(&self.before.1, &now.1, now.0.saturating_sub(self.before.0));
+        self.is_busy = latency.is_some();
         let looked = now.0.saturating_sub(self.measured);
         let is_soon = self.is_doubted || self.is_to_look(latency, P::SPEED_MIN);
         if looked > LOOK_AGAIN || looked > LOOK_SOON && is_soon {
@@ -137,6 +140,11 @@ impl Pace {
         self.speed = next(self.speed, kept(self.alone, latency), self.floor).max(P::SPEED_MIN);
         paced.set_speed(self.speed).await?;
         Ok(self.rate(kept(self.alone, latency)))
+    }
+
+    /// Whether the guest does something that could be held up.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.is_busy
     }
 
     /// Whether a look without the copy would tell something new.

@@ -116,7 +116,10 @@ pub fn of_trial(
                 one.arm == *arm && one.point == *point && one.figure == Figure::Rate && one.void.is_none()
             };
             let contrast = found.contrasts.iter().find(is_it).filter(|one| !one.comparison.pairs.is_empty());
-            let words = |one: &Comparison| format!("{:.3} ({:.3} to {:.3})", one.ratio, one.low, one.high);
+            let words = |one: &Comparison| match one.pairs.as_slice() {
+                [_] => format!("{:.3} (one pair)", one.ratio),
+                _ => format!("{:.3} ({:.3} to {:.3})", one.ratio, one.low, one.high),
+            };
             Seen {
                 figure: contrast.map(|one| one.comparison.ratio),
                 words: contrast.map(|one| words(&one.comparison)),

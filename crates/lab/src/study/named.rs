@@ -6,7 +6,7 @@
 //! chain.keep.FIGURE       how long a point took to be kept: full, the first; later, the median of the others
 //! move.FIGURE             of a disk that was moved: seconds, rate, baseline, during, least, after, kept, least-kept, low-seconds
 //! tiles.FIGURE            machines, tiles, strict-machines, and of the most tiles that passed within, mean, deployed, moved
-//! phase.STEP.FIGURE       of what was timed as a whole: seconds, rate
+//! phase.STEP.FIGURE       of what a step was timed for as a whole, all of its pieces: seconds, rate
 //! cpu.POINT.FIGURE        of the processors of the machine that made the load how many were busy: min, mean, max of its seconds
 //! ```
 //!
@@ -125,8 +125,21 @@ pub(super) fn of(bundle: &Bundle, name: &str) -> Option<f64> {
             let point = bundle.points.iter().find(|one| one.name() == point)?;
             of(&point.machine_of_load()?)
         }
-        Named::Phase(step, of) => of(tasks(&bundle.points).iter().find(|task| task.name == step)?),
+        Named::Phase(step, of) => of(&phase_of(bundle, step)?),
     }
+}
+
+/// What a step took with all that it did one after another, as a copy to each of several volumes.
+fn phase_of(bundle: &Bundle, step: &str) -> Option<TaskFigures> {
+    let of_step = bundle.points.iter().filter(|point| point.step == step);
+    let mut pieces = of_step.flat_map(|point| tasks(std::slice::from_ref(point)));
+    let mut whole = pieces.next()?;
+    for piece in pieces {
+        whole.seconds += piece.seconds;
+        whole.bytes += piece.bytes;
+    }
+    whole.rate = whole.bytes as f64 / whole.seconds.max(1e-9);
+    Some(whole)
 }
 
 fn point_of(bundle: &Bundle, name: &str) -> Option<OfPoint> {

@@ -139,6 +139,24 @@ fn what_is_relative_is_told_so() {
     assert_eq!(found.tables[0].rows[1].figures, [Some(1.0), Some(3.0)]);
 }
 
+/// Goal: a step that is timed in pieces, as a copy to several volumes, is told as all of them.
+#[test]
+fn a_phase_is_all_pieces_of_its_step() {
+    use crate::measure::{TaskKind, TaskRecord};
+    let piece = |label: &str, seconds: f64| {
+        let mut point = crate::measure::tests::point(1000);
+        (point.step, point.label, point.seconds) = ("duplicate".into(), label.into(), seconds);
+        let what = "db-1 to another".into();
+        point.task = Some(TaskRecord { kind: TaskKind::Copy, what, bytes: 1 << 30 });
+        point
+    };
+    let points = vec![piece("to db-2", 1.0), piece("to db-3", 3.0)];
+    let bundle = Bundle { run: Default::default(), profile: String::new(), points, hash: String::new() };
+    assert_eq!(named::of(&bundle, "phase.duplicate.seconds"), Some(4.0));
+    assert_eq!(named::of(&bundle, "phase.duplicate.rate"), Some(f64::from(1 << 29)));
+    assert_eq!(named::of(&bundle, "phase.checksum.seconds"), None);
+}
+
 /// Goal: the processors of both arms stand beside those that were published, as shares, and are left out where a bundle does not tell of how many.
 #[test]
 fn processors_are_told_as_shares() {

@@ -101,10 +101,12 @@ impl Reader<'_> {
     async fn keep_pace(&self) -> Result<Infallible> {
         loop {
             let mut pace = Pace::begin(self.env, self, FLOOR_PERCENT).await?;
+            self.live.busy.store(pace.is_busy(), Ordering::Relaxed);
             // While nothing is read, nothing is learnt of what that costs.
             while !self.live.is_paused() {
                 self.env.sleep(SET_EVERY).await;
                 let CopyRate { speed_bytes, guest_percent } = pace.set(self.env, self).await?;
+                self.live.busy.store(pace.is_busy(), Ordering::Relaxed);
                 tracing::debug!(speed_bytes, guest_percent, "the pace of a backup");
             }
             let Ok(()) = self.live.until_resumed().await else { return std::future::pending().await };

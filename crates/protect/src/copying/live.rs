@@ -52,8 +52,9 @@ pub(crate) struct Live {
     /// That in bytes a second, and the slowest that it was.
     pub(super) speed: AtomicU64,
     pub(super) slowest: AtomicU64,
-    /// A guest uses what is read.
+    /// A guest uses what is read; and it asks for something, now.
     pub(super) beside: AtomicBool,
+    pub(super) busy: AtomicBool,
 }
 
 /// Such a run for whoever makes it. One that is dropped before it has ended was left in its midst.
@@ -134,6 +135,7 @@ impl Live {
             speed: AtomicU64::new(u64::MAX),
             slowest: AtomicU64::new(u64::MAX),
             beside: AtomicBool::new(false),
+            busy: AtomicBool::new(false),
         }
     }
 
@@ -173,6 +175,10 @@ impl Live {
 
     pub(crate) fn is_beside_a_guest(&self) -> bool {
         self.beside.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn guest_is_busy(&self) -> bool {
+        self.busy.load(Ordering::Relaxed)
     }
 
     /// Has what goes on end at its next step.

@@ -71,6 +71,7 @@ async fn a_guest_that_works_keeps_its_share_and_one_that_begins_to_gets_it() {
         let env = guest.clock.env();
         let mut pace = Pace::begin(&env, &guest, 80).await.unwrap();
         assert_eq!(pace.speed, if works { SPEED_BEGINNING } else { SPEED_MAX });
+        assert_eq!(pace.is_busy(), works);
         guest.change(|now| now.works = true);
         let mut kept = Vec::new();
         for round in 0..1000 {
@@ -79,6 +80,7 @@ async fn a_guest_that_works_keeps_its_share_and_one_that_begins_to_gets_it() {
             // After what it takes to notice, and to come down.
             kept.extend(rate.guest_percent.filter(|_| round > 30));
         }
+        assert!(pace.is_busy(), "what it does is not seen");
         let worst = kept.iter().min().unwrap();
         assert!(*worst >= 78, "it keeps {worst}% where it worked at the beginning: {works}");
         assert!(pace.speed > 5 << 20, "the copy gets nowhere: {}", pace.speed);
