@@ -160,7 +160,15 @@ pub(crate) async fn connect(
             Err(error) if tries < TRIES_MAX && error.kind() == Kind::Io => {
                 tracing::info!("image '{path}' is tried again: {error}{}", served.said());
             }
-            Err(error) => return Err(named(error.context(format!("qemu-nbd{}", served.said())))),
+            Err(error) => {
+                env.sleep(AGAIN).await;
+                // Why it has gone is what there is to tell then, and nothing of a handshake.
+                let failed = match served.has_gone.load(Ordering::SeqCst) {
+                    true => served.failure("it cannot be served"),
+                    false => error.context(format!("qemu-nbd{}", served.said())),
+                };
+                return Err(named(failed));
+            }
         }
         tries += 1;
         env.sleep(AGAIN).await;
