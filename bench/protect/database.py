@@ -119,6 +119,8 @@ class Cluster:
     def make(self):
         os.mkdir(self.data, 0o700)
         shutil.chown(self.data, USER, USER)
+        if subprocess.run(["test", "-w", self.data], user=USER, group=USER, extra_groups=[], cwd="/").returncode != 0:
+            raise Failed(f"{USER} may not go to {self.data}: give a --directory that it may go to")
         self.own([f"{self.bin}/initdb", "-D", self.data, "-A", "trust", "--locale=C", "-E", "UTF8"])
 
     def own(self, argv, both=False):
