@@ -152,6 +152,8 @@ class Backup:
         return {"title": title, "arms": {}, "goals": goals, "note": "; ".join(notes)}
 
     def close(self):
-        if self.has_source:
-            self.call("source", "rm", "s")
-        self.stonefold.close()
+        try:
+            if self.has_source:
+                self.call("source", "rm", "s")
+        finally:
+            self.stonefold.close()
