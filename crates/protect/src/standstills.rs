@@ -28,6 +28,9 @@ const WAKE_MAX: Duration = Duration::from_secs(30);
 /// How long a guest may take to go on, once it is told.
 const THAW_MAX: Duration = Duration::from_secs(20);
 const WAKE_AGAIN: Duration = Duration::from_millis(500);
+/// How long a run waits for a guest that another run, or the waking of one that was left, looks after; and how often it looks.
+const TURN_MAX: Duration = Duration::from_secs(THAW_MAX.as_secs() + 1);
+const TURN_AGAIN: Duration = Duration::from_millis(20);
 
 /// The document of a guest that may stand still, `standstills/MACHINE`, or of a guest on other storage `standstills/SOURCE/source`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -161,7 +164,7 @@ impl Protection {
         what: impl Future<Output = T>,
     ) -> Result<(T, Stood)> {
         let named = |e: Error| e.context(still.whose());
-        let _standing = self.stands(still).map_err(named)?;
+        let _standing = self.stands_in_turn(still).await.map_err(named)?;
         let frozen = self.freeze(still).await.map_err(named)?;
         let mut what = pin!(what);
         let in_time = tokio::select! {
@@ -186,6 +189,18 @@ impl Protection {
             None => what.await,
         };
         Ok((done, Stood { broken, asleep: woken.err().map(|error| error.to_string()) }))
+    }
+
+    /// The same, once whoever looks after it is done: one that was left is told to go on in the rounds, and a run that is due in that moment is not
+    /// lost for it.
+    async fn stands_in_turn(&self, still: &Standstill) -> Result<Standing<'_>> {
+        let until = self.env.monotonic() + TURN_MAX;
+        loop {
+            match self.stands(still) {
+                Err(_) if self.env.monotonic() < until => self.env.sleep(TURN_AGAIN).await,
+                standing => return standing,
+            }
+        }
     }
 
     /// Told of a guest that this server looks after; of one at a time.

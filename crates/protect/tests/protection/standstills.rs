@@ -44,11 +44,15 @@ struct State {
     asked: usize,
     /// So often it refuses to go on, or hangs up when it is told to.
     refusals: usize,
+    /// How often it was told to go on, and how long that takes it.
+    told: usize,
+    thaw_takes: Duration,
 }
 
 impl Guest {
     fn new(mood: Mood) -> Guest {
-        let state = State { mood, still: false, asked: 0, refusals: 0 };
+        let (asked, refusals, told, thaw_takes) = (0, 0, 0, Duration::ZERO);
+        let state = State { mood, still: false, asked, refusals, told, thaw_takes };
         Guest { folder: tempfile::tempdir().unwrap(), state: Arc::new(Mutex::new(state)) }
     }
 
@@ -104,6 +108,12 @@ async fn serve(stream: UnixStream, state: &Mutex<State>, life: &Life) -> std::io
                 json!({ "error": { "desc": "a file system is busy" } })
             }
             "guest-fsfreeze-thaw" => {
+                let takes = {
+                    let mut state = state.lock();
+                    state.told += 1;
+                    state.thaw_takes
+                };
+                life.env.sleep(takes).await;
                 let (was_still, mood) = {
                     let mut state = state.lock();
                     (std::mem::take(&mut state.still), state.mood)
@@ -320,6 +330,35 @@ fn a_guest_that_is_left_goes_on() {
             }
         }
     }
+}
+
+/// Goal: a run that comes while a guest that was left is told to go on waits for that, and is made.
+#[test]
+fn a_run_waits_for_a_guest_that_is_told_to_go_on() {
+    Pool::new().life(|life| async move {
+        source(&life).await;
+        let guest = Guest::new(Mood::Well);
+        guest.wakes_up(&life);
+        life.protection.set_machine_agent(&name("web"), Some(guest.place())).await.unwrap();
+        {
+            let mut state = guest.state.lock();
+            (state.still, state.thaw_takes) = (true, Duration::from_millis(300));
+        }
+        let left = json!({
+            "version": 1, "machine": "web", "agent": guest.place().to_string(), "domain": "web", "asked": 1,
+        });
+        life.store.put_catalog_entry("standstills/web", &left.to_string(), None).await.unwrap();
+        round(&life).await;
+        // The round's task has the guest by now, and is answered later.
+        while guest.state.lock().told == 0 {
+            life.env.sleep(Duration::from_millis(1)).await;
+        }
+        assert!(guest.is_still());
+        let run = life.protection.back_up(&name("nightly"), APP).await.unwrap();
+        assert_eq!((run.state, run.note), (RunState::Done, None));
+        assert!(guest.state.lock().told == 2, "by the round once, and by the run once");
+        assert_eq!(points(&life).await, (1, 0));
+    });
 }
 
 /// Goal: a guest on other storage that was left standing still goes on, too, though a machine has its source's name.
