@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const ALL_MAX: Duration = Duration::from_secs(20);
 /// By when what became due by a change of a policy has begun.
 const LOOKED_AT: Duration = Duration::from_millis(500);
-const LOOK_EVERY: Duration = Duration::from_millis(2);
+const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 fn points(place: &Place) -> Result<Vec<Value>> {
     place.json("point ls")?.as_array().cloned().context("'point ls' lists")
