@@ -179,7 +179,7 @@ fn what_a_guest_writes_while_it_is_read_ahead_is_read_again() {
     in_a_place(|place| {
         Guest::make_images_of(place, 512 * MIB)?;
         let (guest, mut monitor) = Guest::start(place)?;
-        // Both have a second pass or two before them.
+        // Each pass is long enough to be seen, and to be written in.
         let server = place.start(&["--machines", &place.text("machines"), "--copy-bandwidth", "100M"])?;
         place.ok(&format!("source add mail --qmp {}", place.text("qmp.sock")))?;
         for drive in ["root", "data"] {
@@ -204,6 +204,9 @@ fn what_a_guest_writes_while_it_is_read_ahead_is_read_again() {
                 monitor.io(drive, &format!("discard {} {}", 20 * MIB, MIB))?;
             }
             reads_ahead(&mut monitor, "ahead-1")?;
+            // Little, and still more than is left to the cut.
+            monitor.write("data", 400 * MIB, 16 * MIB, 7)?;
+            reads_ahead(&mut monitor, "ahead-2")?;
             for at in 0..50 {
                 monitor.write("root", at * 3 * MIB, BLOCK, 9)?;
                 monitor.write("data", at * 3 * MIB + 5 * BLOCK, BLOCK, 9)?;
