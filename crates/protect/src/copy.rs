@@ -28,10 +28,10 @@ const SMALL_BYTES: u64 = 16 << 10;
 const IN_FLIGHT: usize = 64;
 const BLOCKS_IN_FLIGHT: u32 = 2048;
 /// Beside a guest: what it asks of its disk waits behind these, and behind what its hypervisor's one thread does for each. So they are short; and
-/// while it asks for something, few: each takes as much of the room as so many.
+/// while it asks for something, one at a time: it takes as much of the room as so many.
 const BLOCKS_IN_FLIGHT_BESIDE: u32 = 256;
 const PIECE_BYTES_BESIDE: u64 = 128 << 10;
-const WEIGHT_BESIDE_A_BUSY_GUEST: u32 = 4;
+const WEIGHT_BESIDE_A_BUSY_GUEST: u32 = 8;
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
 /// One copy.

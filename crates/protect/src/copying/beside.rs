@@ -16,8 +16,8 @@ use std::time::Duration;
 use stonefold_env::Env;
 use stonefold_types::Result;
 
-/// What a guest keeps of its speed at least, in percent: its requests take a quarter longer at most, as a mean.
-const FLOOR_PERCENT: u8 = 80;
+/// What a guest keeps of its speed at least, in percent: its requests take a sixth longer at most, as a mean.
+const FLOOR_PERCENT: u8 = 85;
 /// How often the speed is set.
 const SET_EVERY: Duration = Duration::from_millis(500);
 /// How often a QEMU is asked something small.
