@@ -8,8 +8,8 @@
 //! *Why*: from the cut on each first write of the guest to a place waits for the copy of what was there, as long as the run reads. What is read ahead is of
 //! no one instant, and need not be: a bitmap marks all that is written from before its first byte on, and that is read again. QEMU marks a write
 //! when it is done, and before it tells the guest; what is under way at the cut is done before that. Once what is left is read in less than a tenth of a
-//! second, or does not become less than half of the last, the cut is made: a hundredth of what the guest writes in a run waits
-//! then. Very little is not read ahead at all.
+//! second, or does not become less than half of the last, the cut is made, so that few of a run's writes
+//! wait. Very little is not read ahead at all.
 
 use super::qemu::{self, AHEAD, GuestDisk, LOOKED_UP};
 use super::{AGAIN, Fleeced, GREET_MAX, RELEASES_MAX};
