@@ -4,9 +4,11 @@
 //! simulated [`World`] makes the whole store a function of a seed. *Owns*: the real clock, the system's
 //! randomness, the runtime's spawn and the worker threads. *May be used by*: everyone above; the lints point here.
 
+mod giving_way;
 mod system;
 
 pub use futures::future::BoxFuture;
+pub use giving_way::give_way;
 pub use system::SystemWorld;
 
 use std::future::Future;
@@ -70,9 +72,10 @@ impl Env {
         self.0.sleep(duration)
     }
 
-    /// Lets every other task that can go on run first, and looks what came in meanwhile. For long work in steps on a thread that others
-    /// share: a millisecond a step at most.
+    /// Lets every other task that can go on run first, and looks what came in meanwhile; other threads too, see [`give_way`]. For long work in
+    /// steps on a thread that others share: a millisecond a step at most.
     pub async fn yield_now(&self) {
+        give_way();
         tokio::task::yield_now().await;
     }
 

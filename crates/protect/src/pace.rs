@@ -24,7 +24,7 @@ const RISE_BELIEVED: f64 = 2.0;
 const LOOK_SOON: Duration = Duration::from_secs(5);
 /// Requests in a second below which a guest says nothing of its speed.
 const OPERATIONS_MIN: f64 = 5.0;
-/// What a copy begins with.
+/// What a copy begins with that nothing is known of.
 pub(crate) const SPEED_BEGINNING: u64 = 64 << 20;
 /// QEMU's mirror is slower than this on any disk; without a bound it would have to be caught from there.
 pub(crate) const SPEED_MAX: u64 = 4 << 30;
@@ -62,6 +62,8 @@ pub(crate) trait Paced: Sync {
     const LOOK_AT_IDLE: Duration;
     /// What the copy begins with beside one that does nothing, in bytes a second.
     const SPEED_AT_IDLE: u64;
+    /// The same, beside one that works.
+    const SPEED_AT_WORK: u64;
     /// What the copy has in any case, in bytes a second: it is to come to an end.
     const SPEED_MIN: u64;
 
@@ -106,7 +108,7 @@ impl Pace {
         // What an earlier server had begun goes on.
         paced.pause().await?;
         let alone = look(env, paced).await;
-        let speed = if let Ok(Some(_)) = alone { SPEED_BEGINNING } else { P::SPEED_AT_IDLE };
+        let speed = if let Ok(Some(_)) = alone { P::SPEED_AT_WORK } else { P::SPEED_AT_IDLE };
         let set = paced.set_speed(speed).await;
         paced.resume().await?;
         let (alone, ()) = (alone?, set?);
@@ -127,7 +129,7 @@ impl Pace {
             paced.pause().await?;
             let alone = look(env, paced).await;
             if self.alone.is_none() && matches!(alone, Ok(Some(_))) {
-                self.speed = self.speed.min(SPEED_BEGINNING);
+                self.speed = self.speed.min(P::SPEED_AT_WORK);
                 paced.set_speed(self.speed).await?;
             }
             paced.resume().await?;

@@ -8,6 +8,7 @@ use crate::arena::ArenaSlice;
 use crate::planted;
 use std::collections::HashSet;
 use std::ops::Range;
+use stonefold_env::give_way;
 use stonefold_format::entry::{Entry, FRAME_BLOCKS_MAX};
 use stonefold_format::fingerprint::{Fingerprint, FingerprintKey};
 use stonefold_format::frame;
@@ -87,10 +88,18 @@ fn blocks(job: &[Piece]) -> impl Iterator<Item = (&Piece, u64, &[u8])> {
 
 /// Looks at every block.
 pub(crate) fn look(job: &[Piece], key: &FingerprintKey) -> Vec<Seen> {
-    let see = |(_, _, content): (_, _, &[u8])| {
+    let see = |(index, (_, _, content)): (usize, (_, _, &[u8]))| {
+        give_way_at(index);
         if is_zero(content) { Seen::Zero } else { Seen::Content(key.of(content)) }
     };
-    blocks(job).map(see).collect()
+    blocks(job).enumerate().map(see).collect()
+}
+
+/// Whoever waits for this processor has it first: a job takes milliseconds.
+fn give_way_at(index: usize) {
+    if index % 8 == 0 {
+        give_way();
+    }
 }
 
 /// Decides over every block, given where each was found, if it was.
@@ -154,6 +163,7 @@ pub(crate) fn pack(job: &[Piece], verdicts: &[Verdict]) -> (Vec<Packed>, Vec<u8>
     let buffer = Vec::with_capacity(bytes + bytes / 32);
     let mut packing = Packing { out: Vec::new(), buffer, group: None, scattered: Vec::new() };
     for (index, ((piece, block, content), verdict)) in blocks(job).zip(verdicts).enumerate() {
+        give_way_at(index);
         packing.block(index, piece, block, content, *verdict);
     }
     if !planted::is("last-frame-lost") {

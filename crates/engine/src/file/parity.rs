@@ -7,6 +7,7 @@
 //!
 //! *Promises*: what is mended has the checksum that was put, or it is not changed.
 
+use stonefold_env::give_way;
 use stonefold_types::AlignedBuf;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -33,6 +34,7 @@ pub(super) fn parity_of(payload: &[u8]) -> AlignedBuf {
     let mut parity = AlignedBuf::zeroed(parity_pages(payload.len() as u64) * PAGE);
     // Row by row: what is added to is as long as the row, and stays in the processor's cache.
     for row in payload.chunks(parity.len().max(1)) {
+        give_way();
         add(&mut parity[..row.len()], row);
     }
     parity
@@ -40,7 +42,12 @@ pub(super) fn parity_of(payload: &[u8]) -> AlignedBuf {
 
 /// The checksums of the pages of a payload, then of its parity.
 pub(super) fn sums_of(payload: &[u8], parity: &[u8]) -> Vec<u32> {
-    payload.chunks(PAGE).chain(parity.chunks(PAGE)).map(sum_of).collect()
+    let runs = payload.chunks(16 * PAGE).chain(parity.chunks(16 * PAGE));
+    let pages = runs.flat_map(|run| {
+        give_way();
+        run.chunks(PAGE)
+    });
+    pages.map(sum_of).collect()
 }
 
 fn sum_of(page: &[u8]) -> u32 {

@@ -20,6 +20,8 @@ use tokio::sync::{Semaphore, watch};
 
 /// Copies at once; more wait for their turn. Each takes some 16 MiB of memory.
 const COPIES_MAX: usize = 4;
+/// A pace that nobody has set yet.
+pub(super) const SPEED_UNKNOWN: u64 = u64::MAX;
 
 /// Runs that copy, now.
 pub(crate) struct Copies {
@@ -49,7 +51,7 @@ pub(crate) struct Live {
     bandwidth: Option<Arc<Bandwidth>>,
     /// How fast its source is read: as fast as it can be, where no guest is held up by that.
     pub(super) pace: Bandwidth,
-    /// That in bytes a second, and the slowest that it was.
+    /// That in bytes a second, or [`SPEED_UNKNOWN`]; and the slowest that it was when it had given way.
     pub(super) speed: AtomicU64,
     pub(super) slowest: AtomicU64,
     /// A guest uses what is read; and it asks for something, now.
@@ -132,7 +134,7 @@ impl Live {
             over: watch::Sender::new(false),
             bandwidth,
             pace: Bandwidth::new(NonZeroU64::MAX),
-            speed: AtomicU64::new(u64::MAX),
+            speed: AtomicU64::new(SPEED_UNKNOWN),
             slowest: AtomicU64::new(u64::MAX),
             beside: AtomicBool::new(false),
             busy: AtomicBool::new(false),

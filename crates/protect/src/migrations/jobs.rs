@@ -114,6 +114,7 @@ impl Paced for Jobs {
     // As long: a guest whose server was away reaches it again meanwhile, before the copy reads by the same connection.
     const LOOK_AT_IDLE: Duration = Self::LOOK;
     const SPEED_AT_IDLE: u64 = SPEED_BEGINNING;
+    const SPEED_AT_WORK: u64 = SPEED_BEGINNING;
     const SPEED_MIN: u64 = 1 << 20;
 
     async fn pause(&self) -> Result<()> {

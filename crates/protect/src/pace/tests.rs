@@ -41,6 +41,7 @@ impl Paced for Played {
     const LOOK: Duration = Duration::from_secs(1);
     const LOOK_AT_IDLE: Duration = Duration::from_millis(100);
     const SPEED_AT_IDLE: u64 = SPEED_MAX;
+    const SPEED_AT_WORK: u64 = SPEED_BEGINNING;
     const SPEED_MIN: u64 = 1 << 20;
 
     async fn counted(&self) -> Result<Counted> {
