@@ -4,8 +4,8 @@
 //! that go on until its slice ends, some 3 ms. On a machine with few processors these are what the slowest hundredth of a guest's requests
 //! wait for. So work in the background asks now and then whether anybody waits.
 //!
-//! *Promises*: whoever takes the processor for a moment gets it at once; who takes it for long, as a guest that computes, does not take more of it for
-//! that: work goes on for as long as it had waited before it asks again.
+//! *Promises*: who takes the processor for a moment waits for it a tenth of a millisecond, where the work asks that often; after somebody who takes it
+//! for long, as a guest that computes, the work goes on for as long as it had waited before it asks again.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};

@@ -2,7 +2,7 @@
 //!
 //! A job passes three stages: *look* (on a worker: find zeros, fingerprint the rest), *judge* (find duplicates, and
 //! decline those that would scatter a long run), *pack* (on a worker: gather neighbours into frames and compress them).
-//! Pure functions; what is stored where is the fold's business.
+//! Pure functions, but that they let threads that wait go first; what is stored where is the fold's business.
 
 use crate::arena::ArenaSlice;
 use crate::planted;
