@@ -133,6 +133,26 @@ fn a_trial_fills_the_tables_of_its_report() {
     assert!(misused(&["study", "sqlio", "--from", out]).contains("on several arms"));
 }
 
+/// Goal: one load of a profile can be compared alone, and what was left out is told wherever the figures are.
+#[test]
+fn a_step_alone_is_compared_and_told() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let (profile, out) = (short(dir.path(), "ab"), dir.path().join("out"));
+    let out = out.to_str().unwrap();
+    let target = |name: &str| format!("file:{}/{name}.img", dir.path().display());
+    let (a, b) = (target("a"), target("b"));
+    let words =
+        ["compare", &profile, "--a", &a, "--b", &b, "--pairs", "1", "--size", "32M", "--step", "reads"];
+    let told = lab(&[&words[..], &["--out", out]].concat());
+    let told = String::from_utf8_lossy(&told.stdout).into_owned();
+    assert!(told.contains("modified") && told.contains(", of its steps only 'reads'"), "{told}");
+    assert!(!told.contains("writes") && told.contains(" --step reads "), "{told}");
+    let run = std::fs::read_dir(out).unwrap().filter_map(Result::ok).map(|entry| entry.path());
+    let run = run.filter(|path| path.is_dir()).next().unwrap();
+    let again = String::from_utf8(lab(&["report", run.to_str().unwrap()]).stdout).unwrap();
+    assert!(again.contains(", of its steps only 'reads'"), "{again}");
+}
+
 #[test]
 fn what_a_study_needs_is_said() {
     let listed = json(&["study", "--json"]);
@@ -156,6 +176,15 @@ fn what_a_study_needs_is_said() {
         (vec!["study", "filesystems"], "name two with --a and --b"),
         (vec!["study", "filesystems", "--target", "null:"], "name two with --a and --b"),
         (vec!["run", "sqlio", "--target", "null:", "--quick", "--point", "1s"], "leave --point out"),
+        (vec!["run", "ab", "--target", "null:", "--quick", "--step", "read"], "'mixed', 'reads', 'writes'"),
+        (
+            vec!["run", "oltp", "--target", "dir:/", "--step", "read"],
+            "--step says nothing to a profile that runs a database",
+        ),
+        (
+            vec!["run", "vm-tile", "--target", "null:", "--step", "read"],
+            "--step says nothing to a profile of tiles",
+        ),
         (vec!["compare", "ab"], "name two targets with --a and --b"),
     ] {
         let said = misused(&words);

@@ -87,6 +87,9 @@ pub struct Run {
     /// How many seconds each load was measured at least, where that is longer than the profile says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub least_seconds: Option<f64>,
+    /// The steps that were chosen, where not all of the profile's were run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub only: Vec<String>,
     /// What is behind the targets, as it was declared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system: Option<crate::system::System>,

@@ -53,6 +53,8 @@ pub struct Profile {
     pub changes: (Option<u64>, Option<Reduction>),
     /// How long each load is measured at least, where that is longer than its file says.
     pub least: Option<Duration>,
+    /// The steps that were chosen, where not all of its file's are to be run; else empty.
+    pub only: Vec<String>,
     /// Where it was scaled: how many times its file's sizes the volumes have.
     pub scale: Option<f64>,
 }
@@ -213,6 +215,33 @@ impl Profile {
         }
         *times = longer;
         self.least = Some(least);
+        Ok(self)
+    }
+
+    /// With the steps of these names alone, in its own order. What is measured of them is what it says, but it is no longer the whole of what it
+    /// asks, and so a modified profile. Of none it stays as it is.
+    ///
+    /// # Errors
+    /// [`Kind::Invalid`] where it has no such step, or where one needs another before it that is left out.
+    pub fn with_steps(mut self, names: &[String], quick: bool) -> Result<Self> {
+        if names.is_empty() {
+            return Ok(self);
+        }
+        let known = |name: &String| self.steps.iter().any(|step| step.name == *name);
+        if let Some(other) = names.iter().find(|name| !known(name)) {
+            let all: Vec<&str> = self.steps.iter().map(|step| step.name.as_str()).collect();
+            let what = format!("the profile '{}' has no step '{other}'", self.name);
+            return Err(Error::new(Kind::Invalid, what)
+                .remedy(format!("choose among its steps: '{}'", all.join("', '"))));
+        }
+        self.steps.retain(|step| names.contains(&step.name));
+        let workload = self.workload(quick);
+        steps::check_order(&self.steps, workload)
+            .and_then(|()| steps::check_loads(&self.steps, workload))
+            .map_err(|e| {
+                Error::new(Kind::Invalid, e.what()).remedy("choose the steps that must come before it, too")
+            })?;
+        self.only = self.steps.iter().map(|step| step.name.clone()).collect();
         Ok(self)
     }
 

@@ -11,6 +11,8 @@ mod nbdkit;
 use database::{World, against, profile};
 use nbdkit::Served;
 use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -121,6 +123,61 @@ fn a_server_that_is_killed_ends_the_run_and_is_told() {
     assert!(outcome.points[0].iops() > 0.0, "what was measured until then is kept");
     let void = against(&summary);
     assert!(void.contains(&"errors") && void.contains(&"whole"), "{void:?}");
+    world.is_clean();
+}
+
+/// A small file system in a file, mounted until it is dropped.
+struct Small(PathBuf);
+
+impl Small {
+    fn mount(folder: &Path) -> Self {
+        let (file, at) = (folder.join("small.img"), folder.join("target"));
+        fs::create_dir(&at).unwrap();
+        fs::File::create(&file).unwrap().set_len(2 << 30).unwrap();
+        let done = |command: &mut Command| assert!(command.status().unwrap().success(), "{command:?}");
+        done(Command::new("mkfs.ext4").args(["-q", "-m", "0"]).arg(&file));
+        done(Command::new("mount").args(["-o", "loop"]).arg(&file).arg(&at));
+        fs::set_permissions(&at, fs::Permissions::from_mode(0o711)).unwrap();
+        fs::remove_dir(at.join("lost+found")).unwrap();
+        Small(at)
+    }
+
+    /// Takes all that is free, to the last block.
+    fn fill(&self) {
+        let mut filler = fs::File::create(self.0.join("filler")).unwrap();
+        for piece in [1 << 20, 4096] {
+            while filler.write_all(&vec![1; piece]).is_ok() {}
+        }
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+/// Goal: a target that fills up below a database that works ends the run with what PostgreSQL said, keeps what was measured until then, and
+/// leaves what is not the lab's.
+#[test]
+fn a_target_that_fills_up_in_mid_run_ends_it_and_is_told() {
+    if !there_is(Need::Loop, "a database of the lab on a file system that fills up") {
+        return;
+    }
+    let world = World::new();
+    let small = Small::mount(world.folder.path());
+    let plan = world.plan(profile("[2, 3]", "20s"));
+    let outcome = run(&world, &plan, 2, |_| small.fill()).unwrap();
+    let failure = outcome.failure.as_ref().expect("it is told");
+    assert!(
+        failure.kind() == Kind::NoSpace && failure.to_string().contains("No space left on device"),
+        "{failure}"
+    );
+    let summary = world.judged(&plan, &outcome, "nopm>=1");
+    assert_eq!(summary.verdict, Verdict::Invalid, "though the requirement is met");
+    assert!(outcome.points.len() == 1 && outcome.points[0].cut_short, "the second step is not begun");
+    assert!(outcome.points[0].iops() > 0.0, "what was measured until then is kept");
+    fs::remove_file(small.0.join("filler")).expect("it is not the lab's");
     world.is_clean();
 }
 

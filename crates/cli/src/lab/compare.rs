@@ -233,6 +233,10 @@ impl Compare {
                 Subject::Load(profile) => profile.least.map(|least| least.as_secs_f64()),
                 Subject::Database(..) => None,
             },
+            only: match &plan.subject {
+                Subject::Load(profile) => profile.only.clone(),
+                Subject::Database(..) => Vec::new(),
+            },
             arms: plan.arms.iter().map(|arm| arm.name.clone()).collect(),
             commands,
             arms_hash: None,

@@ -43,6 +43,9 @@ pub(super) struct Load {
     /// Measure each load for so long at least, where the profile says less, as in 60s: on a machine that is shared or small what is short never becomes steady
     #[arg(long, value_name = "TIME", value_parser = stonefold_lab::profile::read_time)]
     pub(super) point: Option<Duration>,
+    /// Of its steps this one alone, or those of several such words: 'lab show PROFILE' names them. What is left is a modified profile
+    #[arg(long = "step", value_name = "NAME")]
+    pub(super) only: Vec<String>,
     /// Threads of the load [default: half of the processors]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(super) threads: Option<u16>,
@@ -85,6 +88,7 @@ impl Load {
             cache: None,
             payload: None,
             point: None,
+            only: Vec::new(),
             threads: None,
             seed: None,
             no_verify: false,
@@ -104,7 +108,7 @@ impl Load {
                 return Err(other_kind(&format!("'{}' replays tiles", profile.name)));
             }
         };
-        let locked = shipped && self.size.is_none() && self.payload.is_none();
+        let locked = shipped && self.size.is_none() && self.payload.is_none() && self.only.is_empty();
         let size = self.size.map(|size| size.0);
         if size.is_some_and(|size| size == 0 || size % BLOCK_BYTES as u64 != 0) {
             let error = Error::new(
@@ -115,7 +119,8 @@ impl Load {
         }
         let of_cache = self.cache.map(|cache| profile.volume_for_cache(cache.0));
         let size = size.or(of_cache.transpose().map_err(Failure::Misuse)?);
-        let mut profile = profile.changed(size, self.payload)?;
+        let profile = profile.changed(size, self.payload)?;
+        let mut profile = profile.with_steps(&self.only, self.quick).map_err(Failure::Misuse)?;
         profile.cache = self.cache.map(|cache| cache.0);
         if let Some(least) = self.point {
             profile = profile.with_points(least, self.quick).map_err(Failure::Misuse)?;
@@ -160,6 +165,7 @@ impl Load {
             self.payload.map(|payload| format!("--payload {}:{}", payload.dedupe, payload.compression)),
         );
         words.extend(self.point.map(|least| format!("--point {}s", least.as_secs_f64())));
+        words.extend(self.only.iter().map(|name| format!("--step {}", quoted(name))));
         words.extend(flag("--no-verify", self.no_verify));
         words.push(format!("--threads {} --seed {}", options.threads, options.seed));
         words.join(" ")
@@ -201,6 +207,7 @@ pub(super) fn record(profile: &Profile, targets: &[TargetSpec], options: &RigOpt
         scale: profile.scale,
         cache: profile.cache,
         least_seconds: profile.least.map(|least| least.as_secs_f64()),
+        only: profile.only.clone(),
         ..Record::default()
     }
 }

@@ -117,6 +117,7 @@ pub(super) fn refuse_words_of_loads(load: &Load) -> Result<()> {
         ("--cache", load.cache.is_some()),
         ("--payload", load.payload.is_some()),
         ("--point", load.point.is_some()),
+        ("--step", !load.only.is_empty()),
         ("--threads", load.threads.is_some()),
         ("--no-verify", load.no_verify),
     ];

@@ -223,7 +223,7 @@ fn text(document: &Document<'_>, kept: Option<&Path>) -> String {
     let profile = profile_words(&run.profile, run.locked, run.quick);
     text.push_str(&facts([
         ("verdict", verdict_words(document.summary, run.cut_short)),
-        ("profile", profile + &longer_words(run.least_seconds)),
+        ("profile", profile + &steps_words(&run.only) + &longer_words(run.least_seconds)),
         ("target", run.targets.join(", ")),
         ("size", size_words(run)),
         ("bytes", cost::space_words(document.space.as_ref())),
@@ -249,6 +249,14 @@ pub(super) fn profile_words(name: &str, locked: bool, quick: bool) -> String {
         (true, true) => format!("{name} (quick: a sketch, no result)"),
         (false, false) => format!("{name} (modified: not to be held against others)"),
         (false, true) => format!("{name} (modified, and quick: a sketch, not to be held against others)"),
+    }
+}
+
+/// Where not all steps of the profile were run; else nothing.
+pub(super) fn steps_words(only: &[String]) -> String {
+    match only {
+        [] => String::new(),
+        names => format!(", of its steps only '{}'", names.join("', '")),
     }
 }
 

@@ -47,7 +47,8 @@ pub(crate) struct Study {
     /// Where a disk is moved to, of a study that has migrate-live; without it that is left out. Of two arms once for each, in their order
     #[arg(long, value_name = "TARGET", conflicts_with = "from")]
     to: Vec<String>,
-    /// Who keeps points of a target that is no disk of a server, as 'lab run' takes it. Of two arms once for both, or once for each
+    /// Who keeps points of a target that is no disk of a server, as 'lab run' takes it. Of two arms once for each, or once: for both, or for the one
+    /// that is no disk of a server
     #[arg(long, value_name = "FILE", conflicts_with = "from")]
     recovery: Vec<PathBuf>,
     /// Where the loads go on that a profile has beside its database, as 'lab run' takes them: once for each, in their order; of both arms the same

@@ -110,6 +110,7 @@ fn refuse_words_of_others(run: &Run) -> Result<()> {
         ("--cache", run.load.cache.is_some(), ""),
         ("--payload", run.load.payload.is_some(), ""),
         ("--point", run.load.point.is_some(), ""),
+        ("--step", !run.load.only.is_empty(), ""),
         ("--worker", !run.worker.is_empty(), ""),
         ("--warehouses", run.warehouses.is_some(), ""),
         ("--postgres", run.postgres.is_some(), ""),

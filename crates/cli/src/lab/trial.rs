@@ -1,7 +1,7 @@
 //! What a trial showed, on a terminal.
 
 use super::load::quoted;
-use super::report::{longer_words, profile_words};
+use super::report::{longer_words, profile_words, steps_words};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::table::{Table, count, facts};
@@ -171,7 +171,7 @@ fn text(trial: &Trial, found: &Findings, kept: Option<&Path>) -> String {
     text.push_str(&facts([
         ("verdict", verdict_words(found, trial).into()),
         ("rounds", rounds_words(trial)),
-        ("profile", profile + &longer_words(trial.least_seconds)),
+        ("profile", profile + &steps_words(&trial.only) + &longer_words(trial.least_seconds)),
         ("raw data", kept.map(|dir| dir.display().to_string()).unwrap_or_default()),
         ("again", again(trial, kept)),
     ]));

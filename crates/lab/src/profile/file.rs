@@ -182,6 +182,7 @@ impl ProfileFile {
             text: text.into(),
             changes: (None, None),
             least: None,
+            only: Vec::new(),
             scale: None,
         })
     }

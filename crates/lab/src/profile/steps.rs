@@ -379,4 +379,31 @@ part = 80
             GOOD.replacen("name = \"mixed\"", "name = \"mixed\"\n[[step]]\nname = \"half\"\nloads = [50]", 1);
         Profile::parse("x", &later).unwrap();
     }
+
+    /// Goal: what is chosen is run in the profile's order, and never without what it rests on.
+    #[test]
+    fn steps_are_chosen_with_what_they_rest_on() {
+        let profile = crate::profile::shipped::find("poltp").unwrap();
+        let choose = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            profile.clone().with_steps(&names, true)
+        };
+        let names =
+            |profile: &Profile| profile.steps.iter().map(|step| step.name.clone()).collect::<Vec<_>>();
+        let chosen = choose(&["latency", "hold"]).unwrap();
+        assert_eq!(names(&chosen), ["hold", "latency"]);
+        assert_eq!(chosen.only, names(&chosen));
+        assert!(chosen.duration(true) < profile.duration(true));
+        assert_eq!(choose(&[]).unwrap(), profile);
+        for (wanted, says) in [
+            (vec!["latency"], "choose the steps that must come before it"),
+            (vec!["hold", "dpeth"], "choose among its steps: 'hold', 'depth', 'latency'"),
+        ] {
+            let error = choose(&wanted).unwrap_err().to_string();
+            assert!(error.contains(says), "{wanted:?}: {error}");
+        }
+        let copies = Profile::parse("x", GOOD).unwrap();
+        let error = copies.with_steps(&["duplicate".to_owned()], true).unwrap_err().to_string();
+        assert!(error.contains("was not just filled"), "{error}");
+    }
 }

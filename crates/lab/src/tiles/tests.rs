@@ -125,7 +125,7 @@ fn said(bundle: &Bundle) -> crate::verdict::Summary {
 
 #[test]
 fn the_most_tiles_that_pass_are_the_result() {
-    let bundle = bundle(&[(1, [1.0, 2.0], 0.0), (2, [3.0, 4.0], 1.0), (3, [21.0, 5.0], 0.0)], Ended::Rules);
+    let bundle = bundle(&[(1, [1.0, 2.0], 0.0), (2, [3.0, 4.0], 1.0), (3, [21.0, 4.0], 0.0)], Ended::Rules);
     let summary = said(&bundle);
     assert_eq!(summary.verdict, Verdict::Pass);
     assert!(
@@ -146,6 +146,9 @@ fn the_most_tiles_that_pass_are_the_result() {
     let shop = &figures.steps[1].applications[1];
     assert_eq!((shop.name.as_str(), shop.vms, shop.ios), ("shop", 4, 4000));
     assert_eq!(figures.steps[2].machines.len(), 9);
+    // Of the first tile all, of the third only the shop's: two machines of three.
+    let told: Vec<f64> = figures.steps.iter().map(|step| step.all.within_5ms.unwrap()).collect();
+    assert!(told[0] == 1.0 && told[1] == 1.0 && (told[2] - 2.0 / 3.0).abs() < 1e-9, "{told:?}");
 }
 
 #[test]

@@ -34,6 +34,9 @@ pub struct Trial {
     /// How many seconds each load was measured at least, where that is longer than the profile says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub least_seconds: Option<f64>,
+    /// The steps that were chosen, where not all of the profile's were run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub only: Vec<String>,
     /// Each arm's name.
     pub arms: Vec<String>,
     /// What was done before and after each run of an arm, by its name.

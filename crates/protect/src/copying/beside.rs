@@ -173,6 +173,38 @@ impl Live {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runs::{Copied, RunRequest};
+
+    fn notes(live: &Live) -> Vec<String> {
+        let mut copied = Copied::default();
+        live.tell(&mut copied);
+        copied.notes
+    }
+
+    /// Goal: that a backup gave way to its guest is told where it did, and with the slowest that it came to; neither beginning slowly nor becoming
+    /// faster is that.
+    #[test]
+    fn giving_way_is_told_where_it_was() {
+        let live = Live::new(RunRequest::default(), None);
+        for speed in [16, 24, 36] {
+            live.read_at(speed << 20);
+            assert!(
+                notes(&live).is_empty(),
+                "it began with 16 MiB a second and became faster: {:?}",
+                notes(&live)
+            );
+        }
+        for speed in [20, 18, 30] {
+            live.read_at(speed << 20);
+        }
+        assert_eq!(notes(&live), ["it gave way to its guest, down to 18M a second"]);
+        // Where it is looked at anew, as after a pause, it begins anew.
+        let live = Live::new(RunRequest::default(), None);
+        live.read_at(SPEED_MAX);
+        live.speed.store(SPEED_UNKNOWN, Ordering::Relaxed);
+        live.read_at(16 << 20);
+        assert!(notes(&live).is_empty(), "{:?}", notes(&live));
+    }
 
     #[test]
     fn requests_wait_as_long_as_answers_took_meanwhile() {

@@ -41,7 +41,8 @@ impl Paced for Played {
     const LOOK: Duration = Duration::from_secs(1);
     const LOOK_AT_IDLE: Duration = Duration::from_millis(100);
     const SPEED_AT_IDLE: u64 = SPEED_MAX;
-    const SPEED_AT_WORK: u64 = SPEED_BEGINNING;
+    /// Of nobody else, so that no other speed can be taken for it.
+    const SPEED_AT_WORK: u64 = 24 << 20;
     const SPEED_MIN: u64 = 1 << 20;
 
     async fn counted(&self) -> Result<Counted> {
@@ -71,7 +72,7 @@ async fn a_guest_that_works_keeps_its_share_and_one_that_begins_to_gets_it() {
         let guest = Played::new(works);
         let env = guest.clock.env();
         let mut pace = Pace::begin(&env, &guest, 80).await.unwrap();
-        assert_eq!(pace.speed, if works { SPEED_BEGINNING } else { SPEED_MAX });
+        assert_eq!(pace.speed, if works { Played::SPEED_AT_WORK } else { SPEED_MAX });
         assert_eq!(pace.is_busy(), works);
         guest.change(|now| now.works = true);
         let mut kept = Vec::new();

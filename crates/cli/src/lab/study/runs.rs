@@ -47,22 +47,29 @@ impl Study {
     }
 
     fn sides(&self) -> Vec<Side<'_>> {
-        let recovery = |number: usize| self.recovery.get(number).or(self.recovery.first());
-        let of_two = |number: usize, (targets, system)| Side {
+        let of_two = |number: usize, (targets, system), one_keeps_its_own: bool| Side {
             targets,
             system,
             folder: Some(FOLDERS[number]),
             to: self.to.get(number),
-            recovery: recovery(number),
+            recovery: match &self.recovery[..] {
+                // A disk of a server keeps points by itself, and those commands are of another storage.
+                [_] if one_keeps_its_own && is_disk(targets) => None,
+                [both] => Some(both),
+                each => each.get(number),
+            },
         };
         match self.arms.two() {
-            Some([a, b]) => vec![of_two(0, a), of_two(1, b)],
+            Some([a, b]) => {
+                let one_keeps_its_own = is_disk(a.0) != is_disk(b.0);
+                vec![of_two(0, a, one_keeps_its_own), of_two(1, b, one_keeps_its_own)]
+            }
             None => vec![Side {
                 targets: &self.target,
                 system: None,
                 folder: None,
                 to: self.to.first(),
-                recovery: recovery(0),
+                recovery: self.recovery.first(),
             }],
         }
     }
@@ -122,6 +129,11 @@ impl Study {
     }
 }
 
+/// Whether it is a disk of a server, which has points of its own.
+fn is_disk(targets: &[String]) -> bool {
+    targets.iter().all(|target| target.starts_with("stonefold:"))
+}
+
 /// What earlier runs have kept: a folder for each arm, or that of both.
 pub(super) fn read(
     context: &Context,
@@ -168,4 +180,36 @@ fn tell(context: &Context, study: &Report, arms: &[ArmRuns], cores: f64) -> Resu
     };
     let worst = runs().map(|(_, summary)| summary.verdict).max_by_key(|verdict| verdict.status());
     answer(context, study, &found, &about, worst.unwrap_or(verdict::Verdict::Inconclusive))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Words {
+        #[command(flatten)]
+        study: Study,
+    }
+
+    /// Goal: commands that keep the points of one storage never keep those of another.
+    #[test]
+    fn commands_that_keep_points_are_of_the_arm_that_needs_them() {
+        let kept = |a: &str, b: &str, files: &[&str]| {
+            let mut words = vec!["study", "recovery", "--a", a, "--b", b];
+            files.iter().for_each(|file| words.extend(["--recovery", file]));
+            let words = Words::parse_from(words);
+            let of =
+                |side: &Side<'_>| side.recovery.map_or("-".to_owned(), |path| path.display().to_string());
+            words.study.sides().iter().map(of).collect::<Vec<_>>().join(" ")
+        };
+        let theirs = "nbd://theirs/db";
+        assert_eq!(kept("stonefold:db", theirs, &["x"]), "- x");
+        assert_eq!(kept(theirs, "stonefold:db", &["x"]), "x -");
+        assert_eq!(kept("stonefold:db", "stonefold:other", &["x"]), "x x");
+        assert_eq!(kept(theirs, "nbd://others/db", &["x"]), "x x");
+        assert_eq!(kept("stonefold:db", theirs, &["x", "y"]), "x y");
+        assert_eq!(kept("stonefold:db", theirs, &[]), "- -");
+    }
 }

@@ -115,7 +115,8 @@ function bytes(space) {
   return [["bytes", [`logical ${size(space.logical)}`, ...(space.written === null ? [] : [`written ${size(space.written)}`]),
     ...space.physical.map((one) => one.bytes === null ? `physical not told by ${one.target}` : `physical ${size(one.bytes)} as ${one.target} tells`)].join(", ")]];
 }
-const longer = (one) => (one.least_seconds ? `, each load for ${one.least_seconds} s at least` : "");
+const chosen = (one) => (one.only?.length ? `, of its steps only '${one.only.join("', '")}'` : "");
+const longer = (one) => chosen(one) + (one.least_seconds ? `, each load for ${one.least_seconds} s at least` : "");
 function configuration(run) {
   const machine = Object.entries(run.run.machine).map(([name, value]) => [name, value]);
   return [element("h2", {}, text("What was run, and on what")),
