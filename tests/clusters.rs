@@ -109,7 +109,8 @@ impl Clone {
         let log = log(place, as_name)?;
         let socket = place.path(&format!("{as_name}-socket"));
         let told = until.map(|until| format!("recovery_target_time={until}"));
-        let database = Postgres::start_told(&data, &socket, &log, told.as_deref())?;
+        let told: Vec<&str> = told.iter().map(String::as_str).collect();
+        let database = Postgres::start_told(&data, &socket, &log, &told)?;
         let clone = Clone { database, mounts };
         clone.opened(&log)?;
         Ok(clone)
@@ -195,6 +196,56 @@ fn a_cluster_comes_back_to_any_moment_of_a_point() {
         );
         server.stop()
     });
+}
+
+/// *Promise*: a cluster that is reached over a network, by a password that stands in a file, is a source like one on a socket; a wrong password is told, and
+/// stands nowhere.
+#[test]
+fn a_cluster_is_reached_over_tcp_by_a_password() {
+    if !there_is(Need::Loop, "a PostgreSQL that is reached over TCP") {
+        return;
+    }
+    in_a_place(|place| {
+        let scratch = prepared(place)?;
+        let (data, port) = (place.path("shop-data"), free_port()?);
+        Postgres::init(&data)?;
+        // Over the network nobody is trusted.
+        let who = "local all all trust\nhost all all 127.0.0.1/32 scram-sha-256\nhost replication all 127.0.0.1/32 scram-sha-256\n";
+        fs::write(data.join("pg_hba.conf"), who)?;
+        let settings = [format!("port={port}"), "listen_addresses=127.0.0.1".to_owned()];
+        let told: Vec<&str> = settings.iter().map(String::as_str).collect();
+        let database = Postgres::start_told(&data, &place.path("shop-socket"), &log(place, "shop")?, &told)?;
+        database.ask("create role keeper login replication password 'hush-hush'")?;
+        database.ask("grant pg_read_all_settings to keeper")?;
+        database.ask("create table words (number serial primary key, word text)")?;
+        database.ask("insert into words (word) values ('over tcp')")?;
+        let passfile = place.path("pgpass");
+        let passes = |password: &str| -> Result<()> {
+            fs::write(&passfile, format!("127.0.0.1:{port}:*:keeper:{password}\n"))?;
+            Ok(fs::set_permissions(&passfile, fs::Permissions::from_mode(0o600))?)
+        };
+        let server = place.start(&["--cache", "64M"])?;
+        let url = format!("postgresql://keeper@127.0.0.1:{port}/postgres?passfile={}", passfile.display());
+        place.ok(&format!("source add shop --postgres {url} --scratch {}", scratch.display()))?;
+        passes("wrong-word")?;
+        let said = place.fails("backup run shop", 1)?;
+        ensure!(said.contains("password authentication failed") && !said.contains("wrong-word"), "{said}");
+        passes("hush-hush")?;
+        backed_up(place, "shop")?;
+        database.ask("insert into words (word) values ('again')")?;
+        let second = backed_up(place, "shop")?;
+        ensure!(second["copied"]["notes"].as_array().is_none_or(Vec::is_empty), "{second}");
+        database.kill();
+        let clone = Clone::of(place, name(&second)?, "again", None)?;
+        ensure!(clone.words()? == "over tcp again", "{}", clone.words()?);
+        clone.end(place, "again")?;
+        server.stop()
+    });
+}
+
+/// One that nobody listens on now.
+fn free_port() -> Result<u16> {
+    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
 /// *Promise*: also with tablespaces and a configuration that lie elsewhere, and with a server that is killed between two runs.

@@ -17,6 +17,8 @@ use crate::tools::{Beside, attempt, run};
 const HOME: &str = "/usr/lib/postgresql";
 /// The user that its package makes; it refuses to be run by root.
 const USER: &str = "postgres";
+/// Where it listens, where nothing else is said.
+const PORT: &str = "5432";
 /// For crash recovery, and for backends of a dead server to go.
 const START_MAX: Duration = Duration::from_secs(60);
 /// Small enough that pages are written and read again, and that checkpoints come during a test.
@@ -47,6 +49,7 @@ pub struct Postgres {
     server: Beside,
     programs: PathBuf,
     socket_folder: PathBuf,
+    port: String,
 }
 
 impl Postgres {
@@ -70,19 +73,20 @@ impl Postgres {
     /// # Errors
     /// When it does not come up.
     pub fn start(data: &Path, socket_folder: &Path, log: &Path) -> Result<Self> {
-        Postgres::start_told(data, socket_folder, log, None)
+        Postgres::start_told(data, socket_folder, log, &[])
     }
 
-    /// The same, with one setting more, as `NAME=VALUE`.
+    /// The same, with settings more, each as `NAME=VALUE`; `port=` is that of its socket, too.
     ///
     /// # Errors
     /// See [`start`](Self::start).
-    pub fn start_told(data: &Path, socket_folder: &Path, log: &Path, told: Option<&str>) -> Result<Self> {
+    pub fn start_told(data: &Path, socket_folder: &Path, log: &Path, told: &[&str]) -> Result<Self> {
         let programs = programs()?;
+        let port = told.iter().find_map(|setting| setting.strip_prefix("port=")).unwrap_or(PORT).to_owned();
         fs::create_dir_all(socket_folder)?;
         fs::set_permissions(socket_folder, fs::Permissions::from_mode(0o777))?;
         let mut settings = SETTINGS.map(|setting| format!(" -c {setting}")).concat();
-        settings.extend(told.map(|setting| format!(" -c '{setting}'")));
+        settings.extend(told.iter().map(|setting| format!(" -c '{setting}'")));
         let line = format!(
             "exec {} -D {} -k {}{settings} >>{} 2>&1",
             programs.join("postgres").display(),
@@ -92,10 +96,10 @@ impl Postgres {
         );
         let patience = Deadline::after(START_MAX);
         loop {
-            let ready = || is_ready(&programs, socket_folder);
+            let ready = || is_ready(&programs, socket_folder, &port);
             match Beside::start("setpriv", &as_user_arguments(Path::new("sh"), &["-c", &line]), ready) {
                 Ok(server) => {
-                    return Ok(Postgres { server, programs, socket_folder: socket_folder.to_owned() });
+                    return Ok(Postgres { server, programs, socket_folder: socket_folder.to_owned(), port });
                 }
                 // Backends of the dead one may still be going.
                 Err(_) if !patience.passed() => std::thread::sleep(Duration::from_millis(500)),
@@ -124,7 +128,7 @@ impl Postgres {
     /// When it fails.
     pub fn tool(&self, program: &str, arguments: &[&str]) -> Result<String> {
         let socket = self.socket_folder.to_string_lossy();
-        let all = [&["-h", &*socket, "-U", USER], arguments].concat();
+        let all = [&["-h", &*socket, "-p", &*self.port, "-U", USER], arguments].concat();
         as_user(&self.programs.join(program), &all)
     }
 
@@ -134,7 +138,7 @@ impl Postgres {
     /// When it cannot be started.
     pub fn beside(&self, program: &str, arguments: &[&str]) -> Result<Beside> {
         let socket = self.socket_folder.to_string_lossy();
-        let all = [&["-h", &*socket, "-U", USER], arguments].concat();
+        let all = [&["-h", &*socket, "-p", &*self.port, "-U", USER], arguments].concat();
         Beside::start("setpriv", &as_user_arguments(&self.programs.join(program), &all), || true)
     }
 
@@ -145,7 +149,19 @@ impl Postgres {
     pub fn session(&self) -> Result<Session> {
         let psql = self.programs.join("psql");
         let socket = self.socket_folder.to_string_lossy();
-        let arguments = ["-h", &*socket, "-U", USER, "-qAt", "-v", "ON_ERROR_STOP=1", "-d", "postgres"];
+        let arguments = [
+            "-h",
+            &*socket,
+            "-p",
+            &*self.port,
+            "-U",
+            USER,
+            "-qAt",
+            "-v",
+            "ON_ERROR_STOP=1",
+            "-d",
+            "postgres",
+        ];
         let mut child = process::tied_to_us("setpriv", "KILL")
             .args(as_user_arguments(&psql, &arguments))
             .stdin(Stdio::piped())
@@ -197,9 +213,9 @@ impl Drop for Session {
     }
 }
 
-fn is_ready(programs: &Path, socket_folder: &Path) -> bool {
+fn is_ready(programs: &Path, socket_folder: &Path, port: &str) -> bool {
     let ready = programs.join("pg_isready");
-    attempt(&ready.to_string_lossy(), &["-q", "-h", &socket_folder.to_string_lossy()])
+    attempt(&ready.to_string_lossy(), &["-q", "-h", &socket_folder.to_string_lossy(), "-p", port])
         .is_ok_and(|(status, _)| status == Some(0))
 }
 

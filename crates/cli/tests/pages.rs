@@ -13,7 +13,7 @@ const KEPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/runs");
 const WIDTHS: [u32; 2] = [500, 1100];
 
 /// What the page of a kept run must have: its folder, words that only what was drawn has, and how many charts at least.
-const PAGES: [(&str, &[&str], usize); 8] = [
+const PAGES: [(&str, &[&str], usize); 9] = [
     (
         "corners-quick",
         &[">What each did<", ">p99 response: the median of each arm's runs.", ">Every figure<"],
@@ -35,6 +35,11 @@ const PAGES: [(&str, &[&str], usize); 8] = [
         "sqlio-quick",
         &[">Figures<", ">Point by point<", ">I/Os a second; what is shaded", ">Share of I/Os that took"],
         15,
+    ),
+    (
+        "storage-nodes-quick",
+        &[">Phases<", ">Search for the best I/Os in flight<", ">Figures<", ">Point by point<"],
+        10,
     ),
     (
         "tile-hour",

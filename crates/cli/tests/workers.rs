@@ -116,3 +116,38 @@ fn a_worker_obeys_who_knows_the_token_and_is_missed() {
     });
     assert!(!lost.status.success() && said(&lost).contains(&worker.at), "{}", said(&lost));
 }
+
+/// Goal: two storages are told apart by workers, too: each run of either is made by all of them, and what is compared is what they did together.
+#[test]
+fn arms_are_compared_by_workers() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let token = folder.path().join("token");
+    let (first, second) = (Worker::start(&token), Worker::start(&token));
+    let profile = folder.path().join("p.toml");
+    std::fs::write(&profile, PROFILE).unwrap();
+    let target = |arm: &str| format!("file:{}/{arm}-{{n}}.img", folder.path().display());
+    let out = folder.path().join("out");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_stonefold"));
+    command.args(["lab", "compare"]).arg(profile).args(["--quick", "--json", "--pairs", "1"]);
+    command.args(["--a", &target("a"), "--b", &target("b"), "--worker", &first.at, "--worker", &second.at]);
+    let output = command.arg("--token-file").arg(&token).arg("--out").arg(&out).output().unwrap();
+    let told: Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", said(&output)));
+    for file in ["a-1", "a-2", "b-1", "b-2"] {
+        let file = folder.path().join(format!("{file}.img"));
+        assert_eq!(std::fs::metadata(&file).unwrap().len(), 8 << 20, "{}", file.display());
+    }
+    let again = told["trial"]["reproduce"].as_str().unwrap();
+    assert!(again.contains(&format!("--worker {} --worker {}", first.at, second.at)), "{again}");
+    let level = &told["findings"]["levels"][0];
+    assert!(level["load"] == "closed, 8 in flight" && level["medians"][1].as_f64() > Some(0.0), "{level}");
+    let report = |of: &str| {
+        let run = std::fs::read_to_string(out.join(of).join("run.json")).unwrap();
+        serde_json::from_str::<Value>(&run).unwrap()
+    };
+    let run = report("round-01-arm-2");
+    let targets: Vec<&str> = run["targets"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    assert_eq!(targets.len(), 2, "{targets:?}");
+    assert!(targets[1].contains("/b-{n}.img by worker ") && targets[1].ends_with(&second.at), "{targets:?}");
+    assert_eq!(run["bytes"], 16 << 20);
+}

@@ -72,6 +72,12 @@ fn field(path: &str, name: &str, separator: char) -> Option<String> {
     line.split_once(separator).map(|(_, value)| value.trim().trim_matches('"').to_owned())
 }
 
+/// What is to be known first of a machine that [`describe`] has described.
+pub fn words(machine: &BTreeMap<String, String>) -> String {
+    let told = ["processor", "cores", "memory", "kernel"].iter().filter_map(|name| machine.get(*name));
+    told.filter(|word| !word.is_empty()).cloned().collect::<Vec<_>>().join(", ")
+}
+
 /// By names: processor, cores, memory, kernel, system, governor, virtual. What cannot be told is left out.
 pub fn describe() -> BTreeMap<String, String> {
     let mut machine = BTreeMap::new();

@@ -174,6 +174,23 @@ impl Point {
         if self.label.is_empty() { self.step.clone() } else { format!("{}, {}", self.step, self.label) }
     }
 
+    /// Its load in words, of streams that are asked for the same once: whether it was a closed loop or an open one, and how much of it.
+    pub fn load_words(&self) -> String {
+        if self.task.is_some() {
+            return "timed as a whole".into();
+        }
+        if let Some(database) = &self.database {
+            return format!("closed, {} in flight", database.users);
+        }
+        match &PointLoad::together(&self.loads)[..] {
+            [(_, one)] => one.words(),
+            several => {
+                let of = |(_, load): &(_, PointLoad)| format!("{}: {}", load.name, load.words());
+                several.iter().map(of).collect::<Vec<_>>().join("; ")
+            }
+        }
+    }
+
     /// Whether streams ran, and nobody struck.
     pub fn is_load(&self) -> bool {
         self.task.is_none() && self.outage.is_none()

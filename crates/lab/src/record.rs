@@ -24,6 +24,14 @@ struct Stored {
     max: u64,
 }
 
+/// How many I/Os must be above a percentile for it to be told: p99.9 from 10,000 I/Os on.
+pub(crate) const ABOVE_MIN: f64 = 10.0;
+
+/// Whether so many I/Os tell the percentile of this share, from 0 to 1.
+pub(crate) fn is_told(count: f64, share: f64) -> bool {
+    count * (1.0 - share) >= ABOVE_MIN - 1e-6
+}
+
 impl Latencies {
     /// None yet; three digits.
     pub fn new() -> Self {
@@ -68,6 +76,11 @@ impl Latencies {
     /// The latency that this share of them does not exceed, from 0 to 1, in nanoseconds; 0 of none.
     pub fn quantile(&self, share: f64) -> u64 {
         self.0.value_at_quantile(share)
+    }
+
+    /// The same, where it says something: nothing where fewer than ten are above it, as of a p99 of fewer than 1,000.
+    pub fn percentile(&self, share: f64) -> Option<u64> {
+        is_told(self.count() as f64, share).then(|| self.quantile(share))
     }
 
     /// The longest, in nanoseconds.

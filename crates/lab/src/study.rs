@@ -158,6 +158,8 @@ pub enum Unit {
     Percent,
     /// So many.
     Count,
+    /// Of the price file's currency.
+    Money,
 }
 
 impl Unit {
@@ -173,13 +175,16 @@ impl Unit {
             Unit::Minutes => "min",
             Unit::Percent => "%",
             Unit::Count => "count",
+            Unit::Money => "in the currency of each price list",
         }
     }
 
     /// A measured figure (a second, bytes a second, nanoseconds of a response, seconds of a phase, a share of 1, a count) in this unit.
     pub(crate) fn of(self, measured: f64) -> f64 {
         match self {
-            Unit::Iops | Unit::PerMinute | Unit::Ratio | Unit::Seconds | Unit::Count => measured,
+            Unit::Iops | Unit::PerMinute | Unit::Ratio | Unit::Seconds | Unit::Count | Unit::Money => {
+                measured
+            }
             Unit::Minutes => measured / 60.0,
             Unit::Percent => measured * 100.0,
             Unit::Milliseconds => measured / 1e6,
@@ -193,6 +198,7 @@ impl Unit {
             Unit::Iops | Unit::PerMinute if value >= 100.0 => grouped(value),
             Unit::Ratio => format!("{value:.3}"),
             Unit::Count => format!("{value:.0}"),
+            Unit::Money => format!("{value:.2}"),
             _ if value >= 100.0 => format!("{value:.0}"),
             _ if value >= 1.0 => format!("{value:.1}"),
             _ => format!("{value:.2}"),

@@ -17,10 +17,11 @@ pub use shared::{Shared, finding_takes, share};
 pub use subject::{Ran, Subject};
 
 use crate::counters::Counters;
-use crate::measure::{Capacity, Reins};
+use crate::measure::{Capacity, FleetPlan, Reins};
 use crate::payload::mix;
 use crate::rig::RigOptions;
 use crate::stats::compare::order;
+use crate::target::TargetSpec;
 use serde::{Deserialize, Serialize};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -44,6 +45,8 @@ pub struct TrialPlan {
     pub rounds: usize,
     /// Threads, seed, what is verified and what may go.
     pub options: RigOptions,
+    /// Other machines that make the load, on each arm's targets as they are named there; nobody: this one does.
+    pub fleet: FleetPlan,
     /// Of each arm, who says what its targets have done; nobody where one of them cannot say it.
     pub counters: Vec<Vec<Arc<dyn Counters>>>,
     /// Of which open loops of every arm are given shares, as [`share`] finds it; of streams that are not in it each run takes its own.
@@ -81,6 +84,14 @@ impl TrialPlan {
             }
         }
         self.subject.check(&self.arms)
+    }
+
+    /// Who loads the targets of an arm, and those that this machine does.
+    pub fn generators(&self, arm: &Arm) -> (FleetPlan, Vec<TargetSpec>) {
+        match self.fleet.workers.is_empty() {
+            true => (FleetPlan::default(), arm.targets.clone()),
+            false => (FleetPlan { targets: arm.words.clone(), ..self.fleet.clone() }, Vec::new()),
+        }
     }
 
     /// The options of one arm's run.

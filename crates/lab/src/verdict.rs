@@ -4,7 +4,7 @@ mod caches;
 
 use crate::bundle::Bundle;
 use crate::chaos;
-use crate::measure::Point;
+use crate::measure::{Point, PointLoad};
 use crate::oltp;
 use crate::profile::Profile;
 use crate::record::StreamRecord;
@@ -156,7 +156,7 @@ fn is_wrong(point: &Point, judged: &Judged) -> bool {
 fn judge(point: &Point, workload: &Workload, verified: bool) -> Judged {
     let steadiness = Steadiness::of(&point.series).filter(|_| point.is_load());
     let loads: Vec<Load> = point.loads.iter().map(|load| load_of(load, workload)).collect();
-    let fidelity: Vec<Fidelity> = point
+    let mut fidelity: Vec<Fidelity> = point
         .loads
         .iter()
         .zip(&loads)
@@ -166,6 +166,7 @@ fn judge(point: &Point, workload: &Workload, verified: bool) -> Judged {
             fidelity::of(&workload.streams[told.stream], *load, record, point.seconds)
         })
         .collect();
+    fidelity.extend(ratios(point, &loads));
     let streams = point.loads.iter().zip(&loads).zip(&point.streams);
     let mut gates = gates::judge(&Evidence {
         streams: streams.map(|((told, load), record)| (told.name.as_str(), *load, record)).collect(),
@@ -193,7 +194,18 @@ fn judge(point: &Point, workload: &Workload, verified: bool) -> Judged {
     Judged { name, iops: point.iops(), steadiness, fidelity, grade: gates::grade(&gates), gates }
 }
 
-fn load_of(told: &crate::measure::PointLoad, workload: &Workload) -> Load {
+/// Of streams that follow others which ran beside them.
+fn ratios(point: &Point, loads: &[Load]) -> Vec<Fidelity> {
+    let streams = || point.loads.iter().zip(&point.streams).filter(|_| point.task.is_none());
+    let of = |((told, record), load): ((&PointLoad, &StreamRecord), &Load)| {
+        let Load::Follow { stream, ios, per } = load else { return None };
+        let (leader, led) = streams().find(|(told, _)| told.stream == *stream)?;
+        Some(fidelity::of_ratio((&told.name, record), (&leader.name, led), *ios, *per))
+    };
+    streams().zip(loads).filter_map(of).collect()
+}
+
+fn load_of(told: &PointLoad, workload: &Workload) -> Load {
     match (told.outstanding, told.rate) {
         (Some(outstanding), _) => Load::Closed { outstanding },
         // A bundle of before this was kept does not tell; those of the lab's own loads scatter.

@@ -426,6 +426,7 @@ fn a_target_that_is_five_percent_slower_is_found() {
     let text = PROFILE.replace("outstanding = 2", "outstanding = 16");
     let profile = Profile::parse("p", &text).unwrap();
     let plan = TrialPlan {
+        fleet: FleetPlan::default(),
         subject: Subject::Load(profile.clone()),
         quick: true,
         arms: vec![arm("as it is", &first), arm("slower", &second)],

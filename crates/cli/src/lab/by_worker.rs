@@ -40,7 +40,7 @@ pub(super) fn table(parts: &[Part]) -> String {
                 format!("{:.0}", one.iops),
                 Size(one.bytes as u64).to_string(),
                 took(one.mean),
-                took(one.p99),
+                one.p99.map_or_else(|| "-".into(), took),
                 took(one.max),
             ]);
         }

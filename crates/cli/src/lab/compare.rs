@@ -1,7 +1,10 @@
 //! `stonefold lab compare`.
 
 use super::catalogue::length;
-use super::load::{Load, counters, quoted, record, target, tell_before, with_server};
+use super::load::{
+    CACHES, Load, caches, counters, quoted, record, target, tell_before, tell_unkept, with_server,
+};
+use super::worker::{self, Workers};
 use super::{picture, system, trial};
 use crate::context::Context;
 use crate::environment::environment;
@@ -43,6 +46,8 @@ pub(crate) struct Compare {
     pub(super) load: Load,
     #[command(flatten)]
     pub(super) arms: Arms,
+    #[command(flatten)]
+    pub(super) workers: Workers,
     /// Of a database: how many warehouses, in place of what the profile says; some 100 MiB each
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(super) warehouses: Option<u32>,
@@ -96,6 +101,7 @@ impl Compare {
     fn subject(&self) -> Result<(Subject, bool), Failure> {
         if let Some((profile, shipped)) = self.load.database()? {
             super::oltp::refuse_words_of_loads(&self.load).map_err(Failure::Misuse)?;
+            super::oltp::refuse_workers(&self.workers).map_err(Failure::Misuse)?;
             let locked = shipped && self.warehouses.is_none();
             let profile = profile.with_warehouses(self.warehouses);
             return Ok((Subject::Database(profile, self.postgres.clone()), locked));
@@ -120,14 +126,16 @@ impl Compare {
         let (subject, locked) = self.subject()?;
         let (_runtime, env) = environment()?;
         let options = self.load.options(&env);
-        let (arms, list) = self.arms.resolve(context)?;
+        let fleet = self.workers.fleet(&[])?;
+        let (arms, list) = self.arms.resolve(context, self.workers.are_given())?;
         let least = usize::from(self.arms.pairs);
         let rounds = self.arms.within.map_or(least, |_| least.max(usize::from(self.arms.most)));
         // A database's are not looked at, and a device that a command makes first says nothing yet.
         let of = |arm: &Arm| counters(context, &arm.words).unwrap_or_default();
         let told = match &subject {
-            Subject::Load(_) => arms.iter().map(of).collect(),
-            Subject::Database(..) => Vec::new(),
+            // What workers name is on their machines.
+            Subject::Load(_) if !self.workers.are_given() => arms.iter().map(of).collect(),
+            _ => Vec::new(),
         };
         let mut plan = TrialPlan {
             subject,
@@ -135,13 +143,22 @@ impl Compare {
             arms,
             rounds,
             options,
+            fleet,
             counters: told,
             capacities: Vec::new(),
         };
         plan.check().map_err(Failure::Misuse)?;
         tell_plan(&plan, self.arms.within.map(|within| (least, within)));
         let runs = (plan.arms.len() * plan.rounds) as u32;
-        let others = tell_before(self.load.out.as_deref(), plan.subject.duration(plan.quick) * runs);
+        let length = plan.subject.duration(plan.quick) * runs;
+        let others = match self.workers.are_given() {
+            // Who else is busy where workers are is not seen from here.
+            true => {
+                tell_unkept(self.load.out.as_deref(), length);
+                None
+            }
+            false => tell_before(self.load.out.as_deref(), length),
+        };
         let reins = Arc::new(Reins::new());
         let of_signal = reins.clone();
         on_stop(move || of_signal.stop())?;
@@ -171,7 +188,12 @@ impl Arms {
     }
 
     /// The arms, and the file that lists them: the one that was given, or one that says what was given.
-    fn resolve(&self, context: &Context) -> Result<(Vec<Arm>, String), Failure> {
+    fn resolve(&self, context: &Context, by_workers: bool) -> Result<(Vec<Arm>, String), Failure> {
+        let target = |text: &str| match by_workers {
+            // As they name it: of the first of them, to see what is wrong with it.
+            true => text.replace("{n}", "1").parse::<TargetSpec>().map_err(Failure::Misuse),
+            false => target(context, text),
+        };
         if !self.are_given() {
             let error = Error::new(Kind::Invalid, "there is nothing to compare");
             return Err(Failure::Misuse(
@@ -181,13 +203,12 @@ impl Arms {
         if let Some(path) = &self.arms {
             let failed = |e| Error::io(format!("reading the arms '{}'", path.display()), e);
             let text = std::fs::read_to_string(path).map_err(failed)?;
-            let resolve = |text: &str| target(context, text).map_err(Failure::into_error);
+            let resolve = |text: &str| target(text).map_err(Failure::into_error);
             let arms = arms_of_file(&text, resolve).map_err(Failure::Misuse)?;
             return Ok((arms, text));
         }
         let arm = |name: &str, texts: &[String], told: Option<&Path>| -> Result<Arm, Failure> {
-            let targets: Vec<TargetSpec> =
-                texts.iter().map(|text| target(context, text)).collect::<Result<_, _>>()?;
+            let targets: Vec<TargetSpec> = texts.iter().map(|text| target(text)).collect::<Result<_, _>>()?;
             let system = told.map(system::read).transpose()?;
             Ok(Arm { name: name.into(), targets, words: texts.to_vec(), before: None, after: None, system })
         };
@@ -223,6 +244,10 @@ impl Compare {
                 commands.extend(command.clone().map(|command| (format!("{}, {when}", arm.name), command)));
             }
         }
+        let mut described = machine::describe();
+        if let Subject::Load(profile) = &plan.subject {
+            described.insert(CACHES.into(), caches(profile));
+        }
         Trial {
             format: Trial::FORMAT,
             version: super::VERSION.into(),
@@ -248,7 +273,7 @@ impl Compare {
             seed: plan.options.seed,
             began,
             reproduce: self.reproduce(plan),
-            machine: machine::describe(),
+            machine: described,
             runs: Vec::new(),
         }
     }
@@ -256,6 +281,7 @@ impl Compare {
     fn reproduce(&self, plan: &TrialPlan) -> String {
         let mut words = vec!["stonefold lab compare".to_owned(), self.load.named()];
         self.arms.words(self.load.out.is_some(), &mut words);
+        words.extend(self.workers.words());
         words.extend(self.warehouses.map(|warehouses| format!("--warehouses {warehouses}")));
         words.extend(
             self.postgres.as_ref().map(|dir| format!("--postgres {}", quoted(&dir.to_string_lossy()))),
@@ -291,6 +317,7 @@ impl Made<'_> {
                 super::oltp::record(profile.name.clone(), &targets[0], options.seed, &ran.points)
             }
         };
+        worker::tell_of(&mut run, &plan.generators(&plan.arms[turn.arm]).0);
         let Ran { points, facts, bytes } = ran;
         run.machine.extend(facts);
         (run.locked, run.quick, run.bytes) = (self.locked, plan.quick, bytes);

@@ -187,14 +187,19 @@ fn other_kind(what: &str) -> Failure {
     Failure::Misuse(Error::new(Kind::Unsupported, what).remedy("run it by 'stonefold lab run'"))
 }
 
+/// What a record has under this name: how warm caches of the target are.
+pub(super) const CACHES: &str = "caches of the target";
+
+/// How warm they are in the samples of a profile.
+pub(super) fn caches(profile: &Profile) -> String {
+    let written = if profile.fills_itself() { "its own phases" } else { "writing every block once" };
+    format!("warm: as {written} and the load before each sample have left them; nothing was dropped")
+}
+
 /// What is told of any load on volumes, before it is measured.
 pub(super) fn record(profile: &Profile, targets: &[TargetSpec], options: &RigOptions) -> Record {
     let mut machine = machine::describe();
-    let written = if profile.fills_itself() { "its own phases" } else { "writing every block once" };
-    machine.insert(
-        "caches of the target".into(),
-        format!("warm: as {written} and the load before each sample have left them; nothing was dropped"),
-    );
+    machine.insert(CACHES.into(), caches(profile));
     Record {
         format: Record::FORMAT,
         version: super::VERSION.into(),

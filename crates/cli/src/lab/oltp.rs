@@ -5,6 +5,7 @@ use super::load::{Load, quoted, target, tell_before, with_server};
 use super::picture;
 use super::recovery::keeper;
 use super::run::Run;
+use super::worker::Workers;
 use crate::context::Context;
 use crate::environment::environment;
 use crate::failure::Failure;
@@ -28,9 +29,7 @@ pub(super) fn measure(
     shipped: bool,
 ) -> std::result::Result<(Bundle, Summary), Failure> {
     refuse_words_of_loads(&run.load).map_err(Failure::Misuse)?;
-    if !run.worker.is_empty() {
-        return Err(Failure::Misuse(says_nothing("--worker")));
-    }
+    refuse_workers(&run.workers).map_err(Failure::Misuse)?;
     let system = run.declared.read()?;
     let (_runtime, env) = environment()?;
     let seed = run.load.seed.unwrap_or_else(|| u64::from_le_bytes(env.random()) >> 16);
@@ -124,6 +123,11 @@ pub(super) fn refuse_words_of_loads(load: &Load) -> Result<()> {
     words.iter().find(|(_, said)| *said).map_or(Ok(()), |(word, _)| Err(says_nothing(word)))
 }
 
+/// A database is loaded by this machine.
+pub(super) fn refuse_workers(workers: &Workers) -> Result<()> {
+    if workers.are_given() { Err(says_nothing("--worker")) } else { Ok(()) }
+}
+
 fn says_nothing(word: &str) -> Error {
     Error::new(Kind::Invalid, format!("{word} says nothing to a profile that runs a database"))
         .remedy("leave it out; --warehouses sets the size")
@@ -185,7 +189,7 @@ pub(super) fn tables(ramp: &[Step], grades: &[String]) -> String {
     if ramp.is_empty() {
         return String::new();
     }
-    let took = |nanos: u64| time(nanos as f64);
+    let took = |nanos: Option<u64>| nanos.map_or_else(|| "-".into(), |nanos| time(nanos as f64));
     // While a disk is moved their number stays the same; where it is recovered there is a ramp for each.
     let cycles = ramp.windows(2).any(|pair| pair[1].users <= pair[0].users);
     let first = if cycles { "STEP" } else { "USERS>" };
@@ -200,7 +204,7 @@ pub(super) fn tables(ramp: &[Step], grades: &[String]) -> String {
             took(orders.p50),
             took(orders.p90),
             took(orders.p99),
-            took(orders.max),
+            took(Some(orders.max)),
             grade.clone(),
             if step.plateau && !cycles { "plateau".into() } else { String::new() },
         ]);
@@ -210,7 +214,6 @@ pub(super) fn tables(ramp: &[Step], grades: &[String]) -> String {
         let mut kinds =
             Table::new(&["TRANSACTION", "A MINUTE>", "MEAN>", "P50>", "P90>", "P99>", "P99.9>", "MAX>"]);
         for Times { name, per_minute, mean, p50, p90, p99, p99_9, max } in &plateau.transactions {
-            let rare = p99_9.map_or_else(|| "-".into(), took);
             let rate = format!("{per_minute:.0}");
             kinds.row([
                 name.clone(),
@@ -219,8 +222,8 @@ pub(super) fn tables(ramp: &[Step], grades: &[String]) -> String {
                 took(*p50),
                 took(*p90),
                 took(*p99),
-                rare,
-                took(*max),
+                took(*p99_9),
+                took(Some(*max)),
             ]);
         }
         text.push_str(&format!(

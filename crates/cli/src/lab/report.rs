@@ -2,7 +2,6 @@
 
 use super::by_worker::{self, Part};
 use super::cost::{self, PointCost};
-use super::run::Machine;
 use super::timed;
 use crate::context::Context;
 use crate::failure::Failure;
@@ -13,6 +12,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::process::ExitCode;
 use stonefold_lab::bundle::{self, Bundle, Run};
+use stonefold_lab::machine;
 use stonefold_lab::measure::{Point, PointLoad};
 use stonefold_lab::oltp::figures::{Step, ramp};
 use stonefold_lab::oltp::{chain, migration};
@@ -99,10 +99,10 @@ struct Figures {
 #[derive(Serialize)]
 struct Spectrum {
     mean: f64,
-    p50: u64,
-    p90: u64,
-    p99: u64,
-    /// Nothing from fewer than 10,000 I/Os.
+    /// As every percentile nothing where fewer than ten I/Os are above it.
+    p50: Option<u64>,
+    p90: Option<u64>,
+    p99: Option<u64>,
     p99_9: Option<u64>,
     max: u64,
 }
@@ -171,10 +171,10 @@ impl Spectrum {
         sides.for_each(|side| all.add(which(side)));
         Spectrum {
             mean: all.mean(),
-            p50: all.quantile(0.5),
-            p90: all.quantile(0.9),
-            p99: all.quantile(0.99),
-            p99_9: (all.count() >= 10_000).then(|| all.quantile(0.999)),
+            p50: all.percentile(0.5),
+            p90: all.percentile(0.9),
+            p99: all.percentile(0.99),
+            p99_9: all.percentile(0.999),
             max: all.max(),
         }
     }
@@ -229,7 +229,7 @@ fn text(document: &Document<'_>, kept: Option<&Path>) -> String {
         ("bytes", cost::space_words(document.space.as_ref())),
         ("system", system_words(run)),
         ("of its system", shares_words(document)),
-        ("machine", machine_words(&run.machine)),
+        ("machine", machine::words(&run.machine)),
         (
             "raw data",
             kept.map(|dir| {
@@ -296,7 +296,7 @@ fn of_streams(figures: &[Figures]) -> String {
         "SERVICE>", "TRUST",
     ]);
     for one in figures {
-        let took = |nanos: u64| time(nanos as f64);
+        let took = |nanos: Option<u64>| nanos.map_or_else(|| "-".into(), |nanos| time(nanos as f64));
         table.row([
             one.point.clone(),
             one.stream.clone(),
@@ -306,8 +306,8 @@ fn of_streams(figures: &[Figures]) -> String {
             time(one.response_nanos.mean),
             took(one.response_nanos.p50),
             took(one.response_nanos.p99),
-            one.response_nanos.p99_9.map_or_else(|| "-".into(), took),
-            took(one.response_nanos.max),
+            took(one.response_nanos.p99_9),
+            time(one.response_nanos.max as f64),
             time(one.service_nanos.mean),
             format!("{:?}", one.grade),
         ]);
@@ -351,16 +351,6 @@ fn invalid(summary: &Summary) -> String {
         false => "",
     };
     format!("INVALID: what is marked as void allows no conclusion{hint}")
-}
-
-pub(super) fn machine_words(machine: &Machine) -> String {
-    let of = |name: &str| machine.get(name).cloned().unwrap_or_default();
-    [of("processor"), of("cores"), of("memory"), of("kernel")]
-        .iter()
-        .filter(|word| !word.is_empty())
-        .cloned()
-        .collect::<Vec<_>>()
-        .join(", ")
 }
 
 #[cfg(test)]

@@ -3,24 +3,24 @@
 use super::catalogue::length;
 use super::load::{Load, counters, quoted, record, target, tell_others, tell_unkept, with_server};
 use super::system::Declared;
+use super::worker::Workers;
 use super::{asked, cost, oltp, picture, report, tiles, worker};
 use crate::context::Context;
 use crate::environment::environment;
 use crate::failure::Failure;
 use crate::interrupt::on_stop;
 use clap::Args;
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use stonefold_lab::bundle::{Bundle, ENDED_BY, Run as Record};
 use stonefold_lab::chaos::{Outages, Promise};
-use stonefold_lab::measure::{self, FleetPlan, Measured, Plan, Reins};
+use stonefold_lab::machine;
+use stonefold_lab::measure::{self, Measured, Plan, Reins};
 use stonefold_lab::rig::RigOptions;
 use stonefold_lab::stats::require;
 use stonefold_lab::tiles::check_scale;
 use stonefold_lab::verdict::{self, Summary};
-use stonefold_lab::worker::WorkerAddress;
 use stonefold_types::{Error, Kind, Size};
 
 /// Run a profile on a target and say what came of it
@@ -45,13 +45,8 @@ pub(crate) struct Run {
     /// What to measure; once for all volumes of the profile, or once for each, in order
     #[arg(long, required = true, value_name = "TARGET")]
     pub(super) target: Vec<String>,
-    /// Let 'stonefold lab worker' of that machine make the load, on targets as they are named there; as often as there are
-    /// machines. In --target a worker's number, from 1 on, takes the place of an n in braces
-    #[arg(long, value_name = "HOST[:PORT]", requires = "token_file")]
-    pub(super) worker: Vec<WorkerAddress>,
-    /// What the workers know, too
-    #[arg(long, value_name = "FILE", requires = "worker")]
-    pub(super) token_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) workers: Workers,
     /// What is needed, as in 'iops>=216,read.mean<=20ms': the verdict is about that. At a terminal it is asked for where it is left out
     #[arg(long, value_name = "NEEDS", default_value = "")]
     pub(super) require: String,
@@ -88,7 +83,7 @@ pub(crate) struct Run {
     pub(super) price: Option<PathBuf>,
 }
 
-fn scale(text: &str) -> Result<f64, String> {
+pub(super) fn scale(text: &str) -> Result<f64, String> {
     let wrong = || format!("'{text}' is no share; write it as in 0.01");
     let scale = text.parse::<f64>().map_err(|_| wrong())?;
     check_scale(scale).map(|()| scale).map_err(|_| wrong())
@@ -97,14 +92,12 @@ fn scale(text: &str) -> Result<f64, String> {
 impl Run {
     /// A load on targets, with nothing required.
     pub(super) fn plain(load: Load, target: Vec<String>) -> Run {
-        let (worker, require) = (Vec::new(), String::new());
         Run {
             load,
             declared: Declared::default(),
             target,
-            worker,
-            token_file: None,
-            require,
+            workers: Workers::default(),
+            require: String::new(),
             warehouses: None,
             postgres: None,
             to: None,
@@ -186,7 +179,7 @@ impl Run {
         }
         let (_runtime, env) = environment()?;
         let options = RigOptions { lasting: outages.is_some(), ..self.load.options(&env) };
-        let fleet = self.fleet()?;
+        let fleet = self.workers.fleet(&self.target)?;
         let targets = match fleet.token {
             Some(_) => Vec::new(),
             None => self.target.iter().map(|text| target(context, text)).collect::<Result<_, _>>()?,
@@ -224,8 +217,7 @@ impl Run {
         }
         record.cut_short = reins.is_stopped() || failure.is_some();
         record.machine.extend(failure.iter().map(|failure| (ENDED_BY.to_owned(), failure.what())));
-        let told =
-            machines.iter().map(|(name, machine)| (format!("worker {name}"), report::machine_words(machine)));
+        let told = machines.iter().map(|(name, machine)| (format!("worker {name}"), machine::words(machine)));
         record.machine.extend(told);
         record.machine.extend(others);
         let bundle = self.load.keep(record, plan.profile.text.clone(), points);
@@ -245,21 +237,10 @@ impl Run {
         Outages::parse(&name, &text).map(Some).map_err(Failure::Misuse)
     }
 
-    fn fleet(&self) -> Result<FleetPlan, Failure> {
-        let Some(path) = &self.token_file else { return Ok(FleetPlan::default()) };
-        let token = worker::token(path)?;
-        Ok(FleetPlan { workers: self.worker.clone(), token: Some(token), targets: self.target.clone() })
-    }
-
     fn reproduce(&self, options: &RigOptions) -> String {
         let mut words = vec!["stonefold lab run".to_owned(), self.load.named()];
         self.target.iter().for_each(|target| words.push(format!("--target {}", quoted(target))));
-        self.worker.iter().for_each(|worker| words.push(format!("--worker {}", quoted(&worker.to_string()))));
-        words.extend(
-            self.token_file
-                .as_ref()
-                .map(|path| format!("--token-file {}", quoted(&path.display().to_string()))),
-        );
+        words.extend(self.workers.words());
         let outages = self.outages.as_ref().map(|path| path.display().to_string());
         words.extend(outages.map(|path| format!("--outages {}", quoted(&path))));
         if !self.require.is_empty() {
@@ -274,11 +255,7 @@ impl Run {
 fn record_of(plan: &Plan, locked: bool, began: u64) -> Record {
     let mut record = record(&plan.profile, &plan.targets, &plan.options);
     let fleet = &plan.fleet;
-    if !fleet.workers.is_empty() {
-        let on = |worker: &WorkerAddress| format!("{} by worker {worker}", fleet.targets.join(" and "));
-        record.targets = fleet.workers.iter().map(on).collect();
-        record.verified &= !fleet.targets.iter().any(|target| target == "null:");
-    }
+    worker::tell_of(&mut record, fleet);
     Record {
         locked,
         quick: plan.quick,
@@ -319,6 +296,3 @@ fn tell_plan(plan: &Plan) {
         );
     }
 }
-
-/// What can be told of this machine, by names.
-pub(super) type Machine = BTreeMap<String, String>;

@@ -6,6 +6,7 @@ use super::compare::{Arms, Compare};
 use super::load::Load;
 use super::run::Run;
 use super::trial;
+use super::worker::Workers;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::table::Table;
@@ -61,6 +62,15 @@ pub(crate) struct Study {
     /// of their own
     #[arg(long, value_name = "DIR", conflicts_with_all = ["a", "b", "arms", "out", "quick", "size", "cache", "destroy_data"])]
     from: Vec<PathBuf>,
+    /// Of tiles: how many to begin with, or from how many to how many, as 'lab run' takes it
+    #[arg(long, value_name = "N[..M]", value_parser = super::tiles::tile_range, conflicts_with = "from")]
+    tiles: Option<(usize, Option<usize>)>,
+    /// Of tiles: how large volumes are, as a share of what is published, in place of what the profile says
+    #[arg(long, value_name = "SHARE", value_parser = super::run::scale, conflicts_with = "from")]
+    scale: Option<f64>,
+    /// Of tiles: a TOML file of price lines, to say what a virtual machine costs
+    #[arg(long, value_name = "FILE", conflicts_with = "from")]
+    price: Option<PathBuf>,
     /// Processor cores of the storage that is measured, to divide by [default: those of this machine]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     cores: Option<u32>,
@@ -108,17 +118,24 @@ impl Study {
             );
         }
         let (trial, bundles) =
-            Compare { load, arms: self.arms, warehouses: None, postgres: None }.measure(context)?;
+            Compare { load, arms: self.arms, workers: Workers::default(), warehouses: None, postgres: None }
+                .measure(context)?;
         tell_trial(context, &study, (&trial, &bundles), self.out.as_deref(), cores)
     }
 
     fn check(&self, study: &Report) -> Result<(), Failure> {
         let of_databases = !self.to.is_empty() || !self.recovery.is_empty() || !self.beside.is_empty();
+        let of_tiles = self.tiles.is_some() || self.scale.is_some() || self.price.is_some();
         let words = [
             (
                 of_databases && !study.load.is_of_runs(),
                 "moves and recovers nothing",
                 "leave --to, --recovery and --beside out, or take 'recovery'",
+            ),
+            (
+                of_tiles && study.with_operations.is_none(),
+                "has no tiles",
+                "leave --tiles, --scale and --price out, or take 'tiles'",
             ),
             (
                 self.ops.is_some() && study.with_operations.is_none(),
@@ -262,6 +279,9 @@ fn text(study: &Report, found: &Found, about: &About<'_>, verdict: verdict::Verd
         (false, _) => format!("{profiles}, modified: not to be held against others"),
     };
     text.push_str(&format!("profile: {kind}; verdict: {}\n", json!(verdict).as_str().unwrap_or_default()));
+    if study.load.is_of_runs() && found.arms.len() > 1 {
+        text.push_str("each arm was run once: what they differ by has no interval, and nothing follows from it; 'lab compare' takes turns\n");
+    }
     text.push_str(&format!("again: {}\n", about.again));
     text
 }

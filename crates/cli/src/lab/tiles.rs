@@ -111,7 +111,7 @@ fn refuse_words_of_others(run: &Run) -> Result<()> {
         ("--payload", run.load.payload.is_some(), ""),
         ("--point", run.load.point.is_some(), ""),
         ("--step", !run.load.only.is_empty(), ""),
-        ("--worker", !run.worker.is_empty(), ""),
+        ("--worker", run.workers.are_given(), ""),
         ("--warehouses", run.warehouses.is_some(), ""),
         ("--postgres", run.postgres.is_some(), ""),
     ];

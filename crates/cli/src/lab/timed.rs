@@ -142,7 +142,7 @@ pub(super) fn of_chain(found: Option<&chain::ChainFigures>) -> String {
     );
     let beside = found.neighbours.iter().map(|one| {
         let failed = one.failure.as_ref().map(|why| format!("; {why}")).unwrap_or_default();
-        let (mean, p99) = (time(one.mean), time(one.p99 as f64));
+        let (mean, p99) = (time(one.mean), one.p99.map_or_else(|| "-".into(), |p99| time(p99 as f64)));
         format!(
             "{} on {}: {:.0} I/Os a second, of {:.0}; mean {mean}, p99 {p99}{failed}",
             one.profile, one.target, one.iops, one.asked

@@ -1,6 +1,6 @@
 //! What a trial showed, on a terminal.
 
-use super::load::quoted;
+use super::load::{CACHES, quoted};
 use super::report::{longer_words, profile_words, steps_words};
 use crate::context::Context;
 use crate::failure::Failure;
@@ -13,6 +13,7 @@ use stonefold_lab::bundle::Bundle;
 use stonefold_lab::machine::Busy;
 use stonefold_lab::stats::compare::{CONFIDENCE, Finding, PAIRS_MIN, detectable};
 use stonefold_lab::stats::require::time;
+use stonefold_lab::system::System;
 use stonefold_lab::trial::{
     ARMS_FILE, Beside, Contrast, Figure, Findings, Shared, Trial, Turn, findings, load,
 };
@@ -77,6 +78,9 @@ pub(super) fn compute(
     let turns: Vec<Turn> = trial.runs.iter().map(|(turn, _)| *turn).collect();
     let mut found = findings(trial.arms.len(), &turns, bundles, &summaries, trial.seed);
     found.unlike.extend(trial.unlike(bundles.first().map_or(0, |bundle| bundle.run.bytes)));
+    if trial.within.is_some() && !trial.narrow && found.verdict == Verdict::Pass {
+        found.verdict = Verdict::Inconclusive;
+    }
     Ok((summaries, found))
 }
 
@@ -104,8 +108,18 @@ fn text(trial: &Trial, found: &Findings, kept: Option<&Path>) -> String {
     let first = &trial.arms[0];
     let interval = format!("{:.0}% INTERVAL", CONFIDENCE * 100.0);
     let ratio = format!("÷ {first}>").to_uppercase();
-    let heads =
-        ["POINT", "FIGURE", "ARM", "MEDIAN>", "TRUST", &ratio, &interval, "SAYS", "WOULD HAVE SHOWN>"];
+    let heads = [
+        "POINT",
+        "LOOP",
+        "FIGURE",
+        "ARM",
+        "MEDIAN>",
+        "TRUST",
+        &ratio,
+        &interval,
+        "SAYS",
+        "WOULD HAVE SHOWN>",
+    ];
     let mut table = Table::new(&heads);
     for level in &found.levels {
         for (arm, median) in level.medians.iter().enumerate() {
@@ -115,6 +129,7 @@ fn text(trial: &Trial, found: &Findings, kept: Option<&Path>) -> String {
                 found.contrasts.iter().find(of_it).map(compared).unwrap_or_default();
             table.row([
                 level.point.clone(),
+                level.load.clone(),
                 figure_words(level.figure).to_owned(),
                 trial.arms[arm].clone(),
                 median.map_or_else(|| "-".into(), |median| amount(level.figure, median)),
@@ -171,11 +186,29 @@ fn text(trial: &Trial, found: &Findings, kept: Option<&Path>) -> String {
     text.push_str(&facts([
         ("verdict", verdict_words(found, trial).into()),
         ("rounds", rounds_words(trial)),
+        ("system", system_words(trial)),
+        ("caches", trial.machine.get(CACHES).cloned().unwrap_or_default()),
         ("profile", profile + &steps_words(&trial.only) + &longer_words(trial.least_seconds)),
         ("raw data", kept.map(|dir| dir.display().to_string()).unwrap_or_default()),
         ("again", again(trial, kept)),
     ]));
     text
+}
+
+/// What is behind each arm, as far as it was told.
+fn system_words(trial: &Trial) -> String {
+    let of = |(arm, system): (&String, &Option<System>)| match system {
+        Some(system) => format!("{arm}: {}", system.hardware),
+        None => format!(
+            "{arm}: not told: --system-a FILE and --system-b FILE, or 'system' of an arm, say what these are the figures of"
+        ),
+    };
+    let mut words: Vec<String> = trial.arms.iter().zip(&trial.systems).map(of).collect();
+    if trial.systems.iter().all(Option::is_none) {
+        words.truncate(1);
+        words.iter_mut().for_each(|one| *one = one.replacen(&format!("{}: ", trial.arms[0]), "", 1));
+    }
+    words.join("\n")
 }
 
 /// The rules that were not kept, each set of them once, with the points of which that is so.
@@ -272,6 +305,7 @@ fn finding_words(one: &Contrast) -> String {
     match one.comparison.finding {
         Finding::Higher => if good { better } else { worse }.into(),
         Finding::Lower => if good { worse } else { better }.into(),
+        Finding::NoDifference if one.is_wide => "too wide to tell".into(),
         Finding::NoDifference => "no difference".into(),
         Finding::Inconclusive => "too few rounds".into(),
     }
@@ -296,6 +330,12 @@ fn verdict_words(found: &Findings, trial: &Trial) -> &'static str {
     match found.verdict {
         Verdict::Pass => "valid: what is said above holds for this load on this machine",
         Verdict::Invalid => "INVALID: what is void allows no conclusion",
+        _ if found.contrasts.iter().any(|one| one.is_wide && one.comparison.pairs.len() >= PAIRS_MIN) => {
+            "INCONCLUSIVE: where it is too wide to tell, a difference of a tenth would not have shown either; --within 5% makes more rounds, --point 60s longer ones"
+        }
+        _ if trial.within.is_some() => {
+            "INCONCLUSIVE: intervals did not become as narrow as asked; --most allows more rounds"
+        }
         _ if trial.rounds < PAIRS_MIN => "INCONCLUSIVE: from five pairs on something can be concluded",
         _ => {
             "INCONCLUSIVE: fewer than five rounds were whole and steady; say --pairs 8, or let each run go on for longer"

@@ -1,5 +1,6 @@
 //! `stonefold lab worker`.
 
+use super::load::quoted;
 use crate::context::Context;
 use crate::environment::environment;
 use crate::failure::Failure;
@@ -8,7 +9,9 @@ use std::io::{ErrorKind, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use stonefold_lab::worker::{Token, serve};
+use stonefold_lab::bundle::Run as Record;
+use stonefold_lab::measure::FleetPlan;
+use stonefold_lab::worker::{Token, WorkerAddress, serve};
 use stonefold_types::{Error, Kind};
 
 /// Make load here for a run that is led from another machine
@@ -47,8 +50,53 @@ impl Worker {
     }
 }
 
+/// Other machines that make the load.
+#[derive(Args, Default)]
+pub(super) struct Workers {
+    /// Let 'stonefold lab worker' of that machine make the load, on targets as they are named there; as often as there are
+    /// machines. In a target a worker's number, from 1 on, takes the place of an n in braces
+    #[arg(long, value_name = "HOST[:PORT]", requires = "token_file")]
+    worker: Vec<WorkerAddress>,
+    /// What the workers know, too
+    #[arg(long, value_name = "FILE", requires = "worker")]
+    token_file: Option<PathBuf>,
+}
+
+impl Workers {
+    pub(super) fn are_given(&self) -> bool {
+        !self.worker.is_empty()
+    }
+
+    /// Them, on targets as they are named there; of none nobody.
+    pub(super) fn fleet(&self, targets: &[String]) -> Result<FleetPlan, Failure> {
+        let Some(path) = &self.token_file else { return Ok(FleetPlan::default()) };
+        let token = Some(token(path)?);
+        Ok(FleetPlan { workers: self.worker.clone(), token, targets: targets.to_vec() })
+    }
+
+    /// The flags that name them.
+    pub(super) fn words(&self) -> Vec<String> {
+        let workers = self.worker.iter().map(|worker| format!("--worker {}", quoted(&worker.to_string())));
+        let token = self
+            .token_file
+            .iter()
+            .map(|path| format!("--token-file {}", quoted(&path.display().to_string())));
+        workers.chain(token).collect()
+    }
+}
+
+/// What a run by workers keeps of its targets.
+pub(super) fn tell_of(record: &mut Record, fleet: &FleetPlan) {
+    if fleet.workers.is_empty() {
+        return;
+    }
+    let on = |worker: &WorkerAddress| format!("{} by worker {worker}", fleet.targets.join(" and "));
+    record.targets = fleet.workers.iter().map(on).collect();
+    record.verified &= !fleet.targets.iter().any(|target| target == "null:");
+}
+
 /// Of a file that only its owner may read.
-pub(super) fn token(path: &Path) -> Result<Token, Failure> {
+fn token(path: &Path) -> Result<Token, Failure> {
     let failed = |e| {
         Error::io(format!("reading the token '{}'", path.display()), e)
             .remedy("name the file that 'stonefold lab worker' has made, copied to here")

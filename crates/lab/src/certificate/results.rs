@@ -9,8 +9,6 @@ use serde::{Deserialize, Serialize};
 
 /// The bound of IOmark-VM for a response time, in nanoseconds.
 const BOUND_NANOS: u64 = 20_000_000;
-/// I/Os from which a p99 says something.
-const P99_IOS_MIN: u64 = 1000;
 
 /// One point that was measured.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -125,7 +123,7 @@ fn application(name: &str, record: &StreamRecord, seconds: f64) -> Application {
         mean: millis(all.mean()),
         read_mean: mean(&record.read.response),
         write_mean: mean(&record.write.response),
-        p99: (all.count() >= P99_IOS_MIN).then(|| millis(all.quantile(0.99) as f64)),
+        p99: all.percentile(0.99).map(|nanos| millis(nanos as f64)),
         max: millis(all.max() as f64),
         within_20_ms: format!("{:.2}", within as f64 / all.count().max(1) as f64 * 100.0),
     }

@@ -4,11 +4,10 @@ use super::Claims;
 use super::quantity::{Quantity, Unit, quantities};
 use super::text::{Block, Piece};
 use super::tokens::has;
+use crate::record::is_told;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// I/Os above a percentile that it takes at least.
-const ABOVE_MIN: f64 = 10.0;
 /// What is counted when a percentile is taken.
 const COUNTED: &[&str] = &[
     "ios",
@@ -212,7 +211,7 @@ fn rare(piece: &Piece) -> Option<(Range<usize>, String)> {
     let percentile =
         all.iter().filter(|one| one.unit == Unit::Percentile).max_by(|a, b| a.value.total_cmp(&b.value))?;
     let above = count.value * (1.0 - percentile.value / 100.0);
-    (above < ABOVE_MIN - 1e-6).then(|| {
+    (!is_told(count.value, percentile.value / 100.0)).then(|| {
         let why = format!("of {} only {above:.0} lie above p{}", count.written, percentile.value);
         (percentile.at.clone(), why)
     })

@@ -38,7 +38,17 @@ struct Made {
 struct Shown {
     verdict: Verdict,
     contrasts: Vec<Held>,
+    #[serde(default)]
+    levels: Vec<Loaded>,
     unlike: Vec<String>,
+}
+
+/// What the load of a point was, in words.
+#[derive(Debug, Deserialize)]
+struct Loaded {
+    point: String,
+    #[serde(default)]
+    load: String,
 }
 
 /// One figure of one arm against the first.
@@ -86,6 +96,11 @@ impl ToldTrial {
             findings: Shown {
                 verdict: findings.verdict,
                 contrasts: findings.contrasts.iter().map(held).collect(),
+                levels: findings
+                    .levels
+                    .iter()
+                    .map(|level| Loaded { point: level.point.clone(), load: level.load.clone() })
+                    .collect(),
                 unlike: findings.unlike.clone(),
             },
             runs: runs.iter().map(|summary| Judged { verdict: summary.verdict }).collect(),
@@ -131,6 +146,15 @@ pub fn lint_trial(told: &ToldTrial) -> Vec<Finding> {
         } else if held.comparison.finding == Says::Inconclusive {
             let why = format!("of its {:?} nothing can be said: the interval has no bound", held.figure);
             find("interval", &held.point, why.to_lowercase());
+        }
+    }
+    for held in findings.contrasts.iter().filter(|one| matches!(one.figure, Figure::Mean | Figure::P99)) {
+        let differs = matches!(held.comparison.finding, Says::Higher | Says::Lower) && held.void.is_none();
+        let closed = |one: &&Loaded| one.point == held.point && one.load.contains("closed, ");
+        if let Some(level) = findings.levels.iter().find(closed).filter(|_| differs) {
+            let why =
+                format!("response times are held against one another, of a loop that is {}", level.load);
+            find("closed-loop", &held.point, why);
         }
     }
     for unlike in &findings.unlike {
@@ -205,10 +229,11 @@ mod tests {
         let trial = Trial { profile: "ab".to_owned(), locked: true, arms: names, runs, ..Trial::default() };
         let direct = lint_trial(&ToldTrial::of(&trial, &found, &summaries));
         assert!(rules(&direct).contains(&"interval"), "{direct:?}");
-        assert!(
-            direct.iter().any(|one| one.why.contains("of its 2 runs"))
-                || summaries.iter().all(|one| one.verdict != Verdict::Invalid)
-        );
+        assert!(!direct.iter().any(|one| one.why.contains("of its 2 runs")), "both are valid: {direct:?}");
+        let mut void = summaries.clone();
+        void[1].verdict = Verdict::Invalid;
+        let of_void = lint_trial(&ToldTrial::of(&trial, &found, &void));
+        assert!(of_void.iter().any(|one| one.why == "1 of its 2 runs are INVALID"), "{of_void:?}");
         let told: Vec<_> = bundles.into_iter().zip(summaries).collect();
         let page = trial_html(&trial, &found, &told).unwrap();
         let written = json(&Written::of_trial(TrialReport::of(&trial, &found, &told))).unwrap();
@@ -219,5 +244,29 @@ mod tests {
         assert!(rules(&lint_trial(&ToldTrial::of(&trial, &unlike, &[]))).contains(&"same-load"));
         let of_another = "<script type=\"application/json\" id=\"data\">[1]</script> and no more";
         assert!(lint_report(of_another).is_none(), "it is a text like any");
+    }
+
+    /// Goal: that times of a closed loop are longer or shorter is objected to, which goes with what was in flight; that its rate is higher is not.
+    #[test]
+    fn times_of_a_closed_loop_that_are_held_against_one_another_are_objected_to() {
+        let turn = |round, arm| Turn { round, arm, seed: 1, began: 1, cut_short: false };
+        let turns: Vec<Turn> = (0..5).flat_map(|round| [turn(round, 0), turn(round, 1)]).collect();
+        let bundles: Vec<_> = turns.iter().map(|turn| bundle(vec![point(1000 + turn.arm as u64)])).collect();
+        let summaries: Vec<_> = bundles.iter().map(|bundle| summarise(bundle).unwrap()).collect();
+        let mut found = findings(2, &turns, &bundles, &summaries, 1);
+        let told = |found: &Findings| {
+            let trial = Trial { profile: "ab".to_owned(), locked: true, ..Trial::default() };
+            rules(&lint_trial(&ToldTrial::of(&trial, found, &summaries))).contains(&"closed-loop")
+        };
+        let say = |found: &mut Findings, of: Figure| {
+            let says = |figure| if figure == of { Says::Higher } else { Says::NoDifference };
+            found.contrasts.iter_mut().for_each(|one| one.comparison.finding = says(one.figure));
+        };
+        say(&mut found, Figure::Rate);
+        assert!(!told(&found), "{:?}", found.levels);
+        say(&mut found, Figure::Mean);
+        assert!(told(&found), "{:?}", found.levels);
+        found.levels.iter_mut().for_each(|level| level.load = "open, 100/s".to_owned());
+        assert!(!told(&found));
     }
 }

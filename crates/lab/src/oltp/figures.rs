@@ -7,9 +7,6 @@ use crate::record::Latencies;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// From so few transactions a p99.9 says nothing.
-const P999_MIN: u64 = 10_000;
-
 /// One step.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 #[schema(as = UsersStep)]
@@ -38,13 +35,13 @@ pub struct Times {
     pub per_minute: f64,
     /// See [`Times`].
     pub mean: f64,
-    /// See [`Times`].
-    pub p50: u64,
-    /// See [`Times`].
-    pub p90: u64,
-    /// See [`Times`].
-    pub p99: u64,
-    /// Nothing from fewer than 10,000.
+    /// As every percentile nothing where fewer than ten are above it.
+    pub p50: Option<u64>,
+    /// From 100 on.
+    pub p90: Option<u64>,
+    /// From 1,000 on.
+    pub p99: Option<u64>,
+    /// From 10,000 on.
     pub p99_9: Option<u64>,
     /// See [`Times`].
     pub max: u64,
@@ -85,10 +82,10 @@ impl Times {
             name: name.into(),
             per_minute,
             mean: response.mean(),
-            p50: response.quantile(0.5),
-            p90: response.quantile(0.9),
-            p99: response.quantile(0.99),
-            p99_9: (response.count() >= P999_MIN).then(|| response.quantile(0.999)),
+            p50: response.percentile(0.5),
+            p90: response.percentile(0.9),
+            p99: response.percentile(0.99),
+            p99_9: response.percentile(0.999),
             max: response.max(),
         }
     }

@@ -7,10 +7,9 @@ use crate::machine::Busy;
 use crate::measure::{CpuCost, Point, Probe};
 use crate::oltp::figures::{Step, ramp};
 use crate::oltp::{chain, migration};
-use crate::record::{Direction, Latencies, Second};
+use crate::record::{ABOVE_MIN, Direction, Latencies, Second};
 use crate::reduced::Reduced;
 use crate::space::Space;
-use crate::stats::require::ABOVE_MIN;
 use crate::system::System;
 use crate::tiles::{self, figures::Tiles};
 use serde::Serialize;
@@ -109,7 +108,7 @@ pub struct TimelinePoint {
     pub iops: u64,
     /// Milliseconds.
     pub p50: f64,
-    /// Milliseconds.
+    /// Milliseconds, of however few: it is drawn, and told nowhere.
     pub p99: f64,
 }
 
@@ -146,8 +145,8 @@ pub struct CurvePoint {
     pub iops: f64,
     /// Milliseconds.
     pub mean: f64,
-    /// Milliseconds.
-    pub p99: f64,
+    /// Milliseconds; nothing from fewer than 1,000 I/Os.
+    pub p99: Option<f64>,
     /// Of its step's closed loops the one with the most throughput for its response time.
     pub knee: bool,
 }
@@ -329,7 +328,7 @@ fn curve_point(point: &Point) -> CurvePoint {
         kind: if point.loads.iter().any(|load| load.rate.is_some()) { "open loop" } else { CLOSED },
         iops: point.iops(),
         mean: response.mean() / MILLI,
-        p99: response.quantile(0.99) as f64 / MILLI,
+        p99: response.percentile(0.99).map(|nanos| nanos as f64 / MILLI),
         knee: false,
     }
 }

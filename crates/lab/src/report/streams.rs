@@ -2,7 +2,7 @@
 
 use super::data::MILLI;
 use crate::measure::{Point, PointLoad};
-use crate::record::StreamRecord;
+use crate::record::{Direction, StreamRecord};
 use serde::Serialize;
 use std::ops::Range;
 use utoipa::ToSchema;
@@ -22,11 +22,11 @@ pub struct StreamFigures {
     pub bytes: f64,
     /// Milliseconds of the response time.
     pub mean: f64,
-    /// See `mean`.
-    pub p50: f64,
-    /// See `mean`.
-    pub p99: f64,
-    /// Nothing from fewer than 10,000 I/Os.
+    /// See `mean`; as every percentile nothing where fewer than ten I/Os are above it.
+    pub p50: Option<f64>,
+    /// From 1,000 I/Os on.
+    pub p99: Option<f64>,
+    /// From 10,000 I/Os on.
     pub p999: Option<f64>,
     /// See `mean`.
     pub max: f64,
@@ -86,6 +86,10 @@ fn alike(loads: &[(Range<usize>, PointLoad)], records: &[StreamRecord], seconds:
     loads.iter().flat_map(of).collect()
 }
 
+fn percentile(side: &Direction, share: f64) -> Option<f64> {
+    side.response.percentile(share).map(|nanos| nanos as f64 / MILLI)
+}
+
 fn figures(load: &PointLoad, record: &StreamRecord, seconds: f64) -> Vec<StreamFigures> {
     [("reads", &record.read), ("writes", &record.write), ("flushes, trims, zeroings", &record.control)]
         .into_iter()
@@ -97,9 +101,9 @@ fn figures(load: &PointLoad, record: &StreamRecord, seconds: f64) -> Vec<StreamF
             iops: side.ios as f64 / seconds,
             bytes: side.bytes as f64 / seconds,
             mean: side.response.mean() / MILLI,
-            p50: side.response.quantile(0.5) as f64 / MILLI,
-            p99: side.response.quantile(0.99) as f64 / MILLI,
-            p999: (side.response.count() >= 10_000).then(|| side.response.quantile(0.999) as f64 / MILLI),
+            p50: percentile(side, 0.5),
+            p99: percentile(side, 0.99),
+            p999: percentile(side, 0.999),
             max: side.response.max() as f64 / MILLI,
             service: side.service.mean() / MILLI,
         })

@@ -74,6 +74,27 @@ pub fn of(stream: &Stream, load: Load, record: &StreamRecord, seconds: f64) -> V
     found
 }
 
+/// I/Os of a follower that the beginning and the end of a sample cut off: those that were due and had no time left, and those of answers on the way.
+const CUT_OFF_MAX: f64 = 16.0;
+
+/// Whether a stream that follows another had its `ios` for each so many, `per`, that the leader completed: a log beside its database.
+pub fn of_ratio(
+    (name, record): (&str, &StreamRecord),
+    (leader, led): (&str, &StreamRecord),
+    ios: f64,
+    per: f64,
+) -> Fidelity {
+    let (asked, got) = (led.ios() as f64 * ios / per, record.issued() as f64);
+    let each = |count: f64| count / led.ios().max(1) as f64 * per;
+    Fidelity {
+        stream: name.to_owned(),
+        what: "ratio".into(),
+        asked: format!("{ios} for each {per} of {leader}"),
+        delivered: format!("{:.3}", each(got)),
+        kept: (got - asked).abs() <= RATE_DRIFT_MAX * asked + CUT_OFF_MAX,
+    }
+}
+
 /// How likely sizes, or alignments, deviate so far by chance from the weights that they were asked for with.
 fn chance_of_mix(asked: &[(u64, f64)], issued: &BTreeMap<u64, u64>) -> f64 {
     let whole: f64 = asked.iter().map(|(_, weight)| weight).sum();
@@ -131,6 +152,22 @@ fn percent(share: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Goal: a log that got less, or more, than its share of the database's I/Os is found.
+    #[test]
+    fn a_follower_that_is_starved_is_found() {
+        let stream = reads(1 << 30).streams.remove(0);
+        let of = |ios: usize| record(&stream, ios);
+        let leader = of(20_000);
+        let told = |many: usize| of_ratio(("log", &of(many)), ("db", &leader), 15.0, 100.0);
+        for (many, kept) in [(3000, true), (2980, true), (2900, false), (3100, false), (0, false)] {
+            assert_eq!(told(many).kept, kept, "{:?}", told(many));
+        }
+        assert_eq!(
+            (told(3000).asked.as_str(), told(3000).delivered.as_str()),
+            ("15 for each 100 of db", "15.000")
+        );
+    }
     use crate::address::Addresses;
     use crate::workload::Arrivals;
     use crate::workload::tests::reads;

@@ -8,16 +8,13 @@
 //! | how much | a number; of bytes a size, as in `100M`; of times with `us`, `ms` or `s` |
 
 use crate::oltp::Transaction;
-use crate::record::{Direction, Latencies, StreamRecord};
+use crate::record::{Direction, Latencies, StreamRecord, is_told};
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
 use stonefold_types::{Error, Kind, Result, Size};
 use utoipa::ToSchema;
-
-/// Percentiles from fewer I/Os than this for each one above them say nothing (p99.9 needs 10,000).
-pub(crate) const ABOVE_MIN: f64 = 10.0;
 
 /// One requirement.
 #[derive(Clone, Debug, PartialEq)]
@@ -325,7 +322,7 @@ impl Requirement {
             _ if count == 0.0 => None,
             Figure::Mean => Some(response.mean()),
             Figure::Max => Some(response.max() as f64),
-            Figure::Percentile(percent) if count * (1.0 - percent / 100.0) < ABOVE_MIN - 1e-6 => None,
+            Figure::Percentile(percent) if !is_told(count, percent / 100.0) => None,
             Figure::Percentile(percent) => Some(response.quantile(percent / 100.0) as f64),
             Figure::Nopm | Figure::Tpm | Figure::Iops | Figure::Bytes | Figure::Errors => None,
         }

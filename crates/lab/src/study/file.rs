@@ -6,7 +6,7 @@
 //! with_operations         the profile in place of the only one of `runs`, where something is done beside it
 //! arms                    names; none for a single target
 //! cores                   of the published system's storage
-//! [[table]]               title, columns, unit (iops, ms, MB/s, a minute, ratio, s, min, %, count), per_core, shape, relative
+//! [[table]]               title, columns, unit (iops, ms, MB/s, a minute, ratio, s, min, %, count, money), per_core, shape, relative
 //! [[table.row]]           name, published = [figures, or "-"], and of what is measured here one of
 //!   points, figure, arm   a point for each column ("-": none), the figure's name, the arm's number (0)
 //!   point, figure         one point, and in each column another arm
@@ -70,6 +70,8 @@ enum UnitWord {
     Percent,
     #[serde(rename = "count")]
     Count,
+    #[serde(rename = "money")]
+    Money,
 }
 
 #[derive(Deserialize)]
@@ -151,6 +153,7 @@ impl TableWords {
                 UnitWord::Minutes => Unit::Minutes,
                 UnitWord::Percent => Unit::Percent,
                 UnitWord::Count => Unit::Count,
+                UnitWord::Money => Unit::Money,
             },
             per_core: self.per_core,
             shape: self.shape,

@@ -5,7 +5,7 @@
 //! chain.POINT.FIGURE      of a point that was recovered (full, 1st, 24th …): users, tpm, nopm, share, recovered, first, native-again
 //! chain.keep.FIGURE       how long a point took to be kept: full, the first; later, the median of the others
 //! move.FIGURE             of a disk that was moved: seconds, rate, baseline, during, least, after, kept, least-kept, low-seconds
-//! tiles.FIGURE            machines, tiles, strict-machines, and of the most tiles that passed within, within-5ms, mean, deployed, moved
+//! tiles.FIGURE            machines, tiles, strict-machines, and of the most tiles that passed within, within-5ms, mean, deployed, moved, price-each
 //! phase.STEP.FIGURE       of what a step was timed for as a whole, all of its pieces: seconds, rate
 //! cpu.POINT.FIGURE        of the processors of the machine that made the load how many were busy: min, mean, max of its seconds
 //! ```
@@ -53,7 +53,7 @@ const CPU: [(&str, Of<Busy>); 3] = [
     ("mean", |busy| Some(busy.mean / f64::from(busy.of?))),
     ("max", |busy| Some(busy.max / f64::from(busy.of?))),
 ];
-const TILES: [(&str, Of<Tiles>); 8] = [
+const TILES: [(&str, Of<Tiles>); 9] = [
     ("machines", |tiles| Some(tiles.vms as f64)),
     ("tiles", |tiles| Some(tiles.tiles as f64)),
     ("strict-machines", |tiles| Some(tiles.strict_vms as f64)),
@@ -62,6 +62,7 @@ const TILES: [(&str, Of<Tiles>); 8] = [
     ("mean", |tiles| passed(tiles)?.all.mean.map(|millis| millis * 1e6)),
     ("deployed", |tiles| done(tiles, "deploy")),
     ("moved", |tiles| done(tiles, "migrate")),
+    ("price-each", |tiles| tiles.price_each),
 ];
 const PHASE: [(&str, Of<TaskFigures>); 2] =
     [("seconds", |task| Some(task.seconds)), ("rate", |task| Some(task.rate))];

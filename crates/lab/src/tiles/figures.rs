@@ -14,8 +14,6 @@ use utoipa::ToSchema;
 const BOUND_NANOS: u64 = 20_000_000;
 /// What reports tell beside it.
 const TOLD_NANOS: u64 = 5_000_000;
-/// I/Os from which a p99 says something.
-const P99_IOS_MIN: u64 = 1000;
 const MILLI: f64 = 1e6;
 
 /// What came of tiles.
@@ -35,6 +33,8 @@ pub struct Tiles {
     pub ended: String,
     /// What a machine costs, and what else the price file gives, or why it gives nothing; empty where there was none.
     pub price: Vec<String>,
+    /// What one of the machines that passed costs, in that file's currency; nothing where there is none.
+    pub price_each: Option<f64>,
     /// By how much volumes were smaller than they are published.
     pub scale: f64,
     /// The machines of a tile.
@@ -160,9 +160,14 @@ pub fn figures(bundle: &Bundle) -> Option<Tiles> {
     let tiles = most(&|one| one.passes() == Some(true));
     let strict_tiles = most(&|one| is_strict(one) == Some(true));
     let steps = bundle.points.iter().zip(&tiled.steps).zip(&held);
-    let price = match price(bundle) {
-        Ok(price) => price.map(|price| price.per).unwrap_or_default(),
-        Err(error) => vec![format!("none: {}", error.what())],
+    let vms = tiles * tiled.vms.len();
+    let (price, price_each) = match price(bundle) {
+        Ok(Some(price)) => {
+            let total: Option<f64> = price.total.parse().ok();
+            (price.per, total.filter(|_| vms > 0).map(|total| total / vms as f64))
+        }
+        Ok(None) => (Vec::new(), None),
+        Err(error) => (vec![format!("none: {}", error.what())], None),
     };
     let steps: Vec<Step> = steps
         .enumerate()
@@ -178,12 +183,13 @@ pub fn figures(bundle: &Bundle) -> Option<Tiles> {
     let logs: Vec<f64> = ratios.iter().map(|ratio| ratio.ln()).collect();
     Some(Tiles {
         tiles,
-        vms: tiles * tiled.vms.len(),
+        vms,
         strict_tiles,
         strict_vms: strict_tiles * tiled.vms.len(),
         at_least: tiles > 0 && tiled.steps.last().is_some_and(|step| step.tiles == tiles),
         ended: tiled.ended.told(),
         price,
+        price_each,
         scale: tiled.scale,
         plan: tiled.vms.clone(),
         steps,
@@ -252,7 +258,7 @@ fn times(name: String, vms: usize, record: &StreamRecord, seconds: f64) -> Times
         within: any(within(BOUND_NANOS)),
         within_5ms: any(within(TOLD_NANOS)),
         mean: any(response.mean() / MILLI),
-        p99: (count >= P99_IOS_MIN).then(|| response.quantile(0.99) as f64 / MILLI),
+        p99: response.percentile(0.99).map(|nanos| nanos as f64 / MILLI),
         max: any(response.max() as f64 / MILLI),
     }
 }

@@ -61,7 +61,7 @@ impl Figure {
         let value = match self {
             Figure::Rate => point.iops(),
             Figure::Mean => response().mean(),
-            Figure::P99 => response().quantile(0.99) as f64,
+            Figure::P99 => response().percentile(0.99)? as f64,
             Figure::Cpu => point.machine_cpu?.mean * 1e6 / point.iops(),
             Figure::Took => point.task.as_ref().map(|_| point.seconds)?,
             Figure::Orders => point.database.as_ref().map(|_| nopm(point))?,
@@ -85,12 +85,26 @@ pub struct Contrast {
     pub unsteady: usize,
     /// Why nothing can be concluded: the rule that makes one of the runs void at this point.
     pub void: Option<String>,
+    /// No difference was seen, nor would one of a tenth have been: so nothing is told.
+    #[serde(default)]
+    pub is_wide: bool,
+}
+
+/// Where no difference was seen, a smaller one than this would have been, or nothing is told.
+const SEEN_MAX: f64 = 0.1;
+
+impl Contrast {
+    /// Whether it is one of those that a comparison is about: percentiles and processor time scatter more, and stand beside them.
+    fn is_main(&self) -> bool {
+        !matches!(self.figure, Figure::P99 | Figure::Cpu)
+    }
 }
 
 /// What a trial shows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Findings {
-    /// Invalid where a point is void, inconclusive where there are too few pairs, else pass.
+    /// Invalid where a point is void; inconclusive where there are too few pairs, and where of a rate, a mean or a length neither a difference was seen
+    /// nor one of a tenth would have been; else pass.
     pub verdict: Verdict,
     /// All that was compared.
     pub contrasts: Vec<Contrast>,
@@ -137,6 +151,8 @@ pub fn findings(
     let among = found.contrasts.len();
     for contrast in &mut found.contrasts {
         contrast.comparison = Comparison::of(&contrast.comparison.pairs, seed, among);
+        let Comparison { finding, detectable, .. } = contrast.comparison;
+        contrast.is_wide = finding == Finding::NoDifference && !(detectable <= SEEN_MAX);
     }
     found.verdict = match () {
         () if found.contrasts.iter().any(|one| one.void.is_some()) => Verdict::Invalid,
@@ -144,6 +160,7 @@ pub fn findings(
         () if found.contrasts.iter().any(|one| one.comparison.finding == Finding::Inconclusive) => {
             Verdict::Inconclusive
         }
+        () if found.contrasts.iter().any(|one| one.is_wide && one.is_main()) => Verdict::Inconclusive,
         () => Verdict::Pass,
     };
     found
@@ -154,7 +171,7 @@ impl Findings {
     /// worth their time. That rounds end by the *width* of intervals, and never by what these say, keeps them true (fixed-width
     /// sequential intervals: Chow and Robbins, Annals of Mathematical Statistics 36, 1965). Percentiles and processor time need not be so narrow.
     pub fn are_within(&self, share: f64) -> bool {
-        let counts = |one: &&Contrast| matches!(one.figure, Figure::Rate | Figure::Orders | Figure::Mean);
+        let counts = |one: &&Contrast| one.is_main() && one.figure != Figure::Took;
         let narrow = |one: &Contrast| {
             let Comparison { ratio, low, high, finding, .. } = one.comparison;
             finding != Finding::Inconclusive && high / ratio - 1.0 <= share && 1.0 - low / ratio <= share
@@ -239,6 +256,7 @@ fn compare_point(name: &str, arms: usize, runs: &[Run<'_>], found: &mut Findings
                 comparison: Comparison { pairs, ..Comparison::of(&[], 0, 1) },
                 unsteady: unsteady.len(),
                 void: void.clone(),
+                is_wide: false,
             });
         }
     }
@@ -272,6 +290,7 @@ fn compare_plateaus(arms: usize, runs: &[Run<'_>], found: &mut Findings) {
             unsteady: rounds - pairs.len(),
             comparison: Comparison { pairs, ..Comparison::of(&[], 0, 1) },
             void: void.clone(),
+            is_wide: false,
         });
     }
 }

@@ -45,12 +45,13 @@ pub fn share(env: &Env, plan: &TrialPlan, reins: &Reins) -> Result<Vec<(Capacity
         reins.within(&format!("what '{}' can do: ", arm.name));
         // Apart from those of the rounds.
         let seed = mix(plan.options.seed ^ mix(u64::MAX - number as u64)) >> 16;
+        let (fleet, targets) = plan.generators(arm);
         let of_arm = measure::Plan {
             profile: finding.clone(),
             quick: plan.quick,
-            targets: arm.targets.clone(),
+            targets,
             options: RigOptions { seed, ..plan.options.clone() },
-            fleet: measure::FleetPlan::default(),
+            fleet,
             outages: None,
             counters: Vec::new(),
             capacities: Vec::new(),

@@ -1,7 +1,8 @@
 //! What a trial runs on each of its arms: a load on volumes, or a database.
 
 use super::{Arm, TrialPlan, Turn};
-use crate::measure::{self, FleetPlan, Measured, Plan, Point, Reins};
+use crate::machine;
+use crate::measure::{self, Measured, Plan, Point, Reins};
 use crate::oltp;
 use crate::profile::{Profile, Step, StepKind};
 use crate::workload::{Load, Workload};
@@ -98,19 +99,22 @@ impl Subject {
         let (arm, options) = (&plan.arms[turn.arm], plan.options_of(turn));
         match self {
             Subject::Load(profile) => {
-                let bytes = profile.bytes(plan.quick);
+                let bytes = profile.bytes(plan.quick) * plan.fleet.workers.len().max(1) as u64;
+                let (fleet, targets) = plan.generators(arm);
                 let plan = Plan {
                     profile: profile.clone(),
                     quick: plan.quick,
-                    targets: arm.targets.clone(),
+                    targets,
                     options,
-                    fleet: FleetPlan::default(),
+                    fleet,
                     outages: None,
                     counters: plan.counters.get(turn.arm).cloned().unwrap_or_default(),
                     capacities: plan.capacities.clone(),
                 };
-                let points = measure::run(env, &plan, reins).and_then(Measured::unbroken)?.points;
-                Ok(Ran { points, facts: BTreeMap::new(), bytes })
+                let Measured { points, machines, .. } =
+                    measure::run(env, &plan, reins).and_then(Measured::unbroken)?;
+                let of = |(name, machine): &(String, _)| (format!("worker {name}"), machine::words(machine));
+                Ok(Ran { points, facts: machines.iter().map(of).collect(), bytes })
             }
             Subject::Database(profile, programs) => {
                 let plan = oltp::Plan {

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use stonefold_lab::bundle;
 use stonefold_lab::oltp;
 use stonefold_lab::study::{self, ArmRuns, Study as Report};
-use stonefold_lab::verdict;
+use stonefold_lab::verdict::{self, Verdict};
 
 /// The folders of two arms, in that of a study.
 const FOLDERS: [&str; 2] = ["a", "b"];
@@ -114,6 +114,9 @@ impl Study {
                 recovery: side.recovery.cloned().filter(|_| recovers),
                 beside: self.beside.iter().filter(|_| recovers).cloned().collect(),
                 ops: self.ops.clone(),
+                tiles: self.tiles,
+                scale: self.scale,
+                price: self.price.clone(),
                 declared: Declared::of(side.system),
                 ..Run::plain(
                     Load::plain(name, self.quick, out, self.size, self.destroy_data),
@@ -126,6 +129,14 @@ impl Study {
             }
         }
         Ok(arm)
+    }
+}
+
+/// What may follow from runs of which each arm has one: nothing of how they differ.
+fn of_arms(worst: Option<Verdict>, arms: usize) -> Verdict {
+    match worst {
+        Some(Verdict::Pass) if arms > 1 => Verdict::Inconclusive,
+        worst => worst.unwrap_or(Verdict::Inconclusive),
     }
 }
 
@@ -179,7 +190,7 @@ fn tell(context: &Context, study: &Report, arms: &[ArmRuns], cores: f64) -> Resu
         again: &again,
     };
     let worst = runs().map(|(_, summary)| summary.verdict).max_by_key(|verdict| verdict.status());
-    answer(context, study, &found, &about, worst.unwrap_or(verdict::Verdict::Inconclusive))
+    answer(context, study, &found, &about, of_arms(worst, arms.len()))
 }
 
 #[cfg(test)]
@@ -191,6 +202,15 @@ mod tests {
     struct Words {
         #[command(flatten)]
         study: Study,
+    }
+
+    /// Goal: two arms that ran once each are no comparison, however well they ran.
+    #[test]
+    fn nothing_follows_from_one_run_of_each_arm() {
+        assert_eq!(of_arms(Some(Verdict::Pass), 1), Verdict::Pass);
+        assert_eq!(of_arms(Some(Verdict::Pass), 2), Verdict::Inconclusive);
+        assert_eq!(of_arms(Some(Verdict::Invalid), 2), Verdict::Invalid);
+        assert_eq!(of_arms(None, 0), Verdict::Inconclusive);
     }
 
     /// Goal: commands that keep the points of one storage never keep those of another.

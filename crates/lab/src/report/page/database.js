@@ -16,7 +16,8 @@ function users(run) {
     marks: [...marked, Plot.line(steps, { x: "users", y: "nopm", stroke: css("--blue") }),
       Plot.dot(steps, { x: "users", y: "nopm", stroke: css("--blue"), tip: true,
         title: (d) => `${d.users} users\n${rate(d.nopm)} NOPM, ${rate(d.tpm)} TPM` })] });
-  const waits = steps.flatMap((step) => ["p50", "p90", "p99"].map((of) => ({ users: step.users, of, millis: step.transactions[0][of] / 1e6 })));
+  const waits = steps.flatMap((step) => ["p50", "p90", "p99"].map((of) => ({ users: step.users, of, millis: step.transactions[0][of] })))
+    .filter((one) => one.millis !== null).map((one) => ({ ...one, millis: one.millis / 1e6 }));
   const latency = Plot.plot({ ...base(), width: half, height: 260, marginLeft: 60, grid: true, x,
     y: { label: "↑ ms", type: "log", tickFormat: "~r" }, color: { legend: true },
     marks: [...marked, Plot.line(waits, { x: "users", y: "millis", stroke: "of" }),

@@ -7,6 +7,7 @@ function amount(value, name) {
 function says(one) {
   if (one.void) return ["nothing: void", "void"];
   const found = one.comparison.finding, more = one.figure === "rate" || one.figure === "orders";
+  if (one.is_wide) return ["too wide to tell", "warn"];
   if (found === "no-difference") return ["no difference", "pass"];
   if (found === "inconclusive") return ["too few rounds", "warn"];
   const good = (found === "higher") === more;
@@ -16,7 +17,8 @@ function says(one) {
 function trialVerdict({ trial, findings }) {
   const word = findings.verdict === "PASS" ? "VALID" : findings.verdict;
   const why = { PASS: "What is said below holds for this load on this machine.", INVALID: "What is void allows no conclusion.",
-    INCONCLUSIVE: "Too few rounds were whole and steady to say." }[findings.verdict];
+    INCONCLUSIVE: findings.contrasts.some((one) => one.is_wide) ? "Where it is too wide to tell, a difference of a tenth would not have shown either."
+      : trial.within && !trial.narrow ? "Intervals did not become as narrow as asked." : "Too few rounds were whole and steady to say." }[findings.verdict];
   const marks = [trial.quick ? "quick: a sketch, and no result" : null, trial.locked ? null : "the profile was modified: not to be held against others",
     trial.narrow ? `rounds went on until intervals reached ${(trial.within * 100).toFixed(1)}% either way`
       : trial.runs.length < trial.arms.length * trial.rounds ? "ended before its time"
@@ -109,13 +111,13 @@ function beside({ trial, findings }) {
 function oneByOne(trial, findings, of, median) {
   const rows = findings.levels.flatMap((level) => level.medians.map((_, arm) => {
     const one = of(level, arm);
-    const told = [level.point, figureNames[level.figure], trial.arms[arm], median(level, arm), grade(level, arm)];
+    const told = [level.point, level.load ?? "", figureNames[level.figure], trial.arms[arm], median(level, arm), grade(level, arm)];
     if (!one) return [...told, "", "", "", ""];
     const { ratio, detectable } = one.comparison, [word, kind] = says(one);
     return [...told, one.comparison.pairs.length ? ratio.toFixed(3) : "–", interval(one.comparison),
       element("span", { class: kind }, text(word)), detectable === null ? "–" : `${(detectable * 100).toFixed(1)}%`];
   }));
-  return table(["point", "figure", "arm", "median>", "trust", `÷ ${trial.arms[0]}>`, "interval", "says", "would have shown>"], rows);
+  return table(["point", "loop", "figure", "arm", "median>", "trust", `÷ ${trial.arms[0]}>`, "interval", "says", "would have shown>"], rows);
 }
 // More arms: a column for each, with its median, its ratio to the first and what that says.
 function armByArm(trial, findings, of, median) {
@@ -130,13 +132,14 @@ function armByArm(trial, findings, of, median) {
   const figures = [...new Set(findings.levels.map((level) => level.figure))];
   return figures.map((figure) => [element("h3", {}, text(figureNames[figure])),
     table(["point", ...trial.arms.map((arm) => `${arm}>`)],
-      findings.levels.filter((level) => level.figure === figure).map((level) => [level.point, ...trial.arms.map((_, arm) => cell(level, arm))]))]);
+      findings.levels.filter((level) => level.figure === figure).map((level) => [element("div", {}, text(level.point), level.load ? element("small", { class: "soft" }, element("br"), text(level.load)) : text("")),
+        ...trial.arms.map((_, arm) => cell(level, arm))]))]);
 }
 function trialConfiguration({ trial, runs: made }) {
   return [element("h2", {}, text("What was run, and on what")),
     table(["", ""], [["profile", `${trial.profile}${trial.quick ? ", quick" : ""}${trial.locked ? "" : ", modified"}${longer(trial)}`],
       ...trial.arms.map((arm, number) => [`arm ${arm}`, made.find((one) => one.turn.arm === number)?.targets.join(", ") ?? "–"]),
-      ...trial.arms.flatMap((arm, number) => trial.systems[number] ? system(trial.systems[number]).map(([name, what]) => [name.replace("the target", arm), what]) : []),
+      ...trial.arms.flatMap((arm, number) => system(trial.systems[number]).map(([name, what]) => [name.replace("the target", arm), what])),
       ...(trial.shared ?? []).map((one) => ["shares of a capacity are, for every arm, of what the least does", `${one.arms.map((most, arm) => `${trial.arms[arm]} ${rate(most)}`).join(", ")} I/Os a second of ${one.streams.join(", ")}`]),
       ...Object.entries(trial.commands), ...Object.entries(trial.machine), ["version", trial.version], [trial.arms_hash ? "again, in the folder of the raw data" : "again", element("code", {}, text(trial.reproduce))]]),
     element("details", {}, element("summary", {}, text("Every run")), table(["round>", "arm", "verdict", "raw data"],

@@ -2,6 +2,7 @@
 
 use super::{FIGURES, Figure, PLATEAU, Run};
 use crate::machine::Busy;
+use crate::measure::Point;
 use crate::oltp::Plateau;
 use crate::stats::gates::{Gate, Grade, State};
 use crate::stats::median;
@@ -14,6 +15,9 @@ use utoipa::ToSchema;
 pub struct Level {
     /// Step and label.
     pub point: String,
+    /// The load: a closed loop, whose times go with how much is in flight, or an open one; empty where it is of several points.
+    #[serde(default)]
+    pub load: String,
     /// Of what.
     pub figure: Figure,
     /// Of each arm the median over its runs; nothing where none of them has it.
@@ -76,8 +80,10 @@ impl Level {
 
 /// All figures that any run has of a point.
 pub(super) fn of_point(name: &str, arms: usize, runs: &[Run<'_>]) -> Vec<Level> {
+    let load = runs.iter().find_map(|run| run.point(name)).map(Point::load_words).unwrap_or_default();
     let levels = FIGURES.into_iter().map(|figure| Level {
         point: name.to_owned(),
+        load: load.clone(),
         figure,
         medians: medians(arms, runs, |run| figure.of(run.point(name)?)),
         grades: grades(arms, runs, |run| run.place(name)),
@@ -90,6 +96,7 @@ pub(super) fn of_plateaus(arms: usize, runs: &[Run<'_>]) -> Level {
     let best = |run: &Run<'_>| Figure::Orders.of(&run.bundle.points[Plateau::of(&run.bundle.points)?.step]);
     Level {
         point: PLATEAU.into(),
+        load: String::new(),
         figure: Figure::Orders,
         medians: medians(arms, runs, best),
         grades: grades(arms, runs, |run| Some(Plateau::of(&run.bundle.points)?.step)),
