@@ -147,8 +147,8 @@ fn a_step_alone_is_compared_and_told() {
     let told = String::from_utf8_lossy(&told.stdout).into_owned();
     assert!(told.contains("modified") && told.contains(", of its steps only 'reads'"), "{told}");
     assert!(!told.contains("writes") && told.contains(" --step reads "), "{told}");
-    let run = std::fs::read_dir(out).unwrap().filter_map(Result::ok).map(|entry| entry.path());
-    let run = run.filter(|path| path.is_dir()).next().unwrap();
+    let mut kept = std::fs::read_dir(out).unwrap().filter_map(Result::ok).map(|entry| entry.path());
+    let run = kept.find(|path| path.is_dir()).unwrap();
     let again = String::from_utf8(lab(&["report", run.to_str().unwrap()]).stdout).unwrap();
     assert!(again.contains(", of its steps only 'reads'"), "{again}");
 }

@@ -152,7 +152,7 @@ pub fn findings(
     for contrast in &mut found.contrasts {
         contrast.comparison = Comparison::of(&contrast.comparison.pairs, seed, among);
         let Comparison { finding, detectable, .. } = contrast.comparison;
-        contrast.is_wide = finding == Finding::NoDifference && !(detectable <= SEEN_MAX);
+        contrast.is_wide = finding == Finding::NoDifference && detectable > SEEN_MAX;
     }
     found.verdict = match () {
         () if found.contrasts.iter().any(|one| one.void.is_some()) => Verdict::Invalid,
