@@ -137,6 +137,13 @@ fn arms_are_compared_by_workers() {
         let file = folder.path().join(format!("{file}.img"));
         assert_eq!(std::fs::metadata(&file).unwrap().len(), 8 << 20, "{}", file.display());
     }
+    let levels = told["findings"]["levels"].as_array().unwrap();
+    assert!(
+        levels.iter().all(|level| level["figure"] != "cpu"),
+        "what workers take is not known here: {levels:?}"
+    );
+    let kept = std::fs::read_to_string(out.join("arms.toml")).unwrap();
+    assert!(kept.contains("/a-{n}.img"), "{kept}");
     let again = told["trial"]["reproduce"].as_str().unwrap();
     assert!(again.contains(&format!("--worker {} --worker {}", first.at, second.at)), "{again}");
     let level = &told["findings"]["levels"][0];

@@ -292,6 +292,8 @@ fn configuration(bundle: &Bundle) -> BTreeMap<String, String> {
     all.insert("seed".into(), run.seed.to_string());
     let longer = run.least_seconds.map(|least| format!("{least} s, longer than the profile says"));
     all.extend(longer.map(|least| ("each load measured for at least".into(), least)));
+    let steps = Some(run.only.join("; ")).filter(|steps| !steps.is_empty());
+    all.extend(steps.map(|steps| ("of its steps only".into(), steps)));
     let verified = if run.verified { "every sector that was read" } else { "nothing" };
     all.insert("verified".into(), verified.into());
     all.insert("version of the lab".into(), run.version.clone());

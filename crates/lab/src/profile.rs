@@ -219,7 +219,7 @@ impl Profile {
     }
 
     /// With the steps of these names alone, in its own order. What is measured of them is what it says, but it is no longer the whole of what it
-    /// asks, and so a modified profile. Of none it stays as it is.
+    /// asks, and so a modified profile without requirements of its own. Of none, and of all, it stays as it is.
     ///
     /// # Errors
     /// [`Kind::Invalid`] where it has no such step, or where one needs another before it that is left out.
@@ -234,7 +234,27 @@ impl Profile {
             return Err(Error::new(Kind::Invalid, what)
                 .remedy(format!("choose among its steps: '{}'", all.join("', '"))));
         }
-        self.steps.retain(|step| names.contains(&step.name));
+        let all = std::mem::take(&mut self.steps);
+        let found_by = |search: &Step, step: &Step| match &search.kind {
+            StepKind::Tune(tune) => step.streams.iter().any(|stream| tune.streams.contains(stream)),
+            _ => false,
+        };
+        for (number, step) in all.iter().enumerate().filter(|(_, step)| names.contains(&step.name)) {
+            let left_out = |search: &&Step| !names.contains(&search.name) && found_by(search, step);
+            if let Some(search) = all[..number].iter().find(left_out) {
+                let what = format!("step '{}' runs with what '{}' finds", step.name, search.name);
+                return Err(
+                    Error::new(Kind::Invalid, what).remedy("choose the steps that must come before it, too")
+                );
+            }
+        }
+        let many = all.len();
+        self.steps = all.into_iter().filter(|step| names.contains(&step.name)).collect();
+        if self.steps.len() == many {
+            return Ok(self);
+        }
+        // What it requires is of the whole of it.
+        self.require.clear();
         let workload = self.workload(quick);
         steps::check_order(&self.steps, workload)
             .and_then(|()| steps::check_loads(&self.steps, workload))
@@ -283,9 +303,11 @@ impl Profile {
         Ok(self)
     }
 
-    /// Each stream, and whether any step has it read and write.
+    /// Each stream, and whether any step that is judged has it read and write.
     pub fn does(&self, quick: bool) -> Vec<Does<'_>> {
-        let runs = |number: usize| self.steps.iter().any(|step| step.streams.contains(&number));
+        // Steps of a search are judged by what it looks for.
+        let judged = || self.steps.iter().filter(|step| !matches!(step.kind, StepKind::Tune(_)));
+        let runs = |number: usize| judged().any(|step| step.streams.contains(&number));
         let streams = self.workload(quick).streams.iter().enumerate();
         streams
             .map(|(number, stream)| Does {

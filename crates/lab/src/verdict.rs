@@ -200,7 +200,12 @@ fn ratios(point: &Point, loads: &[Load]) -> Vec<Fidelity> {
     let of = |((told, record), load): ((&PointLoad, &StreamRecord), &Load)| {
         let Load::Follow { stream, ios, per } = load else { return None };
         let (leader, led) = streams().find(|(told, _)| told.stream == *stream)?;
-        Some(fidelity::of_ratio((&told.name, record), (&leader.name, led), *ios, *per))
+        Some(fidelity::of_ratio(
+            (&told.name, record),
+            (&leader.name, led),
+            (*ios, *per),
+            point.workers.len().max(1),
+        ))
     };
     streams().zip(loads).filter_map(of).collect()
 }

@@ -112,7 +112,7 @@ impl Compare {
                 Error::new(Kind::Invalid, what).remedy("leave --warehouses and --postgres out, or take oltp"),
             ));
         }
-        let (profile, locked) = self.load.profile()?;
+        let (profile, locked) = self.load.profile(self.workers.machines())?;
         Ok((Subject::Load(profile), locked))
     }
 
@@ -214,7 +214,7 @@ impl Arms {
         };
         let arms =
             vec![arm("A", &self.a, self.system_a.as_deref())?, arm("B", &self.b, self.system_b.as_deref())?];
-        let list = file_of_arms(&arms);
+        let list = file_of_arms(&arms, by_workers);
         Ok((arms, list))
     }
 

@@ -98,7 +98,8 @@ impl Load {
     }
 
     /// The profile as it is to be run, and whether it is one of the lab's own, unchanged. Refuses an `--out` that holds something.
-    pub(super) fn profile(&self) -> Result<(Profile, bool), Failure> {
+    /// `machines` are those that make the load.
+    pub(super) fn profile(&self, machines: usize) -> Result<(Profile, bool), Failure> {
         let (profile, shipped) = match find(&self.profile)? {
             (Found::Load(profile), shipped) => (*profile, shipped),
             (Found::Database(profile), _) => {
@@ -108,7 +109,6 @@ impl Load {
                 return Err(other_kind(&format!("'{}' replays tiles", profile.name)));
             }
         };
-        let locked = shipped && self.size.is_none() && self.payload.is_none() && self.only.is_empty();
         let size = self.size.map(|size| size.0);
         if size.is_some_and(|size| size == 0 || size % BLOCK_BYTES as u64 != 0) {
             let error = Error::new(
@@ -117,10 +117,12 @@ impl Load {
             );
             return Err(Failure::Misuse(error.remedy("choose a multiple of 4K")));
         }
-        let of_cache = self.cache.map(|cache| profile.volume_for_cache(cache.0));
+        // Each machine has volumes of its own, and all of them together are what a cache is about.
+        let of_cache = self.cache.map(|cache| profile.volume_for_cache(cache.0 / machines.max(1) as u64));
         let size = size.or(of_cache.transpose().map_err(Failure::Misuse)?);
         let profile = profile.changed(size, self.payload)?;
         let mut profile = profile.with_steps(&self.only, self.quick).map_err(Failure::Misuse)?;
+        let locked = shipped && self.size.is_none() && self.payload.is_none() && profile.only.is_empty();
         profile.cache = self.cache.map(|cache| cache.0);
         if let Some(least) = self.point {
             profile = profile.with_points(least, self.quick).map_err(Failure::Misuse)?;

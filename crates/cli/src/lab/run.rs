@@ -130,7 +130,7 @@ impl Run {
         }
         match self.load.database()? {
             Some((database, _)) => Ok(database.migration.is_none() && database.chain.is_none()),
-            None => Ok(self.load.profile()?.0.require.is_empty()),
+            None => Ok(self.load.profile(self.workers.machines())?.0.require.is_empty()),
         }
     }
 
@@ -167,7 +167,7 @@ impl Run {
 
     /// Of a load on volumes.
     fn measure_load(&self, context: &Context) -> Result<(Bundle, Summary), Failure> {
-        let (profile, locked) = self.load.profile()?;
+        let (profile, locked) = self.load.profile(self.workers.machines())?;
         let outages = self.outages()?;
         let system = self.declared.read()?;
         if profile.has_outages() && outages.is_none() {

@@ -330,10 +330,10 @@ fn verdict_words(found: &Findings, trial: &Trial) -> &'static str {
     match found.verdict {
         Verdict::Pass => "valid: what is said above holds for this load on this machine",
         Verdict::Invalid => "INVALID: what is void allows no conclusion",
-        _ if found.contrasts.iter().any(|one| one.is_wide && one.comparison.pairs.len() >= PAIRS_MIN) => {
+        _ if !found.are_too_few() && found.contrasts.iter().any(|one| one.is_wide && one.is_main()) => {
             "INCONCLUSIVE: where it is too wide to tell, a difference of a tenth would not have shown either; --within 5% makes more rounds, --point 60s longer ones"
         }
-        _ if trial.within.is_some() => {
+        _ if !found.are_too_few() => {
             "INCONCLUSIVE: intervals did not become as narrow as asked; --most allows more rounds"
         }
         _ if trial.rounds < PAIRS_MIN => "INCONCLUSIVE: from five pairs on something can be concluded",

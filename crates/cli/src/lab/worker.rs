@@ -63,6 +63,11 @@ pub(super) struct Workers {
 }
 
 impl Workers {
+    /// How many machines make the load.
+    pub(super) fn machines(&self) -> usize {
+        self.worker.len().max(1)
+    }
+
     pub(super) fn are_given(&self) -> bool {
         !self.worker.is_empty()
     }

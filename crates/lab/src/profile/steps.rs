@@ -402,6 +402,18 @@ part = 80
             let error = choose(&wanted).unwrap_err().to_string();
             assert!(error.contains(says), "{wanted:?}: {error}");
         }
+        assert_eq!(choose(&["latency", "hold", "depth"]).unwrap(), profile, "nothing was left out");
+        let mail = crate::profile::shipped::find("mail").unwrap();
+        let of_mail = |name: &str| mail.clone().with_steps(&[name.to_owned()], true);
+        let error = of_mail("mixed").unwrap_err().to_string();
+        assert!(error.contains("runs with what 'tune' finds"), "{error}");
+        // What it requires is of another step, and what is written can be required of nothing.
+        let create = of_mail("create").unwrap();
+        assert!(
+            create.require.is_empty() && create.does(true).iter().all(|does| !does.reads && !does.writes)
+        );
+        let required = crate::stats::require::check("iops>=1", &create.does(true)).unwrap_err().to_string();
+        assert!(required.contains("choose other steps"), "{required}");
         let copies = Profile::parse("x", GOOD).unwrap();
         let error = copies.with_steps(&["duplicate".to_owned()], true).unwrap_err().to_string();
         assert!(error.contains("was not just filled"), "{error}");

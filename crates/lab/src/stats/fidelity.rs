@@ -74,15 +74,16 @@ pub fn of(stream: &Stream, load: Load, record: &StreamRecord, seconds: f64) -> V
     found
 }
 
-/// I/Os of a follower that the beginning and the end of a sample cut off: those that were due and had no time left, and those of answers on the way.
+/// I/Os of a follower that the end of a sample cuts off, of each machine that makes the load: those that were due and had no time left.
 const CUT_OFF_MAX: f64 = 16.0;
 
-/// Whether a stream that follows another had its `ios` for each so many, `per`, that the leader completed: a log beside its database.
+/// Whether a stream that follows another had its `ios` for each so many, `per`, that the leader completed, of all machines together: a log beside its
+/// database.
 pub fn of_ratio(
     (name, record): (&str, &StreamRecord),
     (leader, led): (&str, &StreamRecord),
-    ios: f64,
-    per: f64,
+    (ios, per): (f64, f64),
+    machines: usize,
 ) -> Fidelity {
     let (asked, got) = (led.ios() as f64 * ios / per, record.issued() as f64);
     let each = |count: f64| count / led.ios().max(1) as f64 * per;
@@ -91,7 +92,7 @@ pub fn of_ratio(
         what: "ratio".into(),
         asked: format!("{ios} for each {per} of {leader}"),
         delivered: format!("{:.3}", each(got)),
-        kept: (got - asked).abs() <= RATE_DRIFT_MAX * asked + CUT_OFF_MAX,
+        kept: (got - asked).abs() <= RATE_DRIFT_MAX * asked + CUT_OFF_MAX * machines as f64,
     }
 }
 
@@ -159,7 +160,7 @@ mod tests {
         let stream = reads(1 << 30).streams.remove(0);
         let of = |ios: usize| record(&stream, ios);
         let leader = of(20_000);
-        let told = |many: usize| of_ratio(("log", &of(many)), ("db", &leader), 15.0, 100.0);
+        let told = |many: usize| of_ratio(("log", &of(many)), ("db", &leader), (15.0, 100.0), 1);
         for (many, kept) in [(3000, true), (2980, true), (2900, false), (3100, false), (0, false)] {
             assert_eq!(told(many).kept, kept, "{:?}", told(many));
         }

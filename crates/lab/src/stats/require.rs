@@ -94,7 +94,8 @@ pub struct Does<'a> {
 /// names.
 pub fn check(text: &str, streams: &[Does<'_>]) -> Result<()> {
     let nothing = StreamRecord::default();
-    let named: Vec<(&str, &StreamRecord)> = streams.iter().map(|stream| (stream.name, &nothing)).collect();
+    let running = streams.iter().filter(|stream| stream.reads || stream.writes);
+    let named: Vec<(&str, &StreamRecord)> = running.map(|stream| (stream.name, &nothing)).collect();
     parse(text)?.iter().try_for_each(|one| one.judge(&named, 1.0).and_then(|_| one.check_side(streams)))
 }
 
@@ -279,11 +280,11 @@ impl Requirement {
             streams.iter().filter(|(name, _)| wanted(name)).map(|(_, record)| *record).collect();
         if chosen.is_empty() {
             let names: Vec<&str> = streams.iter().map(|(name, _)| *name).collect();
-            return Err(Error::new(
-                Kind::NotFound,
-                format!("'{self}' is of a stream that the profile does not have"),
-            )
-            .remedy(format!("name one of {}", names.join(", "))));
+            let what = format!("'{self}' is of a stream that the profile does not run");
+            return Err(Error::new(Kind::NotFound, what).remedy(match names[..] {
+                [] => "nothing of it can be required: leave it out, or choose other steps".to_owned(),
+                _ => format!("name one of {}", names.join(", ")),
+            }));
         }
         let measured = self.measure(&chosen, seconds);
         let met = measured.map(|value| if self.at_least { value >= self.bound } else { value <= self.bound });

@@ -85,10 +85,12 @@ pub fn arms_of_file(text: &str, resolve: impl Fn(&str) -> Result<TargetSpec>) ->
 }
 
 /// A file that lists these arms, for [`arms_of_file`]: what was named by a path says which from any folder.
-pub fn file_of_arms(arms: &[Arm]) -> String {
+pub fn file_of_arms(arms: &[Arm], by_workers: bool) -> String {
     let mut text = String::new();
     for arm in arms {
-        let targets: Vec<String> = arm.words.iter().map(|target| quoted(&from_anywhere(target))).collect();
+        // What workers name hangs on their folders.
+        let told = |target: &String| if by_workers { target.clone() } else { from_anywhere(target) };
+        let targets: Vec<String> = arm.words.iter().map(|target| quoted(&told(target))).collect();
         text.push_str(&format!("[[arm]]\nname = {}\ntarget = [{}]\n", quoted(&arm.name), targets.join(", ")));
         for (when, command) in [("before", &arm.before), ("after", &arm.after)] {
             text.extend(command.iter().map(|command| format!("{when} = {}\n", quoted(command))));
@@ -151,9 +153,9 @@ mod tests {
             price = { total = 12.5, currency = 'EUR', date = '2026-05-01' }\n\
             [[arm]]\nname = 'b'\ntarget = ['null:', 'dev:/dev/x']\nafter = 'true'\n";
         let arms = read(text).unwrap();
-        assert_eq!(read(&file_of_arms(&arms)).unwrap(), arms);
+        assert_eq!(read(&file_of_arms(&arms, false)).unwrap(), arms);
         let near = read("[[arm]]\nname = 'a'\ntarget = 'file:t.img'").unwrap();
-        let kept = read(&file_of_arms(&near)).unwrap();
+        let kept = read(&file_of_arms(&near, false)).unwrap();
         let TargetSpec::File(path) = &kept[0].targets[0] else { panic!("{kept:?}") };
         assert!(path.is_absolute() && path.ends_with("t.img"), "{}", path.display());
     }

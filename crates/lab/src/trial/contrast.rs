@@ -62,7 +62,7 @@ impl Figure {
             Figure::Rate => point.iops(),
             Figure::Mean => response().mean(),
             Figure::P99 => response().percentile(0.99)? as f64,
-            Figure::Cpu => point.machine_cpu?.mean * 1e6 / point.iops(),
+            Figure::Cpu => point.machine_of_load()?.mean * 1e6 / point.iops(),
             Figure::Took => point.task.as_ref().map(|_| point.seconds)?,
             Figure::Orders => point.database.as_ref().map(|_| nopm(point))?,
         };
@@ -95,7 +95,7 @@ const SEEN_MAX: f64 = 0.1;
 
 impl Contrast {
     /// Whether it is one of those that a comparison is about: percentiles and processor time scatter more, and stand beside them.
-    fn is_main(&self) -> bool {
+    pub fn is_main(&self) -> bool {
         !matches!(self.figure, Figure::P99 | Figure::Cpu)
     }
 }
@@ -104,7 +104,7 @@ impl Contrast {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Findings {
     /// Invalid where a point is void; inconclusive where there are too few pairs, and where of a rate, a mean or a length neither a difference was seen
-    /// nor one of a tenth would have been; else pass.
+    /// nor one of a tenth would have been; else pass. Whether intervals became as narrow as was asked for ([`super::Trial::within`]) is not looked at here.
     pub verdict: Verdict,
     /// All that was compared.
     pub contrasts: Vec<Contrast>,
@@ -157,9 +157,7 @@ pub fn findings(
     found.verdict = match () {
         () if found.contrasts.iter().any(|one| one.void.is_some()) => Verdict::Invalid,
         () if found.contrasts.is_empty() => Verdict::Inconclusive,
-        () if found.contrasts.iter().any(|one| one.comparison.finding == Finding::Inconclusive) => {
-            Verdict::Inconclusive
-        }
+        () if found.are_too_few() => Verdict::Inconclusive,
         () if found.contrasts.iter().any(|one| one.is_wide && one.is_main()) => Verdict::Inconclusive,
         () => Verdict::Pass,
     };
@@ -167,6 +165,12 @@ pub fn findings(
 }
 
 impl Findings {
+    /// Whether of a rate, a mean or a length too few rounds were whole and steady. Percentiles that too few I/Os tell leave the others as they are.
+    pub fn are_too_few(&self) -> bool {
+        let few = |one: &Contrast| one.is_main() && one.comparison.finding == Finding::Inconclusive;
+        self.contrasts.is_empty() || self.contrasts.iter().any(few)
+    }
+
     /// Whether the interval of each rate and each mean reaches so far either way at most, as a share of its ratio, so that more rounds are not
     /// worth their time. That rounds end by the *width* of intervals, and never by what these say, keeps them true (fixed-width
     /// sequential intervals: Chow and Robbins, Annals of Mathematical Statistics 36, 1965). Percentiles and processor time need not be so narrow.

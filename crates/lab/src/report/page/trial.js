@@ -16,9 +16,11 @@ function says(one) {
 }
 function trialVerdict({ trial, findings }) {
   const word = findings.verdict === "PASS" ? "VALID" : findings.verdict;
+  const main = findings.contrasts.filter((one) => !["p99", "cpu"].includes(one.figure));
+  const few = !findings.contrasts.length || main.some((one) => one.comparison.finding === "inconclusive");
   const why = { PASS: "What is said below holds for this load on this machine.", INVALID: "What is void allows no conclusion.",
-    INCONCLUSIVE: findings.contrasts.some((one) => one.is_wide) ? "Where it is too wide to tell, a difference of a tenth would not have shown either."
-      : trial.within && !trial.narrow ? "Intervals did not become as narrow as asked." : "Too few rounds were whole and steady to say." }[findings.verdict];
+    INCONCLUSIVE: few ? "Too few rounds were whole and steady to say." : main.some((one) => one.is_wide)
+      ? "Where it is too wide to tell, a difference of a tenth would not have shown either." : "Intervals did not become as narrow as asked." }[findings.verdict];
   const marks = [trial.quick ? "quick: a sketch, and no result" : null, trial.locked ? null : "the profile was modified: not to be held against others",
     trial.narrow ? `rounds went on until intervals reached ${(trial.within * 100).toFixed(1)}% either way`
       : trial.runs.length < trial.arms.length * trial.rounds ? "ended before its time"
@@ -139,7 +141,8 @@ function trialConfiguration({ trial, runs: made }) {
   return [element("h2", {}, text("What was run, and on what")),
     table(["", ""], [["profile", `${trial.profile}${trial.quick ? ", quick" : ""}${trial.locked ? "" : ", modified"}${longer(trial)}`],
       ...trial.arms.map((arm, number) => [`arm ${arm}`, made.find((one) => one.turn.arm === number)?.targets.join(", ") ?? "–"]),
-      ...trial.arms.flatMap((arm, number) => system(trial.systems[number]).map(([name, what]) => [name.replace("the target", arm), what])),
+      ...trial.arms.flatMap((arm, number) => trial.systems[number] ? system(trial.systems[number]).map(([name, what]) => [name.replace("the target", arm), what]) : []),
+      ...(trial.systems.some((one) => one) ? [] : [["behind the arms", "not told: --system-a FILE and --system-b FILE, or 'system' of an arm, say what these are the figures of"]]),
       ...(trial.shared ?? []).map((one) => ["shares of a capacity are, for every arm, of what the least does", `${one.arms.map((most, arm) => `${trial.arms[arm]} ${rate(most)}`).join(", ")} I/Os a second of ${one.streams.join(", ")}`]),
       ...Object.entries(trial.commands), ...Object.entries(trial.machine), ["version", trial.version], [trial.arms_hash ? "again, in the folder of the raw data" : "again", element("code", {}, text(trial.reproduce))]]),
     element("details", {}, element("summary", {}, text("Every run")), table(["round>", "arm", "verdict", "raw data"],

@@ -191,3 +191,22 @@ fn grades_rules_and_processors_stand_beside_the_figures() {
     assert_eq!((busy.min, busy.mean, busy.max, busy.of), (0.0, 3.0, 6.0, Some(64)));
     assert!(beside.against.iter().any(|rule| rule == "processors"), "{:?}", beside.against);
 }
+
+/// Goal: where some runs had too few I/Os for a p99, rates and means are told all the same.
+#[test]
+fn a_percentile_that_is_not_told_leaves_the_others_as_they_are() {
+    let few = trial(6, 1.2, |turn, point| {
+        if turn.arm == 1 {
+            let record = &mut point.streams[0];
+            let some = |latencies: &mut Latencies| {
+                latencies.clear();
+                (0..400).for_each(|_| latencies.record(1_000_000));
+            };
+            some(&mut record.read.response);
+            some(&mut record.write.response);
+        }
+    });
+    assert!(of(&few, Figure::P99).comparison.pairs.is_empty(), "{few:?}");
+    assert_ne!(of(&few, Figure::Rate).comparison.finding, Finding::Inconclusive);
+    assert!(!few.are_too_few());
+}
