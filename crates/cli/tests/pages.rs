@@ -13,7 +13,7 @@ const KEPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/runs");
 const WIDTHS: [u32; 2] = [500, 1100];
 
 /// What the page of a kept run must have: its folder, words that only what was drawn has, and how many charts at least.
-const PAGES: [(&str, &[&str], usize); 9] = [
+const PAGES: [(&str, &[&str], usize); 10] = [
     (
         "corners-quick",
         &[">What each did<", ">p99 response: the median of each arm's runs.", ">Every figure<"],
@@ -41,6 +41,7 @@ const PAGES: [(&str, &[&str], usize); 9] = [
         &[">Phases<", ">Search for the best I/Os in flight<", ">Figures<", ">Point by point<"],
         10,
     ),
+    ("chaos-quick/stonefold", &[">Outages<", ">What was required<", ">Point by point<"], 10),
     (
         "tile-hour",
         &[">Tiles<", ">Applications of 8 virtual machines (1 tile)<", ">Each machine's mean response time"],
