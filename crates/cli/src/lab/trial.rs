@@ -78,9 +78,7 @@ pub(super) fn compute(
     let turns: Vec<Turn> = trial.runs.iter().map(|(turn, _)| *turn).collect();
     let mut found = findings(trial.arms.len(), &turns, bundles, &summaries, trial.seed);
     found.unlike.extend(trial.unlike(bundles.first().map_or(0, |bundle| bundle.run.bytes)));
-    if trial.within.is_some() && !trial.narrow && found.verdict == Verdict::Pass {
-        found.verdict = Verdict::Inconclusive;
-    }
+    found.verdict = trial.may_conclude(found.verdict);
     Ok((summaries, found))
 }
 
@@ -197,18 +195,14 @@ fn text(trial: &Trial, found: &Findings, kept: Option<&Path>) -> String {
 
 /// What is behind each arm, as far as it was told.
 fn system_words(trial: &Trial) -> String {
-    let of = |(arm, system): (&String, &Option<System>)| match system {
-        Some(system) => format!("{arm}: {}", system.hardware),
-        None => format!(
-            "{arm}: not told: --system-a FILE and --system-b FILE, or 'system' of an arm, say what these are the figures of"
-        ),
-    };
-    let mut words: Vec<String> = trial.arms.iter().zip(&trial.systems).map(of).collect();
+    const NOT_TOLD: &str = "not told: --system-a FILE and --system-b FILE, or 'system' of an arm, say what these are the figures of";
     if trial.systems.iter().all(Option::is_none) {
-        words.truncate(1);
-        words.iter_mut().for_each(|one| *one = one.replacen(&format!("{}: ", trial.arms[0]), "", 1));
+        return NOT_TOLD.into();
     }
-    words.join("\n")
+    let of = |(arm, system): (&String, &Option<System>)| {
+        format!("{arm}: {}", system.as_ref().map_or(NOT_TOLD, |system| &system.hardware))
+    };
+    trial.arms.iter().zip(&trial.systems).map(of).collect::<Vec<_>>().join("\n")
 }
 
 /// The rules that were not kept, each set of them once, with the points of which that is so.

@@ -7,6 +7,7 @@
 use super::{Shared, Turn};
 use crate::bundle::{self, Bundle};
 use crate::system::{System, unlike};
+use crate::verdict::Verdict;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
@@ -77,6 +78,14 @@ impl Trial {
     /// Whether a folder holds a trial, and not a run.
     pub fn is_in(dir: &Path) -> bool {
         dir.join(FILE).exists()
+    }
+
+    /// What it may conclude of what it found: nothing where intervals did not become as narrow as was asked for.
+    pub fn may_conclude(&self, found: Verdict) -> Verdict {
+        match found {
+            Verdict::Pass if self.within.is_some() && !self.narrow => Verdict::Inconclusive,
+            found => found,
+        }
     }
 
     /// In what the arms are not alike, beside what is compared; `bytes` are those of the volumes.

@@ -210,3 +210,32 @@ fn a_percentile_that_is_not_told_leaves_the_others_as_they_are() {
     assert_ne!(of(&few, Figure::Rate).comparison.finding, Finding::Inconclusive);
     assert!(!few.are_too_few());
 }
+
+/// Goal: that no difference was seen is no answer where one of a tenth would not have been seen either.
+#[test]
+fn what_is_too_wide_to_tell_is_told_as_that() {
+    let apart = |turn: &Turn, one: &mut Point| {
+        if turn.arm == 1 {
+            let factor = if turn.round % 2 == 0 { 0.6 } else { 1.6 };
+            *one = point((one.iops() * factor) as u64);
+        }
+    };
+    let wide = trial(6, 1.0, apart);
+    let rate = of(&wide, Figure::Rate);
+    assert_eq!((rate.comparison.finding, rate.is_wide), (Finding::NoDifference, true), "{rate:?}");
+    assert!(!wide.are_too_few());
+    assert_eq!(wide.verdict, Verdict::Inconclusive);
+    let narrow = trial(6, 1.0, |_, _| {});
+    assert!(!of(&narrow, Figure::Rate).is_wide);
+    assert_eq!(narrow.verdict, Verdict::Pass);
+}
+
+/// Goal: a comparison that was to become narrow and did not concludes nothing, and one of which nothing was asked what it found.
+#[test]
+fn intervals_that_stay_wider_than_asked_conclude_nothing() {
+    let asked = |within, narrow| crate::trial::Trial { within, narrow, ..Default::default() };
+    assert_eq!(asked(Some(0.03), false).may_conclude(Verdict::Pass), Verdict::Inconclusive);
+    assert_eq!(asked(Some(0.03), true).may_conclude(Verdict::Pass), Verdict::Pass);
+    assert_eq!(asked(None, false).may_conclude(Verdict::Pass), Verdict::Pass);
+    assert_eq!(asked(Some(0.03), false).may_conclude(Verdict::Invalid), Verdict::Invalid);
+}
