@@ -6,7 +6,6 @@ import os
 import shlex
 import shutil
 import subprocess
-import sys
 
 from driver import IDLE
 from processes import Failed, wait_for
@@ -69,8 +68,8 @@ class Idle:
         """The disk as an NBD export; gives its URI."""
         if os.path.exists(self.socket):
             os.unlink(self.socket)
-        bridge = [sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), "bridge.py")]
-        process = self.lab.processes.start([*bridge, self.test, self.memory, str(MEMORY), self.socket, str(size)], self.log)
+        bridge = [self.lab.tool("stonefold-bridge"), "--test", self.test, "--memory", self.memory, "--memory-bytes", str(MEMORY)]
+        process = self.lab.processes.start([*bridge, "--socket", self.socket, "--size", str(size)], self.log)
         try:
             wait_for("the bridge", lambda: os.path.exists(self.socket), 30, process, self.log)
             yield f"nbd+unix:///disk?socket={self.socket}"

@@ -1,5 +1,5 @@
 """A database whose machine is moved home by `stonefold migrate` while pgbench works on it. The machine is a recovered one, in a QEMU that the server
-has started; its processors never run, and PostgreSQL is on the host, on the QEMU's own virtio disk (bridge.py): so the mirror and its pace meet
+has started; its processors never run, and PostgreSQL is on the host, on the QEMU's own virtio disk (stonefold-bridge): so the mirror and its pace meet
 what they meet in a guest, and no emulated processor is in the figures."""
 
 import contextlib
