@@ -9,7 +9,8 @@ function curve(run) {
       Plot.line(data, { x: "iops", y: what, z: (d) => d.step, stroke: () => what, sort: "iops" }),
       Plot.dot(data, { x: "iops", y: what, stroke: () => what, symbol: (d) => d.kind, tip: what === "p99",
         title: (d) => `${d.step}, ${d.label} (${d.kind}${d.knee ? ", the knee" : ""})\n${rate(d.iops)}/s, mean ${time(d.mean)}, p99 ${time(d.p99)}` }),
-    ]).concat(Plot.text(data.filter((d) => d.knee), { x: "iops", y: "mean", text: (d) => `knee: ${d.label}`, dy: 14 })) });
+    ]).concat(Plot.text(data.filter((d) => d.knee), { x: "iops", y: (d) => d.p99 ?? d.mean, text: (d) => `knee: ${d.label}`, dy: -14,
+      fill: css("--ink"), stroke: css("--paper"), strokeWidth: 5 })) });
   return [element("h2", {}, text("Throughput and latency")),
     figure("The knee, of each sweep, is the load with the most throughput for its response time: what lies right of it waits in queues.", plot)];
 }
