@@ -129,6 +129,8 @@ class Driver:
         # Indices are written at once, in words: struct.pack_into has zeros there first, which the device would see.
         self.words = memoryview(self.memory).cast("H")
         self.issued = self.seen = 0
+        # What a driver before has left there is nobody's.
+        self.memory[RING:PAGES] = bytes(PAGES - RING)
         self.entries = transport.begin(wire)
         self.bell = transport.bell
         self.available = RING + 16 * self.entries

@@ -5,7 +5,6 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use stonefold_dice::Dice;
 use stonefold_guest::process::{run, stop, tied_to_us};
 use stonefold_guest::time::Deadline;
 
@@ -39,7 +38,8 @@ fn idle_firmware(at: &Path) {
     fs::write(at, firmware).unwrap();
 }
 
-fn qemu(folder: &Path, image: &Path) -> Running {
+/// `disk`: QEMU's words for what is below the virtio disk.
+fn qemu(folder: &Path, disk: &str) -> Running {
     let at = |name: &str| folder.join(name).display().to_string();
     idle_firmware(&folder.join("bios"));
     let words = [
@@ -47,21 +47,22 @@ fn qemu(folder: &Path, image: &Path) -> Running {
         format!("-m {} -bios {}", MEMORY >> 20, at("bios")),
         format!("-object memory-backend-file,id=ram,size={MEMORY},mem-path={},share=on", at("memory")),
         format!("-qtest unix:{},server=on,wait=off -qtest-log none", at("test")),
-        format!("-blockdev driver=raw,node-name=disk,file.driver=file,file.filename={}", image.display()),
-        "-device virtio-blk-pci,drive=disk".to_owned(),
+        format!("-blockdev node-name=disk,{disk} -device virtio-blk-pci,drive=disk"),
     ];
     let words: Vec<String> = words.iter().flat_map(|line| line.split(' ')).map(str::to_owned).collect();
     started("qemu-system-x86_64", &words, &folder.join("test"))
 }
 
-fn bridge(folder: &Path) -> Running {
+/// A bridge that says that the disk has `size` bytes, and its export.
+fn bridge(folder: &Path, size: usize) -> (Running, String) {
     let at = |name: &str| folder.join(name).display().to_string();
     let words = ["--test", &at("test"), "--memory", &at("memory"), "--memory-bytes", &MEMORY.to_string()]
         .into_iter()
-        .chain(["--socket", &at("bridge"), "--size", &SIZE.to_string()])
+        .chain(["--socket", &at("bridge"), "--size", &size.to_string()])
         .map(str::to_owned)
         .collect::<Vec<_>>();
-    started(env!("CARGO_BIN_EXE_stonefold-bridge"), &words, &folder.join("bridge"))
+    let running = started(env!("CARGO_BIN_EXE_stonefold-bridge"), &words, &folder.join("bridge"));
+    (running, format!("nbd+unix:///disk?socket={}", at("bridge")))
 }
 
 fn done(program: &str, words: &[&str]) -> String {
@@ -70,18 +71,25 @@ fn done(program: &str, words: &[&str]) -> String {
     finished.stdout
 }
 
+/// Whether qemu-io could do one after another of `lines`, and what it says of them.
+fn acted(uri: &str, lines: &[&str]) -> (bool, String) {
+    let lines = lines.iter().flat_map(|line| ["-c", *line]);
+    let mut command = Command::new("qemu-io");
+    // Otherwise each write is flushed.
+    command.args(["-f", "raw", "-t", "writeback"]).args(lines).arg(uri);
+    let finished = run(&mut command, PATIENCE).unwrap();
+    (finished.status.success(), finished.stdout + &finished.stderr)
+}
+
 #[test]
 fn what_is_asked_of_the_bridge_is_asked_of_the_machines_own_disk() {
     let place = tempfile::tempdir().unwrap();
     let folder = place.path();
-    let mut dice = Dice::new(7);
-    let mut content = vec![0u8; SIZE];
-    dice.fill(&mut content);
+    let mut content = stonefold_dice::noise(7, SIZE);
     let image = folder.join("disk.raw");
     fs::write(&image, &content).unwrap();
-    let machine = qemu(folder, &image);
-    let bridge = bridge(folder);
-    let uri = format!("nbd+unix:///disk?socket={}", folder.join("bridge").display());
+    let machine = qemu(folder, &format!("driver=raw,file.driver=file,file.filename={}", image.display()));
+    let (bridge, uri) = bridge(folder, SIZE);
 
     assert_eq!(done("nbdinfo", &["--size", &uri]).trim(), SIZE.to_string());
     // Many requests at one time, each of 256 KiB.
@@ -99,15 +107,38 @@ fn what_is_asked_of_the_bridge_is_asked_of_the_machines_own_disk() {
         content[at..at + len].fill(byte as u8);
         lines.push(format!("read -P {byte:#x} {at} {len}"));
     }
-    let lines: Vec<&str> = lines.iter().flat_map(|line| ["-c", line.as_str()]).collect();
-    let said = done("qemu-io", &[&["-f", "raw"], &lines[..], &[uri.as_str()]].concat());
-    assert!(!said.contains("failed"), "{said}");
-    // What cannot be done is refused, and harms nobody.
-    let beyond =
-        run(Command::new("qemu-io").args(["-f", "raw", "-c", &format!("read {SIZE} 512"), &uri]), PATIENCE)
-            .unwrap();
-    assert!(!beyond.status.success() || beyond.stdout.contains("rror"), "{}{}", beyond.stdout, beyond.stderr);
+    let (is_done, said) = acted(&uri, &lines.iter().map(String::as_str).collect::<Vec<_>>());
+    assert!(is_done && !said.contains("failed"), "{said}");
+
+    // Another bridge to the same machine begins with what that one has left in its memory.
+    drop(bridge);
+    fs::remove_file(folder.join("bridge")).unwrap();
+    let (bridge, uri) = self::bridge(folder, SIZE);
+    done("nbdcopy", &[&uri, &copy.display().to_string()]);
+    assert!(fs::read(&copy).unwrap() == content, "the disk is read as it was written");
     drop(bridge);
     drop(machine);
     assert!(fs::read(&image).unwrap() == content, "what was written is on the machine's disk");
+}
+
+#[test]
+fn what_the_machines_disk_fails_to_do_fails_for_the_client_alone() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = place.path();
+    let image = folder.join("disk.raw");
+    fs::write(&image, vec![0; 1 << 20]).unwrap();
+    // No flush succeeds, and the disk ends before the export does.
+    let disk = format!(
+        "driver=blkdebug,inject-error.0.event=none,inject-error.0.iotype=flush,image.driver=file,image.filename={}",
+        image.display()
+    );
+    let _machine = qemu(folder, &disk);
+    let (_bridge, uri) = bridge(folder, 2 << 20);
+    let (is_done, said) = acted(&uri, &["write -P 0x51 0 4096", "read -P 0x51 0 4096"]);
+    assert!(is_done && !said.contains("failed"), "{said}");
+    let (is_done, said) = acted(&uri, &["flush"]);
+    assert!(!is_done, "the flush came to the disk: {said}");
+    let (is_done, said) = acted(&uri, &["read 1M 4096", "read -P 0x51 0 4096"]);
+    assert!(!is_done && said.contains("read failed: Input/output error"), "{said}");
+    assert!(said.contains("read 4096/4096"), "the next is done: {said}");
 }

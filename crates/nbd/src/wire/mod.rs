@@ -2,7 +2,7 @@
 //!
 //! *Promises*: any input gives a value or an error, never a panic, and never an allocation larger than its input.
 //! What is written reads back. *Never*: does I/O, keeps state, or decides anything. *Owns*: every number and layout of the
-//! protocol, each drawn once, beside its code. *May be used by*: this crate, its fuzzers, and tests that play a client.
+//! protocol, each drawn once, beside its code. *May be used by*: this crate, its fuzzers, tests that play a client, and the bench's bridge, which plays a server.
 //!
 //! Source: the protocol document of the Network Block Device project (`doc/proto.md`), with its extension of
 //! 64-bit headers. All integers are big-endian.

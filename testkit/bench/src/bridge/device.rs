@@ -13,7 +13,7 @@
 
 use crate::memory::Memory;
 use crate::wire::Wire;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use std::ops::Range;
 
 /// What is asked for, in virtio's numbers.
@@ -78,10 +78,20 @@ impl<T> Device<T> {
     /// # Errors
     ///
     /// When QEMU has gone, or has no such disk.
-    pub(crate) fn begin(mut wire: Wire, memory: Memory, memory_bytes: usize, largest: usize) -> Result<Self> {
+    pub(crate) fn begin(
+        mut wire: Wire,
+        mut memory: Memory,
+        memory_bytes: usize,
+        largest: usize,
+    ) -> Result<Self> {
         let entries = usize::try_from(introduce(&mut wire)?)?;
         // Each takes three descriptors: its head, its data, its status.
-        let slots = (entries / 3).min((memory_bytes - PAGES) / (PAGE + largest));
+        let slots = (entries / 3).min(memory_bytes.saturating_sub(PAGES) / (PAGE + largest));
+        ensure!(slots > 0, "{memory_bytes} bytes of memory are too few for a request of {largest}");
+        // What a driver before has left there is nobody's.
+        memory.bytes_mut(RING..PAGES).fill(0);
+        put(&mut wire, 'l', 0x08, RING / PAGE)?;
+        put(&mut wire, 'b', 0x12, 7)?;
         Ok(Self {
             wire,
             memory,
@@ -216,7 +226,8 @@ impl<T> Device<T> {
     }
 }
 
-/// Of a pc: a transitional device on the first bus, which is given its ports as a firmware would. How many entries its queue has.
+/// Of a pc: a transitional device on the first bus, which is given its ports as a firmware would, and is begun anew. How many entries its queue has, of
+/// which it does not know the place yet.
 fn introduce(wire: &mut Wire) -> Result<u32> {
     let mut found = None;
     for slot in 0..32u32 {
@@ -232,20 +243,16 @@ fn introduce(wire: &mut Wire) -> Result<u32> {
         wire.say(&format!("outl 0xcf8 {:#x}", 1 << 31 | slot << 11 | register))?;
         wire.say(&format!("outl 0xcfc {value:#x}"))?;
     }
-    let mut put = |width: char, register: u32, value: usize| {
-        wire.say(&format!("out{width} {:#x} {value:#x}", PORTS + register))
-    };
-    // Reset, seen, driven; what it can; the queue to ask of; its place; ready.
-    put('b', 0x12, 0)?;
-    put('b', 0x12, 1)?;
-    put('b', 0x12, 3)?;
-    put('l', 0x04, FLUSHES as usize)?;
-    put('w', 0x0E, 0)?;
-    let entries = wire.read(&format!("inw {:#x}", PORTS + 0x0C))?;
-    let mut put = |width: char, register: u32, value: usize| {
-        wire.say(&format!("out{width} {:#x} {value:#x}", PORTS + register))
-    };
-    put('l', 0x08, RING / PAGE)?;
-    put('b', 0x12, 7)?;
-    Ok(entries)
+    // Reset, seen, driven; what it can; the queue to ask of.
+    put(wire, 'b', 0x12, 0)?;
+    put(wire, 'b', 0x12, 1)?;
+    put(wire, 'b', 0x12, 3)?;
+    put(wire, 'l', 0x04, FLUSHES as usize)?;
+    put(wire, 'w', 0x0E, 0)?;
+    wire.read(&format!("inw {:#x}", PORTS + 0x0C))
+}
+
+/// Writes a register of the device's, of one, two or four bytes (`b`, `w`, `l`).
+fn put(wire: &mut Wire, width: char, register: u32, value: usize) -> Result<()> {
+    wire.say(&format!("out{width} {:#x} {value:#x}", PORTS + register)).map(drop)
 }

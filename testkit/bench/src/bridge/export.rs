@@ -1,34 +1,25 @@
-//! The disk as an NBD export, to one client at a time: fixed newstyle negotiation and simple replies (NetworkBlockDevice/nbd, doc/proto.md).
+//! The disk as an NBD export, to one client at a time: fixed newstyle negotiation and simple replies, whose
+//! bytes are drawn in [`stonefold_nbd::wire`].
 
 use crate::device::{Device, Ended, Kind};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use stonefold_nbd::wire::option::{OPTION_HEADER_BYTES, OptionHeader, code, greeting, info, rep, reply};
+use stonefold_nbd::wire::request::{Command, Request, header_bytes};
+use stonefold_nbd::wire::{self, Style, export_flag, handshake_flag, reply::simple};
 
 /// What a request may carry, in bytes.
 pub(crate) const LARGEST: usize = 1 << 20;
 /// How long it sleeps between two looks at the device while that has something to do: there is no interrupt to wait for.
 const GLANCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000 };
 
-const GREETING: &[u8] = b"NBDMAGICIHAVEOPT\0\x03";
-const REPLY: u64 = 0x3_E889_0455_65A9;
-const REQUEST: u32 = 0x2560_9513;
-const ANSWER: u32 = 0x6744_6698;
-const ABORT: u32 = 2;
-const INFO: u32 = 6;
-const GO: u32 = 7;
-const ACK: u32 = 1;
-const REP_INFO: u32 = 3;
-const UNSUPPORTED: u32 = (1 << 31) + 1;
-/// There are flags, and it can be flushed.
-const FLAGS: u16 = 1 | 4;
-const EIO: u32 = 5;
-const EINVAL: u32 = 22;
-const DISCONNECT: u16 = 2;
-const HEAD: usize = 28;
+/// Data of an option: a name, and what is wanted of it. No client says more.
+const OPTION_BYTES_MAX: usize = 8 << 10;
+const STYLE: Style = Style::Simple;
 
 /// A request that is with the device: what its client knows it by, and how many bytes it is answered with.
 pub(crate) struct Asked {
@@ -40,43 +31,42 @@ pub(crate) struct Asked {
 ///
 /// # Errors
 ///
-/// When the client goes.
+/// When the client goes, or says what is no option.
 pub(crate) fn negotiate(client: &mut UnixStream, size: u64) -> Result<bool> {
-    client.write_all(GREETING)?;
+    client.write_all(&greeting(handshake_flag::FIXED_NEWSTYLE | handshake_flag::NO_ZEROES))?;
     client.read_exact(&mut [0; 4])?;
     loop {
-        let mut head = [0; 16];
+        let mut head = [0; OPTION_HEADER_BYTES];
         client.read_exact(&mut head)?;
-        let option = u32::from_be_bytes(head[8..12].try_into()?);
-        let mut data = vec![0; usize::try_from(u32::from_be_bytes(head[12..].try_into()?))?];
-        client.read_exact(&mut data)?;
-        let mut answer = |kind: u32, data: &[u8]| {
-            let head = [
-                &REPLY.to_be_bytes()[..],
-                &option.to_be_bytes(),
-                &kind.to_be_bytes(),
-                &(data.len() as u32).to_be_bytes(),
-            ];
-            client.write_all(&[head.concat(), data.to_vec()].concat())
-        };
-        match option {
-            ABORT => {
-                answer(ACK, &[])?;
-                return Ok(false);
-            }
-            GO | INFO => {
-                // What there is, and the sizes that suit it.
-                answer(REP_INFO, &[&[0, 0], &size.to_be_bytes()[..], &FLAGS.to_be_bytes()].concat())?;
-                let sizes = [512u32, 4096, LARGEST as u32].map(u32::to_be_bytes).concat();
-                answer(REP_INFO, &[&[0, 3], &sizes[..]].concat())?;
-                answer(ACK, &[])?;
-                if option == GO {
-                    return Ok(true);
-                }
-            }
-            _ => answer(UNSUPPORTED, &[])?,
+        let option = OptionHeader::parse(&head).context("the client says what is no option")?;
+        let data_bytes = option.data_bytes as usize;
+        if data_bytes > OPTION_BYTES_MAX {
+            bail!("the client says {data_bytes} bytes of an option");
+        }
+        client.read_exact(&mut vec![0; data_bytes])?;
+        let mut answers = Vec::new();
+        match option.code {
+            code::ABORT => reply(&mut answers, code::ABORT, rep::ACK, &[]),
+            code::GO | code::INFO => tell_of_export(&mut answers, option.code, size),
+            unknown => reply(&mut answers, unknown, rep::ERR_UNSUP, &[]),
+        }
+        client.write_all(&answers)?;
+        match option.code {
+            code::ABORT => return Ok(false),
+            code::GO => return Ok(true),
+            _ => (),
         }
     }
+}
+
+/// How large it is, that it can be flushed, and the sizes of requests that suit it.
+fn tell_of_export(answers: &mut Vec<u8>, option: u32, size: u64) {
+    let flags = export_flag::HAS_FLAGS | export_flag::SEND_FLUSH;
+    let export = [&info::EXPORT.to_be_bytes()[..], &size.to_be_bytes(), &flags.to_be_bytes()];
+    reply(answers, option, rep::INFO, &export);
+    let sizes = [512, 4096, LARGEST as u32].map(u32::to_be_bytes).concat();
+    reply(answers, option, rep::INFO, &[&info::BLOCK_SIZE.to_be_bytes(), &sizes]);
+    reply(answers, option, rep::ACK, &[]);
 }
 
 /// A client that has chosen the export.
@@ -142,48 +132,45 @@ impl<'a> Session<'a> {
     /// One request of what was said, to the device; whether there was a whole one, and a place for it.
     fn take(&mut self) -> bool {
         let said = &self.said[self.taken..];
-        let Some(head) = said.get(..HEAD) else { return false };
-        let word = |at: usize| u32::from_be_bytes(head[at..at + 4].try_into().expect("four bytes"));
-        let long = |at: usize| u64::from_be_bytes(head[at..at + 8].try_into().expect("eight bytes"));
-        let (cookie, offset, len) = (long(8), long(16), word(24) as usize);
-        let kind = match word(4) as u16 {
-            0 => Some(Kind::Read),
-            1 => Some(Kind::Write),
-            3 => Some(Kind::Flush),
-            _ => None,
+        let request = match Request::parse(said, STYLE) {
+            Ok(Some(request)) => request,
+            Ok(None) => return false,
+            Err(_) => return self.give_up(),
         };
-        let carried = if kind == Some(Kind::Write) { len } else { 0 };
-        if word(0) != REQUEST || word(4) as u16 == DISCONNECT || carried > LARGEST {
-            self.has_gone = true;
-            return false;
-        }
-        let Some(data) = said.get(HEAD..HEAD + carried) else { return false };
-        match kind {
-            Some(kind) if kind == Kind::Flush || (1..=LARGEST).contains(&len) => {
-                let Some(slot) = self.device.free() else { return false };
-                let len = if kind == Kind::Flush { 0 } else { len };
-                let answer_bytes = if kind == Kind::Read { len } else { 0 };
-                self.device.data_mut(slot, carried).copy_from_slice(data);
-                self.device.submit(slot, kind, offset, len, Asked { cookie, answer_bytes });
+        let (head, len) = (header_bytes(STYLE), request.length as usize);
+        let (kind, len, carried, answer_bytes) = match request.command {
+            Command::Disconnect => return self.give_up(),
+            Command::Write if len > LARGEST => return self.give_up(),
+            Command::Read if (1..=LARGEST).contains(&len) => (Kind::Read, len, 0, len),
+            Command::Write if len > 0 => (Kind::Write, len, len, 0),
+            Command::Flush => (Kind::Flush, 0, 0, 0),
+            _ => {
+                self.answers.extend_from_slice(&simple(request.cookie, wire::Errno::Inval as u32));
+                self.taken += head;
+                return true;
             }
-            _ => put_head(&mut self.answers, EINVAL, cookie),
-        }
-        self.taken += HEAD + carried;
+        };
+        let Some(data) = said.get(head..head + carried) else { return false };
+        let Some(slot) = self.device.free() else { return false };
+        self.device.data_mut(slot, carried).copy_from_slice(data);
+        self.device.submit(slot, kind, request.offset, len, Asked { cookie: request.cookie, answer_bytes });
+        self.taken += head + carried;
         true
+    }
+
+    /// What comes now cannot be followed, or nothing does.
+    fn give_up(&mut self) -> bool {
+        self.has_gone = true;
+        false
     }
 
     fn answer(&mut self, ended: &Ended<Asked>) {
         let Asked { cookie, answer_bytes } = ended.token;
-        put_head(&mut self.answers, if ended.is_good { 0 } else { EIO }, cookie);
+        let error = if ended.is_good { 0 } else { wire::Errno::Io as u32 };
+        self.answers.extend_from_slice(&simple(cookie, error));
         if ended.is_good {
             self.answers.extend_from_slice(self.device.data(ended.slot, answer_bytes));
         }
         self.device.give_back(ended.slot);
     }
-}
-
-fn put_head(answers: &mut Vec<u8>, error: u32, cookie: u64) {
-    answers.extend_from_slice(&ANSWER.to_be_bytes());
-    answers.extend_from_slice(&error.to_be_bytes());
-    answers.extend_from_slice(&cookie.to_be_bytes());
 }

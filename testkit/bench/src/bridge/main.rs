@@ -1,7 +1,7 @@
 //! The disk of a QEMU whose processors never run, as an NBD export: what a client of that asks goes through the QEMU's virtio-blk, as if its guest had
 //! asked. So what runs on the host stands in a guest's place, and meets what a guest meets in QEMU, without an emulated processor.
 //! What is to be done at given instants is asked of the same disk by `bench/protect/driver.py`; here it is tens of thousands of requests a second, of which
-//! that one does 15,000.
+//! Python does 15,000.
 
 mod device;
 mod export;
