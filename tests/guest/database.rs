@@ -22,9 +22,10 @@ use stonefold_guest::time::Deadline;
 
 use super::{LOGIN_MAX, SHELL_MAX, is_sound};
 
-const POINTS: usize = 25;
-/// The full one, one in the middle, the last.
-const BROUGHT_BACK: [usize; 3] = [0, 12, 24];
+/// After the full one, each of what has changed.
+const INCREMENTS: usize = 24;
+/// Of those, beside the full one.
+const BROUGHT_BACK: [usize; 2] = [12, 24];
 /// Of the order in which the other points are removed.
 const SEED: u64 = 25;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -75,8 +76,9 @@ pub(crate) fn comes_back_from_any_point(
         agent.run(command, LOGIN_MAX)?;
     }
     place.ok(&format!("source add shop --qmp {folder}/qmp.sock --agent unix:{folder}/agent.sock"))?;
+    let before = transactions(&agent)?;
     let server = dies_in_a_backup(place, server, &serve)?;
-    let kept = keep(place, &agent)?;
+    let kept = keep(place, &agent, before)?;
 
     // The machine is lost, and its disk with it.
     let pid = fs::read_to_string(Path::new(folder).join("pid"))?;
@@ -116,18 +118,20 @@ fn dies_in_a_backup(place: &Place, server: Gateway, serve: impl Fn() -> Result<G
     Ok(server)
 }
 
-/// All points, and of those that are to come back what they hold; the others go, in no order.
-fn keep(place: &Place, agent: &Agent) -> Result<Vec<Kept>> {
-    // What was made again is one of them.
-    let (mut kept, mut others) = (Vec::new(), names(&place.json("point ls shop")?));
-    ensure!(others.len() == 1, "{others:?}");
-    for number in 0..POINTS {
+/// All points, and of those that are to come back what they hold; the others go, in no order. `before`: transactions before the full one was begun.
+fn keep(place: &Place, agent: &Agent, before: u64) -> Result<Vec<Kept>> {
+    // What was made again.
+    let mut full = names(&place.json("point ls shop")?);
+    let point = full.pop().context("no point")?;
+    ensure!(full.is_empty(), "beside {point}: {full:?}");
+    let (mut kept, mut others) = (vec![Kept { point, between: (before, transactions(agent)?) }], Vec::new());
+    for number in 1..=INCREMENTS {
         let is_counted = BROUGHT_BACK.contains(&number);
         let before = if is_counted { transactions(agent)? } else { 0 };
         let run = place.json_within("backup run shop --consistent app", LOGIN_MAX)?;
         ensure!(run["state"] == "done", "{run}");
         let read = run["copied"]["read_bytes"].as_u64().with_context(|| format!("no bytes in {run}"))?;
-        ensure!(number == 0 || read < CHANGED_MAX, "not what has changed alone: {run}");
+        ensure!(read < CHANGED_MAX, "not what has changed alone: {run}");
         let point = run["name"].as_str().context("a run has a name")?.to_owned();
         if !is_counted {
             others.push(point);

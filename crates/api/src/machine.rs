@@ -164,10 +164,11 @@ pub struct MachineSync {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, examples("v4"))]
     pub snapshot: Option<Name>,
-    /// Disks that stay as they are, by what the machine calls them; those that the master has not stay, too.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schema(value_type = Vec<String>, examples(json!(["vdb"])))]
-    pub keep: Vec<Name>,
+    /// Disks that stay as they are, now and with each sync to come, by what the machine calls them; those that the master has not stay, too. Left out: those
+    /// of the last sync that named some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<String>>, examples(json!(["vdb"])))]
+    pub keep: Option<Vec<Name>>,
 }
 
 /// A machine that was brought up to its master.

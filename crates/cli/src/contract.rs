@@ -89,6 +89,7 @@ const LINES: &[&str] = &[
     "stonefold machine set web --agent libvirt:qemu:///system",
     "stonefold machine sync desk-1 --from golden",
     "stonefold machine sync desk-1 --from golden@v4 --keep vdb,vdc",
+    "stonefold machine sync desk-1 --from golden --keep none",
     "stonefold machine template golden",
     "stonefold machine template golden --off",
     "stonefold machine stats web",

@@ -77,20 +77,21 @@ pub(crate) enum Machine {
     /// Bring a machine up to its master's newest snapshot, while it keeps some disks of its own
     ///
     /// Each disk that the master has, too, begins anew as a clone, under its old name and with its old settings; WHAT IT HELD IS GONE. Disks that are kept, and
-    /// those that the master has not, stay as they are. All are replaced or none. Refused while a client is connected to one of them, and while one
+    /// those that the master has not, stay as they are. Which are kept is remembered: the next sync need not name them. All are replaced or none. Refused while a client is connected to one of them, and while one
     /// has snapshots.
     #[command(after_help = "Examples:\n  \
         stonefold machine sync desk-1 --from golden --keep vdb\n  \
-        stonefold machine sync desk-1 --from golden@v4")]
+        stonefold machine sync desk-1 --from golden@v4      (keeps vdb, too)\n  \
+        stonefold machine sync desk-1 --from golden --keep none")]
     Sync {
         /// The machine
         name: Name,
         /// Its master, or a snapshot that all the master's disks have
         #[arg(long, value_name = "MASTER[@SNAP]")]
         from: From,
-        /// Disks that stay, by what the machine calls them, separated by commas
+        /// Disks that stay, by what the machine calls them, separated by commas, now and with each sync to come; "none" for none any more
         #[arg(long, value_name = "TARGET[,TARGET…]", value_delimiter = ',')]
-        keep: Vec<Name>,
+        keep: Option<Vec<Name>>,
     },
     /// Make a template of a machine: it cannot be removed, and clones begin as its newest snapshot
     #[command(
@@ -216,6 +217,8 @@ impl Machine {
             }
             Machine::Sync { name, from, keep } => {
                 let From { machine: master, snapshot } = from;
+                let is_none = |keep: &[Name]| matches!(keep, [one] if one.as_str() == "none");
+                let keep = keep.map(|keep| if is_none(&keep) { Vec::new() } else { keep });
                 let asked = MachineSync { master: master.clone(), snapshot, keep };
                 let synced = wait_for(&client, "sync", move |client| client.sync_machine(&name, &asked))?;
                 context.answer(&synced, || synced_text(&master, &synced))

@@ -178,6 +178,8 @@ pub fn save(dir: &Path, run: &Run, profile: &str, points: &[Point]) -> Result<St
     }
     let bundle = of_all(&files);
     write(&dir.join(MANIFEST), &json(&Manifest { format: FORMAT, files, bundle: bundle.clone() })?)?;
+    // What was kept from point to point goes only when all of it is there for good.
+    sync(dir)?;
     for unfinished in UNFINISHED {
         let _ = fs::remove_dir_all(dir.join(unfinished));
     }
@@ -198,7 +200,6 @@ pub fn save_unfinished(dir: &Path, run: &Run, profile: &str, points: &[Point]) -
     };
     cleared(&next)?;
     save(&next, run, profile, points)?;
-    sync(&next)?;
     if now.exists() {
         cleared(&last)?;
         renamed(&now, &last)?;

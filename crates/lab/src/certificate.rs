@@ -140,6 +140,7 @@ impl Certificate {
         let vms = crate::tiles::vms_of(bundle)?;
         let price = statement.price.as_deref().map(|text| match vms {
             Some(vms) => Price::of_vms(text, vms),
+            None if run.tiles.is_some() => Price::of_none(text, headline),
             None => Price::parse(text, headline),
         });
         let price = price.transpose()?;

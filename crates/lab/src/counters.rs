@@ -63,6 +63,14 @@ pub(crate) fn sum(all: &[Arc<dyn Counters>]) -> Result<Option<Counts>> {
     all.iter().map(|one| one.counts()).sum::<Result<Counts>>().map(Some)
 }
 
+/// What all of them say to have done since `before`, or why they cannot: what was measured meanwhile stands without it.
+pub(crate) fn since(all: &[Arc<dyn Counters>], before: Option<Counts>) -> (Option<Counts>, Option<String>) {
+    match sum(all) {
+        Ok(now) => (now.zip(before).map(|(now, before)| now.since(before)), None),
+        Err(error) => (None, Some(error.to_string())),
+    }
+}
+
 /// A block device, as the kernel counts it.
 #[derive(Debug)]
 struct OfDevice {

@@ -131,19 +131,23 @@ pub(crate) struct CpuWatch {
     ending: Sender<()>,
     /// Of each second, how many were busy and how many stolen.
     thread: JoinHandle<Vec<(f64, f64)>>,
+    /// Of the machine.
+    processors: u32,
 }
 
 impl CpuWatch {
     /// From now on; nothing where the kernel does not tell.
     pub(crate) fn start() -> Option<Self> {
         let mut before = processor_ticks()?;
+        // All that the kernel counts, of which this process may be allowed some.
+        let processors = before.processors.max(1);
         let (ending, ended) = channel();
         let look = move || {
             let mut seconds = Vec::new();
             while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(Duration::from_secs(1)) {
                 let Some(now) = processor_ticks() else { break };
                 let all = now.all.saturating_sub(before.all).max(1) as f64;
-                let of = |now: u64, before: u64| now.saturating_sub(before) as f64 / all * cores() as f64;
+                let of = |now: u64, before: u64| now.saturating_sub(before) as f64 / all * processors as f64;
                 if now.all > before.all {
                     seconds.push((of(now.busy, before.busy), of(now.stolen, before.stolen)));
                 }
@@ -152,7 +156,7 @@ impl CpuWatch {
             seconds
         };
         let thread = std::thread::Builder::new().name("watch-cpu".into()).spawn(look).ok()?;
-        Some(CpuWatch { ending, thread })
+        Some(CpuWatch { ending, thread, processors: processors as u32 })
     }
 
     /// What was seen; nothing of less than a second.
@@ -160,7 +164,7 @@ impl CpuWatch {
         drop(self.ending);
         let (seconds, stolen): (Vec<f64>, Vec<f64>) = self.thread.join().ok()?.into_iter().unzip();
         Some(Busy {
-            of: Some(cores() as u32),
+            of: Some(self.processors),
             stolen: mean(&stolen),
             min: seconds.iter().copied().min_by(f64::total_cmp)?,
             mean: mean(&seconds),
@@ -174,18 +178,24 @@ struct Ticks {
     busy: u64,
     stolen: u64,
     all: u64,
+    /// How many these are.
+    processors: usize,
 }
 
 /// By proc_stat(5): of the first eight columns, idle and iowait are not busy; guests' time is counted in user's already, and stolen time is
 /// somebody else's.
 fn processor_ticks() -> Option<Ticks> {
     let text = fs::read_to_string("/proc/stat").ok()?;
+    let is_one = |line: &&str| {
+        line.strip_prefix("cpu").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    };
+    let processors = text.lines().filter(is_one).count();
     let ticks: Vec<u64> =
         text.lines().next()?.split_whitespace().skip(1).take(8).map_while(|word| word.parse().ok()).collect();
     let [user, nice, system, idle, iowait, irq, softirq, ..] = ticks[..] else { return None };
     let busy = user + nice + system + irq + softirq;
     let stolen = ticks.get(7).copied().unwrap_or(0);
-    Some(Ticks { busy, stolen, all: busy + idle + iowait + stolen })
+    Some(Ticks { busy, stolen, all: busy + idle + iowait + stolen, processors })
 }
 
 #[cfg(test)]
@@ -208,7 +218,7 @@ mod tests {
         let before = processor_ticks().unwrap();
         let mut turns = 0u64;
         // Two seconds and a bit: ticks are hundredths of a second, of each processor.
-        while processor_ticks().unwrap().all < before.all + 220 * cores() as u64 {
+        while processor_ticks().unwrap().all < before.all + 220 * before.processors as u64 {
             turns = std::hint::black_box(turns + 1);
         }
         let busy = watch.end().unwrap();

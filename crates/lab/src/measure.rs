@@ -97,6 +97,9 @@ pub struct Point {
     pub series: Vec<Second>,
     /// The same of what went before and is not counted.
     pub before: Vec<Second>,
+    /// I/Os of it that failed, and that were never answered.
+    #[serde(default, skip_serializing_if = "Unsettled::is_none")]
+    pub unsettled: Unsettled,
     /// What was read.
     pub verification: Verification,
     /// CPU seconds of the generator's busiest thread, of each second.
@@ -114,6 +117,9 @@ pub struct Point {
     /// What the target has counted beside what it answered, where it can say that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reconciled: Option<Reconciled>,
+    /// Why the target did not say at the end what it had counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uncounted: Option<String>,
     /// Bytes that were written since the point before it, or since the run began: before it, while it settled, and while it was measured; nothing of a
     /// database, and of a bundle that does not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -138,6 +144,21 @@ pub struct Point {
     /// Of a step of a search for the best I/Os in flight.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probe: Option<Probe>,
+}
+
+/// I/Os that were not counted, and went wrong all the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unsettled {
+    /// Answered with an error.
+    pub failed: u64,
+    /// Never answered.
+    pub unanswered: u64,
+}
+
+impl Unsettled {
+    fn is_none(&self) -> bool {
+        *self == Unsettled::default()
+    }
 }
 
 /// The load of one stream in one point.
@@ -433,6 +454,8 @@ pub(crate) mod tests {
             clocks_apart: 0.0,
             reduced: Vec::new(),
             reconciled: None,
+            uncounted: None,
+            unsettled: Unsettled::default(),
             written: None,
             cut_short: false,
             machine_cpu: None,

@@ -64,7 +64,8 @@ impl Others {
     pub fn look() -> Option<Others> {
         let watch = CpuWatch::start()?;
         std::thread::sleep(LOOK);
-        Some(Others { busy: watch.end()?.mean, cores: machine::cores() })
+        let busy = watch.end()?;
+        Some(Others { busy: busy.mean, cores: busy.of? as usize })
     }
 
     /// In words.

@@ -16,7 +16,7 @@ pub(crate) use rules::{END, STRICT};
 use crate::counters::{self, Counters, Reconciled};
 use crate::load::{Control, Goal, Outcome, Phase};
 use crate::machine::CpuWatch;
-use crate::measure::{Doing, Point, PointLoad, Reins, ceiling};
+use crate::measure::{Doing, Point, PointLoad, Reins, Unsettled, ceiling};
 use crate::record::StreamRecord;
 use crate::reduced::{self, Reduced};
 use crate::rig::{Rig, RigOptions};
@@ -118,11 +118,11 @@ pub fn run(env: &Env, plan: &Plan, layout: &Layout, reins: &Reins) -> Result<Vec
     let outcome = rig.run(&phase, &reins.begin(doing))?;
     let written = Some(filled + outcome.written());
     let machine_cpu = watch.and_then(CpuWatch::end);
-    let said = counters::sum(&plan.counters)?.zip(counted).map(|(now, before)| now.since(before));
+    let (said, uncounted) = counters::since(&plan.counters, counted);
     let reconciled = Reconciled::of(said, &outcome.streams);
     let reduced = survey(&mut rig, &layout.workload)?;
     let point = point(&layout.workload, outcome, ceiling, clocks(env) - before, reins.is_stopped());
-    Ok(vec![Point { machine_cpu, reduced, reconciled, written, ..point }])
+    Ok(vec![Point { machine_cpu, reduced, reconciled, uncounted, written, ..point }])
 }
 
 /// What was replayed, in words.
@@ -175,6 +175,7 @@ fn point(workload: &Workload, outcome: Outcome, ceiling: f64, clocks_apart: f64,
         streams,
         series: outcome.series,
         before: Vec::new(),
+        unsettled: Unsettled::default(),
         verification: outcome.verification,
         busy: outcome.busiest.as_secs_f64() / seconds.max(1e-9),
         effort: Some(outcome.effort),
@@ -182,6 +183,7 @@ fn point(workload: &Workload, outcome: Outcome, ceiling: f64, clocks_apart: f64,
         clocks_apart,
         reduced: Vec::new(),
         reconciled: None,
+        uncounted: None,
         written: None,
         cut_short,
         machine_cpu: None,

@@ -125,9 +125,12 @@ pub fn run(
             let ran = plan.subject.run(env, plan, &turn, reins);
             // However it ended, what was prepared is put away.
             let after = arm.put_away();
-            let ran = ran.map_err(|e| e.context(format!("arm '{}'", arm.name)))?;
-            turn.cut_short = reins.is_stopped();
+            let of_arm = |e: Error| e.context(format!("arm '{}'", arm.name));
+            let mut ran = ran.map_err(of_arm)?;
+            let broken = ran.failure.take();
+            turn.cut_short = reins.is_stopped() || broken.is_some();
             let enough = each(turn, ran)?.is_break();
+            broken.map_or(Ok(()), |e| Err(of_arm(e)))?;
             after?;
             if enough || reins.is_stopped() {
                 return Ok(());

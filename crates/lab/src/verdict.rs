@@ -170,6 +170,7 @@ fn judge(point: &Point, workload: &Workload, verified: bool) -> Judged {
     let streams = point.loads.iter().zip(&loads).zip(&point.streams);
     let mut gates = gates::judge(&Evidence {
         streams: streams.map(|((told, load), record)| (told.name.as_str(), *load, record)).collect(),
+        before: point.unsettled,
         seconds: point.seconds,
         steadiness: steadiness.as_ref(),
         fidelity: &fidelity,
@@ -181,6 +182,7 @@ fn judge(point: &Point, workload: &Workload, verified: bool) -> Judged {
         machine: point.machine_of_load(),
         reduced: &point.reduced,
         reconciled: point.reconciled,
+        uncounted: point.uncounted.as_deref(),
         clocks_apart: point.clocks_apart,
         cut_short: point.cut_short,
     });

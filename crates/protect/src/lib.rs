@@ -25,6 +25,7 @@ pub mod domain;
 mod domain_backup;
 mod fleece;
 mod hardware;
+mod held;
 mod hypervisor;
 mod image;
 mod machines;

@@ -33,6 +33,9 @@ pub struct Machine {
     /// Whether it is there to be cloned: it is not removed, and clones begin as its newest snapshot.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub template: bool,
+    /// Disks that a sync leaves as they are, as the last one was told, by what it calls them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) kept: Vec<Name>,
     /// Where its guest's agent is reached, where that was told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentPlace>,
@@ -137,6 +140,7 @@ impl Protection {
                 origin: None,
                 making: None,
                 template: false,
+                kept: Vec::new(),
                 agent: None,
                 added: self.store.time().trusted,
                 unknown: Unknown::new(),
@@ -287,6 +291,7 @@ impl Protection {
             origin: Some(format!("{}@{at}", machine.name)),
             making: None,
             template: false,
+            kept: Vec::new(),
             // Somebody else's.
             agent: None,
             added: self.store.time().trusted,

@@ -3,7 +3,7 @@
 //! *Order*: the document says what goes where; files are made; QEMU copies, and writes both from then on; when all disks are alike it goes on with
 //! the new ones alone; the document says so. QEMU does the copying, so it outlives the server: the next one finds the jobs and looks after them
 //! again. *Never*: a file that was there is written to; a machine is left without a disk: until the last moment it has the old ones, and a copy
-//! that fails or is cancelled leaves it there. *Promise*: it is paced ([`pace`](crate::pace)) so that the guest keeps its share of its speed.
+//! that fails or is cancelled leaves it there; a guest stays that was had stand still to compare. *Promise*: it is paced ([`pace`](crate::pace)) so that the guest keeps its share of its speed.
 
 mod comparing;
 mod copies;
@@ -15,6 +15,7 @@ mod home;
 mod jobs;
 mod left;
 mod mirrors;
+mod standing;
 
 pub use document::{Headway, MigrateRequest, Migration, MigrationState, MovedDisk};
 pub use home::{Home, HomeFormat};
@@ -51,6 +52,7 @@ impl Protection {
 
     /// Begins to move a machine: on return it is known that there is room, and that nothing is in the way.
     pub async fn migrate(self: &Arc<Self>, asked: MigrateRequest) -> Result<Migration> {
+        let _held = self.hold_recovery(&asked.name)?;
         let recovery = self.recovery(&asked.name).await?;
         let host = host_of(&recovery)?;
         if self.is_recovery_running(&recovery).await != Some(true) {
@@ -81,6 +83,8 @@ impl Protection {
             floor_percent: asked.floor_percent,
             verify: asked.verify,
             state: MigrationState::Copying,
+            stands: false,
+            goes_over: false,
             begun: self.store.time().trusted,
             ended: None,
             note: None,
@@ -142,6 +146,7 @@ impl Protection {
 
     /// Keeps a recovered machine where it is: its disks are a machine's from now on, and stay when the recovery ends.
     pub async fn keep_recovery(&self, name: &Name) -> Result<Machine> {
+        let _held = self.hold_recovery(name)?;
         let recovery = self.recovery(name).await?;
         self.check_not_moving(name).await?;
         self.check_not_half_moved(name).await?;
@@ -173,6 +178,7 @@ impl Protection {
         let Some(migration) = catalog::find::<Migration>(&self.store, name.as_str()).await? else {
             return Ok(());
         };
+        standing::check_goes_over(&migration)?;
         let is_half =
             |migration: &Migration| !migration.is_under_way() && migration.state != MigrationState::Done;
         match migration.disks.iter().find(|disk| disk.moved) {
@@ -190,13 +196,18 @@ impl Protection {
     pub async fn go_on_moving(self: Arc<Self>) {
         self.settle().await;
         let left = catalog::all::<Migration>(&self.store, None).await.unwrap_or_default();
-        for migration in left.into_iter().filter(Migration::is_under_way) {
+        for migration in left {
+            if !migration.is_under_way() {
+                self.wake_later(migration.name);
+                continue;
+            }
             match self.recovery(&migration.name).await.and_then(|recovery| host_of(&recovery)) {
                 Ok(host) => self.carry(migration.name, host, true),
                 Err(error) => {
                     let _ = self
                         .end_migration(&migration.name, MigrationState::Failed, Some(error.to_string()))
                         .await;
+                    self.wake_later(migration.name);
                 }
             }
         }
@@ -223,6 +234,7 @@ impl Protection {
             if let Err(error) = own.end_migration(&name, state, note).await {
                 tracing::warn!("what became of the migration of '{name}' is not kept: {error}");
             }
+            own.wake_later(name);
         };
         self.env.spawn("migration", carried);
     }
@@ -237,6 +249,7 @@ impl Protection {
         let end = |migration: &mut Migration| {
             (migration.state, migration.ended, migration.note) = (state, Some(ended), note.clone());
             if state == MigrationState::Done {
+                migration.goes_over = false;
                 migration.disks.iter_mut().for_each(|disk| disk.done_bytes = disk.total_bytes);
             }
             Ok(())

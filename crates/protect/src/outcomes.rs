@@ -1,12 +1,12 @@
-//! What policies' runs came to, for who wants to be told: each that fails, and the first of a source that makes a point again after one that failed; and
-//! likewise of sending points to another pool, of which a failure is told once.
+//! What policies' runs came to, for who wants to be told: each that fails, or makes a point that lacks what the policy wants of it (its lock, its
+//! application told), and the first of a source that makes a point as it should be after such a one; and likewise of sending points to another pool, of which a failure is told once.
 //!
 //! *Promise*: whoever listens is called at once, and nothing waits for what he makes of it. *Never*: a change fails because nobody could be told. What
 //! failed before is known from the runs' documents; of a run that failed before it had one it is forgotten at a restart.
 
 use crate::catalog;
 use crate::runs::{Run, RunState, key};
-use crate::{Policy, Protection};
+use crate::{Consistency, Point, Policy, Protection};
 use stonefold_env::WallNanos;
 use stonefold_types::{Name, PointName, Result};
 
@@ -19,7 +19,7 @@ pub struct Outcome {
     pub source: Name,
     /// The run, where it came so far that it has a name.
     pub run: Option<PointName>,
-    /// Why it failed; nothing where it made a point, and the one before it failed.
+    /// Why it failed, or what its point lacks; nothing where it made a point as it should be, and the one before it did not.
     pub failure: Option<String>,
     /// Whether it is not of a run, but of sending points to another pool.
     pub sending: bool,
@@ -94,6 +94,12 @@ impl Protection {
 
     pub(crate) async fn tell_done(&self, policy: &Policy, run: &Run) {
         let of = (policy.name.clone(), run.name.source.clone());
+        if let Some(why) = self.lacks(policy, run).await {
+            tracing::warn!("policy '{}', source '{}': {why}", policy.name, run.name.source);
+            self.failing.lock().insert(of, true);
+            self.tell(policy, &run.name.source, Some(run.name.clone()), Some(why));
+            return;
+        }
         let known = self.failing.lock().insert(of, false);
         let was_failing = match known {
             Some(was_failing) => was_failing,
@@ -105,6 +111,23 @@ impl Protection {
         if was_failing {
             self.tell(policy, &run.name.source, Some(run.name.clone()), None);
         }
+    }
+
+    /// What the policy wants of its points, and the one of a run that is done has not; nothing where it has all, or is gone by now.
+    async fn lacks(&self, policy: &Policy, run: &Run) -> Option<String> {
+        let status = self.status_of(self.readable::<Point>(&key(&run.name)).await.ok()??);
+        let is_crash =
+            policy.consistency == Consistency::App && status.point.consistency == Consistency::Crash;
+        let mut lacks = Vec::new();
+        lacks.extend(
+            is_crash.then_some("a point of an application that was told (only as after a loss of power)"),
+        );
+        lacks.extend((policy.lock_seconds.is_some() && status.locked_until.is_none()).then_some("locked"));
+        if lacks.is_empty() {
+            return None;
+        }
+        let note = run.note.as_ref().map(|note| format!(": {note}")).unwrap_or_default();
+        Some(format!("point '{}' was made, but is not {}{note}", run.name, lacks.join(", nor ")))
     }
 
     /// Of a run that a start has ended.

@@ -161,9 +161,21 @@ impl Protection {
     }
 
     /// The newest proof of a point; nothing where there is none.
+    ///
+    /// # Errors
+    /// [`Kind::Corrupt`] where it was signed with another key than the pool's: anybody can make one that fits itself.
     pub async fn proof(&self, point: &PointName) -> Result<Option<Proof>> {
         self.settle().await;
-        catalog::find(&self.store, &crate::runs::key(point)).await
+        let Some(proof) = catalog::find::<Proof>(&self.store, &crate::runs::key(point)).await? else {
+            return Ok(None);
+        };
+        if key::public_of_pool(self).await?.as_ref() != Some(&proof.public_key) {
+            let what = format!("the proof of point '{point}' was signed by another key than this pool's");
+            return Err(
+                Error::new(Kind::Corrupt, what).remedy(format!("prove it again: stonefold verify {point}"))
+            );
+        }
+        Ok(Some(proof))
     }
 
     fn pass(&self, stages: &mut Stages, what: &str) {

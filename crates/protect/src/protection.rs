@@ -34,6 +34,8 @@ pub struct Protection {
     pub(crate) standing: Memory<HashSet<String>>,
     /// Recoveries that this life's proofs have; those of earlier ones are nobody's.
     pub(crate) proving: Memory<HashSet<Name>>,
+    /// Recoveries that something is being done to.
+    pub(crate) held: Memory<HashSet<Name>>,
     /// Recoveries for which something is fetched ahead, each with what ends that.
     pub(crate) fetching: Memory<HashMap<Name, watch::Sender<bool>>>,
     /// Places for boots that are learnt.
@@ -109,6 +111,7 @@ impl Protection {
             kvm: OnceCell::new(),
             standing: Memory::default(),
             proving: Memory::default(),
+            held: Memory::default(),
             fetching: Memory::default(),
             learning: Arc::new(Semaphore::new(LEARNT_AT_ONCE)),
             moving: Memory::default(),

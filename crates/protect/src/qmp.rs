@@ -328,6 +328,14 @@ async fn line(reader: &mut BufReader<OwnedReadHalf>) -> std::io::Result<Option<V
     serde_json::from_slice(&text).map(Some).map_err(|error| wrong(error.to_string()))
 }
 
+/// Whether nobody listens at a socket: QEMU takes it away when it ends, and where it was killed what is left of it refuses. Anything else, a queue that is
+/// full say, may be a QEMU that lives.
+pub(crate) async fn is_left(env: &Env, socket: &Path, patience: Duration) -> bool {
+    let reached = within(env, patience, UnixStream::connect(socket)).await;
+    let gone = [ErrorKind::NotFound, ErrorKind::ConnectionRefused];
+    matches!(reached, Some(Err(error)) if gone.contains(&error.kind()))
+}
+
 /// Connects; a socket that nobody listens on yet is tried again for as long as `patience`, since a QEMU that is starting makes it first.
 async fn reach(env: &Env, socket: &Path, patience: Duration) -> std::io::Result<UnixStream> {
     let until = env.monotonic() + patience;

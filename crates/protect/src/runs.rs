@@ -20,6 +20,7 @@ use crate::copying::Copying;
 use crate::machines::MachineDisk;
 use crate::points::{Consistency, Point, PointDisk};
 use crate::{Hardware, Policy, Protection, stamp};
+use stonefold_env::WallNanos;
 use stonefold_store::SnapshotInfo;
 use stonefold_types::{Error, Kind, Name, PointName, Result, SnapshotName};
 
@@ -254,19 +255,24 @@ impl Protection {
             Err(error) if error.kind() == Kind::AlreadyExists => {}
             put => put?,
         }
-        let unlocked = self.lock_as_told(&run, taken).await?;
+        let unlocked = self.lock_as_told(&run, point.taken, taken).await?;
         let note = unlocked.as_deref().or(note);
         let done = self.end(&run.name, RunState::Done, note).await?;
         self.forget_old_runs(&run.name.source).await;
         Ok(done)
     }
 
-    /// Locks what a run has taken for as long as it says. Why that cannot be, where it never could.
-    async fn lock_as_told(&self, run: &Run, taken: &[SnapshotInfo]) -> Result<Option<String>> {
-        // A run that is ended late may find it over.
-        let Some(until) = run.lock_until.filter(|until| *until > self.store.time().trusted) else {
-            return Ok(None);
-        };
+    /// Locks the snapshots of a run for as long as it says, from the instant `at` that its point is of: a copy may have been cut long after the run began.
+    /// Why that cannot be, where it never could.
+    async fn lock_as_told(&self, run: &Run, at: WallNanos, taken: &[SnapshotInfo]) -> Result<Option<String>> {
+        let Some(until) = run.lock_until else { return Ok(None) };
+        let later = if run.received.is_some() { 0 } else { at.saturating_sub(run.begun) };
+        let until = until.saturating_add(later);
+        if until <= self.store.time().trusted {
+            // Of one that was sent it is over there, too.
+            let over = "its point is not locked: the time of its lock was over before it was made";
+            return Ok(run.received.is_none().then(|| over.to_owned()));
+        }
         for info in taken.iter().filter(|info| info.locked_until.is_none_or(|is| is < until)) {
             match self.store.lock_snapshot(&info.name, until).await {
                 Ok(_) => {}

@@ -2,7 +2,7 @@
 //!
 //! *Order of a start*: the recovery's document says where the machine will be; the hypervisor starts it; the document says how long that took. *Order
 //! of an end*: the machine goes, then the document says so. So after a crash at any moment whatever may run is known, and can be ended. *Never*:
-//! a machine is started twice of the same disks; disks go that a machine has.
+//! a machine is started twice of the same disks; disks go that a machine has; an end comes between a start and what is said of it.
 
 mod beforehand;
 
@@ -118,6 +118,7 @@ impl Protection {
     /// Starts it, with a port of the guest's that is to be reached where one is.
     pub(crate) async fn begin_machine(&self, asked: &StartRequest, guest_port: Option<u16>) -> Result<Begun> {
         let asked_at = self.env.monotonic();
+        let held = self.hold_recovery(&asked.name)?;
         let recovery = self.say_starting(asked).await?;
         let (Some(started), before) = (&recovery.started, self.blocks_read(&recovery)) else {
             return Err(Error::new(Kind::Conflict, format!("recovery '{}' was stopped", asked.name)));
@@ -136,6 +137,7 @@ impl Protection {
         let kvm = *self.kvm.get_or_init(|| self.hypervisors.accelerator.is_kvm(&self.env)).await;
         match started.host.start(&self.env, &start, kvm).await {
             Ok(running) => {
+                drop(held);
                 let first = self.first_block(&recovery, before, asked_at).await;
                 let recovery =
                     self.say_started(&asked.name, |started| started.first_block_us = first).await?;
@@ -147,9 +149,23 @@ impl Protection {
             }
             Err(error) => {
                 self.stop_fetching(&asked.name).await;
+                let error = error.context(format!("starting '{}'", asked.name));
+                if self.may_run(&started.host).await {
+                    return Err(error
+                        .remedy(format!("end what there is of it: stonefold recover stop {}", asked.name)));
+                }
                 self.say_ended(&asked.name, &started.host).await?;
-                Err(error.context(format!("starting '{}'", asked.name)))
+                Err(error)
             }
+        }
+    }
+
+    /// Whether a machine whose start failed is there all the same; so it is, where nobody tells.
+    async fn may_run(&self, host: &Host) -> bool {
+        match host.is_running(&self.env).await {
+            Ok(runs) => runs,
+            // There is no libvirt.
+            Err(error) => error.kind() != Kind::NotFound,
         }
     }
 
@@ -245,6 +261,8 @@ impl Protection {
     /// Ends a recovery, and its machine: it is asked to shut down, and on return it has. Its disks stay, as disks like any other; or go,
     /// when they are to be discarded, which is refused while anybody else needs them. Returns what it was.
     pub async fn stop_recovery(&self, name: &Name, asked: StopRequest) -> Result<Recovery> {
+        // Not for as long as it takes: whoever has waited for the guest long enough may pull its plug.
+        drop(self.hold_recovery(name)?);
         let recovery = self.recovery(name).await?;
         self.stop_fetching(name).await;
         if let Some(started) = &recovery.started {

@@ -29,8 +29,8 @@ pub struct SyncRequest {
     pub master: Name,
     /// A snapshot of the master, of one instant; its newest where none is named.
     pub snapshot: Option<Name>,
-    /// Disks that stay as they are, by what the machine calls them.
-    pub keep: Vec<Name>,
+    /// Disks that stay as they are, by what the machine calls them, now and with each sync to come; those of the last one where it is not said.
+    pub keep: Option<Vec<Name>>,
 }
 
 /// A machine that was brought up to another.
@@ -59,6 +59,9 @@ pub(crate) struct Syncing {
     pub(crate) origin: String,
     /// Disks that begin anew, in the machine's order.
     pub(crate) disks: Vec<Replaced>,
+    /// Disks that the machine keeps from now on, where that was said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) keep: Option<Vec<Name>>,
     #[serde(flatten)]
     pub(crate) unknown: Unknown,
 }
@@ -120,10 +123,11 @@ impl Protection {
             Some(name) => self.check_of_one_instant(&master, name).map(|()| name.clone())?,
             None => self.newest_snapshot(&master)?,
         };
+        let keep = asked.keep.as_ref().unwrap_or(&machine.kept);
         let (mut disks, mut replaced, mut kept) = (Vec::new(), Vec::new(), Vec::new());
         for disk in &machine.disks {
             let of = master.disks.iter().find(|of| of.target == disk.target);
-            match of.filter(|_| !asked.keep.contains(&disk.target)) {
+            match of.filter(|_| !keep.contains(&disk.target)) {
                 Some(of) => {
                     disks.push(self.replacement(disk, of, &at)?);
                     replaced.push(disk.target.clone());
@@ -145,6 +149,7 @@ impl Protection {
             machine: machine.name.clone(),
             origin: format!("{}@{at}", master.name),
             disks,
+            keep: asked.keep.clone(),
             unknown: Unknown::new(),
         };
         Ok((note, Synced { machine, snapshot: at, replaced, kept, notes }))
@@ -159,7 +164,7 @@ impl Protection {
         self.check_no_sync(name).await?;
         self.check_not_discarding(&machine.disk_names()).await?;
         let is_there = |target: &&Name| machine.disks.iter().any(|disk| disk.target == **target);
-        match asked.keep.iter().find(|target| !is_there(target)) {
+        match asked.keep.iter().flatten().find(|target| !is_there(target)) {
             Some(other) => {
                 let what = format!("machine '{name}' has no disk that it calls '{other}'");
                 let remedy = format!("'stonefold machine show {name}' shows those it has");
@@ -245,6 +250,9 @@ impl Protection {
         drop(held);
         let say = |machine: &mut Machine| {
             machine.origin = Some(note.origin.clone());
+            if let Some(keep) = &note.keep {
+                machine.kept.clone_from(keep);
+            }
             Ok(())
         };
         match catalog::change::<Machine>(&self.store, note.machine.as_str(), say).await {

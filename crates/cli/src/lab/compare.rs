@@ -131,7 +131,14 @@ impl Compare {
         let least = usize::from(self.arms.pairs);
         let rounds = self.arms.within.map_or(least, |_| least.max(usize::from(self.arms.most)));
         // A database's are not looked at, and a device that a command makes first says nothing yet.
-        let of = |arm: &Arm| counters(context, &arm.words).unwrap_or_default();
+        let of = |arm: &Arm| {
+            counters(context, &arm.words).unwrap_or_else(|failure| {
+                if arm.before.is_none() {
+                    eprintln!("what arm '{}' counts is not compared: {}", arm.name, failure.into_error());
+                }
+                Vec::new()
+            })
+        };
         let told = match &subject {
             // What workers name is on their machines.
             Subject::Load(_) if !self.workers.are_given() => arms.iter().map(of).collect(),
@@ -171,7 +178,17 @@ impl Compare {
         let shared = picture::show(&env, &reins, || share(&env, &plan, &reins))?;
         (plan.capacities, trial.shared) = shared.into_iter().unzip();
         let mut made = Made { trial, list, bundles: Vec::new(), plan: &plan, locked, out, least };
-        picture::show(&env, &reins, || run(&env, &plan, &reins, |turn, ran| made.keep(turn, ran)))?;
+        let ended =
+            picture::show(&env, &reins, || run(&env, &plan, &reins, |turn, ran| made.keep(turn, ran)));
+        match ended {
+            Err(error) if made.bundles.is_empty() => return Err(error.into()),
+            // What was measured until then is told.
+            Err(error) => {
+                eprintln!("it was ended before its time: {error}");
+                made.trial.machine.insert("ended before its time by".into(), error.to_string());
+            }
+            Ok(()) => {}
+        }
         Ok((made.trial, made.bundles))
     }
 }
@@ -318,18 +335,21 @@ impl Made<'_> {
             }
         };
         worker::tell_of(&mut run, &plan.generators(&plan.arms[turn.arm]).0);
-        let Ran { points, facts, bytes } = ran;
+        let Ran { points, facts, bytes, .. } = ran;
         run.machine.extend(facts);
         (run.locked, run.quick, run.bytes) = (self.locked, plan.quick, bytes);
         (run.began, run.cut_short) = (turn.began, turn.cut_short);
         // A run's folder lies in the trial's.
         run.reproduce = trial::again(&self.trial, Some(Path::new("..")));
-        let hash = match self.out {
-            Some(dir) => bundle::save(&dir.join(run_folder(&turn)), &run, &text, &points)?,
-            None => String::new(),
+        let saved = match self.out {
+            Some(dir) => bundle::save(&dir.join(run_folder(&turn)), &run, &text, &points),
+            None => Ok(String::new()),
         };
+        // Also where it could not be kept: it is told.
+        let hash = saved.clone().unwrap_or_default();
         self.trial.runs.push((turn, hash.clone()));
         self.bundles.push(Bundle { run, profile: text, points, hash });
+        saved?;
         self.trial.narrow = self.is_narrow()?;
         if let Some(dir) = self.out {
             save_arms(dir, &self.list)?;

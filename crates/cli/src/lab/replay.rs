@@ -113,7 +113,8 @@ impl Replay {
             format: Record::FORMAT,
             version: super::VERSION.into(),
             profile: format!("replay of {}", replay::title(&layout.replayed)),
-            locked: true,
+            // Any trace, at any speed: what is published is a profile of tiles.
+            locked: false,
             quick: false,
             targets: plan.targets.iter().map(ToString::to_string).collect(),
             seed: plan.options.seed,

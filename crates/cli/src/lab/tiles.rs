@@ -65,7 +65,7 @@ pub(super) fn measure(
         format: Record::FORMAT,
         version: super::VERSION.into(),
         profile: plan.profile.name.clone(),
-        locked: shipped && run.scale.is_none(),
+        locked: shipped && run.scale.is_none() && run.require.is_empty(),
         quick: run.load.quick,
         targets: plan.targets.iter().map(ToString::to_string).collect(),
         seed: plan.options.seed,

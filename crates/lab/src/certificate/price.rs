@@ -20,6 +20,9 @@ struct PriceFile {
     terms: String,
     total: Option<String>,
     vms: Option<u64>,
+    /// The run has shown that many.
+    #[serde(skip)]
+    are_shown: bool,
     #[serde(default)]
     capacity: Vec<CapacityWords>,
     line: Vec<LineWords>,
@@ -123,8 +126,21 @@ impl Price {
                 format!("the price file: it is of {told} virtual machines, and the run has shown {vms}");
             return Err(invalid(what).remedy("leave vms out: the run tells it"));
         }
-        file.vms = Some(vms);
+        (file.vms, file.are_shown) = (Some(vms), true);
         file.add_up(None).map_err(|e| e.context("the price file"))
+    }
+
+    /// The same of a run that was to show how many, and has shown none.
+    ///
+    /// # Errors
+    /// See [`Price::parse`]; also where the file has a number of them.
+    pub(super) fn of_none(text: &str, iops: Option<(&str, &str)>) -> Result<Self> {
+        if let Some(told) = PriceFile::read(text)?.vms {
+            let what =
+                format!("the price file: it is of {told} virtual machines, and the run has shown none");
+            return Err(invalid(what).remedy("leave vms out: the run tells it"));
+        }
+        Price::parse(text, iops)
     }
 
     /// Reads a price file, adds it up and forgets it: before hours are spent on what it is the price of.
@@ -182,7 +198,8 @@ impl PriceFile {
             }
         };
         if let Some(vms) = self.vms {
-            tell(Decimal::whole(vms), CENTS, format!("VM, of {vms}"));
+            let shown = if self.are_shown { "" } else { " (told, not measured)" };
+            tell(Decimal::whole(vms), CENTS, format!("VM, of {vms}{shown}"));
         }
         if let Some((point, iops)) = iops {
             tell(iops.parse()?, 4, format!("IOPS, of {iops} in '{point}'"));

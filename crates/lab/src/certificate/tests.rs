@@ -85,6 +85,8 @@ fn bundle() -> Bundle {
         clocks_apart: 0.0,
         reduced: Vec::new(),
         reconciled: None,
+        uncounted: None,
+        unsettled: crate::measure::Unsettled::default(),
         written: None,
         cut_short: false,
         workers: Vec::new(),

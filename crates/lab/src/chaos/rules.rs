@@ -13,6 +13,9 @@ pub(crate) fn judge(gates: &mut Vec<Gate>, record: &OutageRecord) {
     gates.retain(|gate| ![STEADY, "Little's law", "verification"].contains(&gate.name.as_str()));
     // What was never answered is told as that.
     gates.retain(|gate| record.came_back || gate.name != "errors");
+    // And errors of one that came back are what is wrong with it.
+    let errors = gates.iter_mut().filter(|gate| gate.name == "errors" && gate.state == State::Void);
+    errors.for_each(|gate| gate.state = State::Fail);
     gates.extend([struck(record), came_back(record), kept(record)]);
 }
 
@@ -99,6 +102,11 @@ pub(crate) fn required(points: &[Point]) -> (Vec<Required>, Vec<Required>) {
         let within = format!("answers again within {:.0} s", record.patience);
         required.push(of(within, nanos, told, Some(record.came_back)));
         let Some(seen) = &record.verification else { continue };
+        let failed: u64 =
+            points[point].streams.iter().map(|stream| stream.failed() + stream.unanswered).sum();
+        let told = format!("{failed} failed or had no answer");
+        let answered = "every I/O is answered, without an error".into();
+        required.push(of(answered, Some(failed as f64), told, Some(failed == 0)));
         let (unread, told) =
             (record.unread as f64, format!("{} reads failed or had no answer", record.unread));
         required.push(of(

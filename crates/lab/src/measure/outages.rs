@@ -5,6 +5,7 @@ use super::{Doing, GRACE, Generator, Plan, Run};
 use crate::chaos::{Director, Outage, OutageRecord, Promise, Struck};
 use crate::load::{Gap, Goal, Outcome, Phase};
 use crate::profile::Step;
+use crate::record::StreamRecord;
 use crate::target::TargetSpec;
 use crate::workload::Load;
 use std::time::Duration;
@@ -52,6 +53,11 @@ pub(super) fn check(plan: &Plan) -> Result<()> {
     Ok(())
 }
 
+/// I/Os that failed, or had no answer.
+fn in_vain(outcome: &Outcome) -> u64 {
+    outcome.streams.iter().map(StreamRecord::failed).sum::<u64>() + outcome.unanswered()
+}
+
 impl Run<'_> {
     /// Strikes once for each outage. Where something was lost, every block is written anew before the next.
     pub(super) fn outages(&mut self, step: &Step, loads: &[(usize, Load)]) -> Result<()> {
@@ -59,7 +65,12 @@ impl Run<'_> {
         let Some(outages) = &plan.outages else { return Ok(()) };
         self.check_promise(outages.promise)?;
         for outage in &outages.outages {
-            self.flush()?;
+            if let failed @ 1.. = self.flush()? {
+                let what = format!("{failed} flushes failed or had no answer, before anything struck");
+                return Err(
+                    Error::new(Kind::Io, what).remedy("look at the target: it keeps nothing for sure")
+                );
+            }
             self.rig(|rig| rig.keep_durability(true));
             let Some(clean) = self.outage(step, loads, outages.promise, outage)? else { break };
             self.rig(|rig| rig.keep_durability(false));
@@ -87,10 +98,11 @@ impl Run<'_> {
         }
     }
 
-    fn flush(&mut self) -> Result<()> {
+    /// Returns how many flushes failed, or had no answer.
+    fn flush(&mut self) -> Result<u64> {
         match &self.generator {
-            Generator::Here(rig) if !rig.can_flush() => Ok(()),
-            _ => self.whole("flushing", Goal::Flush).map(drop),
+            Generator::Here(rig) if !rig.can_flush() => Ok(0),
+            _ => self.whole("flushing", Goal::Flush).map(|outcome| in_vain(&outcome)),
         }
     }
 
@@ -132,15 +144,19 @@ impl Run<'_> {
         let mut record = OutageRecord::new(outage, promise, &struck, &gaps, breaks);
         let mut clean = None;
         if record.came_back {
-            self.flush()?;
-            let look = self.whole("reading every block", Goal::Scan)?;
-            let failed: u64 = look.streams.iter().map(crate::record::StreamRecord::failed).sum();
-            record.unread = failed + look.unanswered();
-            let mut seen = look.verification;
-            seen.add(&point.verification);
-            clean = Some(seen.faults() == 0 && record.unread == 0);
-            point.verification = seen.clone();
-            record.verification = Some(seen);
+            match self.flush().and_then(|failed| Ok((failed, self.whole("reading every block", Goal::Scan)?)))
+            {
+                Ok((failed, look)) => {
+                    record.unread = failed + in_vain(&look);
+                    let mut seen = look.verification;
+                    seen.add(&point.verification);
+                    clean = Some(seen.faults() == 0 && record.unread == 0);
+                    point.verification = seen.clone();
+                    record.verification = Some(seen);
+                }
+                // It answered for a moment: that is what came of the outage, and not the end of the run.
+                Err(_) => record.came_back = false,
+            }
         }
         self.target_is_gone = !record.came_back;
         point.cut_short = self.reins.is_stopped();

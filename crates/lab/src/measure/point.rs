@@ -1,6 +1,6 @@
 //! One load: settling, then the sample.
 
-use super::{Doing, GRACE, Point, PointLoad, Run};
+use super::{Doing, GRACE, Point, PointLoad, Run, Unsettled};
 use crate::counters::{self, Reconciled};
 use crate::load::{Control, Goal, Outcome, Phase};
 use crate::machine::CpuWatch;
@@ -81,13 +81,12 @@ impl Run<'_> {
         let outcome = run(self, doing(name, wanted.sample), phase(wanted.sample))?;
         let machine_cpu = watch.and_then(CpuWatch::end);
         let clocks_apart = self.clocks() - clocks;
-        let now = counters::sum(&self.plan.counters)?;
-        let said = now.zip(counted).map(|(now, before)| now.since(before));
+        let (said, uncounted) = counters::since(&self.plan.counters, counted);
         let reconciled = Reconciled::of(said, &outcome.streams);
         let reduced = self.survey()?;
         let point = self.point_of(wanted, settling, outcome, ceiling, clocks_apart);
         let written = Some(std::mem::take(&mut self.written));
-        Ok(Some(Point { machine_cpu, reduced, reconciled, written, ..point }))
+        Ok(Some(Point { machine_cpu, reduced, reconciled, uncounted, written, ..point }))
     }
 
     /// How far what the volumes hold reduces, beside what the profile declares.
@@ -106,6 +105,10 @@ impl Run<'_> {
         ceiling: f64,
         clocks_apart: f64,
     ) -> Point {
+        let unsettled = Unsettled {
+            failed: settling.streams.iter().map(StreamRecord::failed).sum(),
+            unanswered: settling.unanswered(),
+        };
         let mut verification = settling.verification;
         verification.add(&outcome.verification);
         let seconds = outcome.elapsed.as_secs_f64();
@@ -122,6 +125,7 @@ impl Run<'_> {
             footprint: wanted.footprint,
             seconds,
             series: outcome.series,
+            unsettled,
             before: settling.series,
             verification,
             busy: outcome.busiest.as_secs_f64() / seconds.max(1e-9),
@@ -130,6 +134,7 @@ impl Run<'_> {
             clocks_apart,
             reduced: Vec::new(),
             reconciled: None,
+            uncounted: None,
             written: None,
             cut_short: self.reins.is_stopped(),
             database: None,

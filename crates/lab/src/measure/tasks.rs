@@ -1,6 +1,6 @@
 //! Steps that are timed as a whole: volumes filled, copied and read.
 
-use super::{Doing, GRACE, Point, PointLoad, Run};
+use super::{Doing, GRACE, Point, PointLoad, Run, Unsettled};
 use crate::load::{FILL_OUTSTANDING, Goal, Outcome, Phase, Task};
 use crate::machine::CpuWatch;
 use crate::profile::Step;
@@ -120,6 +120,7 @@ impl Run<'_> {
             streams,
             series: outcome.series,
             before: Vec::new(),
+            unsettled: Unsettled::default(),
             verification: outcome.verification,
             busy: outcome.busiest.as_secs_f64() / seconds,
             effort: Some(outcome.effort),
@@ -127,6 +128,7 @@ impl Run<'_> {
             clocks_apart: 0.0,
             reduced: Vec::new(),
             reconciled: None,
+            uncounted: None,
             written: None,
             cut_short: self.reins.is_stopped(),
             database: None,

@@ -73,6 +73,8 @@ pub(super) fn conclude(
         _ if untrue || (bundle.run.cut_short && required.is_empty()) => Verdict::Invalid,
         Some(Some(false)) => Verdict::Fail,
         Some(None) => Verdict::Inconclusive,
+        // What was not measured any more might have shown the opposite.
+        Some(Some(true)) if bundle.run.cut_short => Verdict::Inconclusive,
         _ => Verdict::Pass,
     }
 }
@@ -324,6 +326,8 @@ pub(crate) mod tests {
             clocks_apart: 0.0,
             reduced: Vec::new(),
             reconciled: None,
+            uncounted: None,
+            unsettled: crate::measure::Unsettled::default(),
             written: None,
             cut_short: false,
             workers: Vec::new(),

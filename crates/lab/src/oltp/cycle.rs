@@ -8,7 +8,7 @@ use super::step::Run;
 use super::transactions::Session;
 use super::users::{Acknowledged, Ledger, Step, Times, told};
 use crate::machine::{self, Processors};
-use crate::measure::{Doing, Point, PointLoad};
+use crate::measure::{Doing, Point, PointLoad, Unsettled};
 use crate::payload::mix;
 use crate::record::Second;
 use crate::verify::Verification;
@@ -266,6 +266,7 @@ impl Run<'_> {
             streams: ledger.streams.into(),
             series,
             before: ledger.before,
+            unsettled: Unsettled::default(),
             verification: Verification::default(),
             busy: (to.own.saturating_sub(from.own)).as_secs_f64() / (seconds * cores).max(1e-9),
             effort: None,
@@ -273,6 +274,7 @@ impl Run<'_> {
             clocks_apart: to.clocks - from.clocks,
             reduced: Vec::new(),
             reconciled: None,
+            uncounted: None,
             written: None,
             cut_short,
             workers: Vec::new(),

@@ -7,7 +7,7 @@
 use super::{Replayed, title};
 use crate::bundle::Bundle;
 use crate::measure::Point;
-use crate::record::StreamRecord;
+use crate::record::{Direction, StreamRecord};
 use crate::stats::fidelity::Fidelity;
 use crate::stats::gates::{self, Evidence, Gate, Grade, State};
 use crate::stats::require;
@@ -80,6 +80,7 @@ pub fn judge(point: &Point, replayed: &Replayed, verified: bool) -> Judged {
     });
     let mut gates = gates::judge(&Evidence {
         streams: streams.collect(),
+        before: point.unsettled,
         seconds: point.seconds,
         steadiness: None,
         fidelity: &fidelity,
@@ -91,6 +92,7 @@ pub fn judge(point: &Point, replayed: &Replayed, verified: bool) -> Judged {
         machine: point.machine_of_load(),
         reduced: &point.reduced,
         reconciled: point.reconciled,
+        uncounted: point.uncounted.as_deref(),
         clocks_apart: point.clocks_apart,
         cut_short: point.cut_short,
     });
@@ -155,14 +157,21 @@ fn drift(point: &Point) -> Gate {
     }
 }
 
+/// Requests that were answered when the time was over: their response is told, and they are not counted.
+fn late(record: &StreamRecord) -> u64 {
+    let of = |direction: &Direction| direction.response.count().saturating_sub(direction.ios);
+    of(&record.read) + of(&record.write) + of(&record.control)
+}
+
 fn end(point: &Point, replayed: &Replayed) -> Gate {
     let over = point.seconds - replayed.seconds;
     let unissued: u64 = point.streams.iter().map(|record| record.unissued).sum();
     let unanswered: u64 = point.streams.iter().map(|record| record.unanswered).sum();
-    let on_time = over <= OVERRUN.as_secs_f64() && unissued + unanswered == 0;
+    let late: u64 = point.streams.iter().map(late).sum();
+    let on_time = over <= OVERRUN.as_secs_f64() && unissued + unanswered + late == 0;
     let state = if on_time { State::Pass } else { State::Fail };
     let why = format!(
-        "{:.3} s after its length of {:.1} s (15 may be); {unissued} requests not issued by then, {unanswered} not answered",
+        "{:.3} s after its length of {:.1} s (15 may be); {unissued} requests not issued by then, {late} answered later, {unanswered} not at all",
         over.max(0.0),
         replayed.seconds
     );

@@ -14,6 +14,7 @@ use super::steady::Steadiness;
 use crate::counters::Reconciled;
 use crate::load::Effort;
 use crate::machine::Busy;
+use crate::measure::Unsettled;
 use crate::record::StreamRecord;
 use crate::reduced::{APART_MAX, Reduced};
 use crate::verify::Verification;
@@ -77,6 +78,8 @@ pub enum Grade {
 pub struct Evidence<'a> {
     /// Each stream with its load.
     pub streams: Vec<(&'a str, Load, &'a StreamRecord)>,
+    /// What went wrong before the sample, while the load settled.
+    pub before: Unsettled,
     /// Seconds of the sample.
     pub seconds: f64,
     /// Nothing where the sample was too short to say.
@@ -99,6 +102,8 @@ pub struct Evidence<'a> {
     pub reduced: &'a [Reduced],
     /// What the target has counted, where it can say that.
     pub reconciled: Option<Reconciled>,
+    /// Why it could not in the end.
+    pub uncounted: Option<&'a str>,
     /// How far the wall clock and the steady clock were apart at the end, in seconds.
     pub clocks_apart: f64,
     /// Somebody ended it early.
@@ -121,6 +126,9 @@ pub fn judge(evidence: &Evidence<'_>) -> Vec<Gate> {
     gates.extend(evidence.machine.as_ref().and_then(generator::machine));
     gates.extend(payload(evidence));
     gates.extend(evidence.reconciled.map(counted));
+    gates.extend(evidence.uncounted.map(|why| {
+        gate("target's counters", State::Warn, format!("what the target counted is not known: {why}"))
+    }));
     if evidence.cut_short {
         gates.push(gate("whole", State::Void, "it was ended before its time".into()));
     }
@@ -190,9 +198,19 @@ fn unwritten(evidence: &Evidence<'_>) -> Gate {
 fn errors(evidence: &Evidence<'_>) -> Gate {
     let failed: u64 = evidence.streams.iter().map(|(_, _, record)| record.failed()).sum();
     let unanswered: u64 = evidence.streams.iter().map(|(_, _, record)| record.unanswered).sum();
-    match failed + unanswered {
-        0 => gate("errors", State::Pass, "every I/O was answered without one".into()),
-        _ => gate("errors", State::Void, format!("{failed} I/Os failed, {unanswered} were never answered")),
+    let Unsettled { failed: failed_before, unanswered: unanswered_before } = evidence.before;
+    let told = |failed, unanswered| format!("{failed} I/Os failed, {unanswered} were never answered");
+    match (failed + unanswered, failed_before + unanswered_before) {
+        (0, 0) => gate("errors", State::Pass, "every I/O was answered without one".into()),
+        (_, 0) => gate("errors", State::Void, told(failed, unanswered)),
+        (0, _) => {
+            let before = told(failed_before, unanswered_before);
+            gate("errors", State::Void, format!("while it settled, {before}"))
+        }
+        _ => {
+            let before = told(failed_before, unanswered_before);
+            gate("errors", State::Void, format!("{}; while it settled, {before}", told(failed, unanswered)))
+        }
     }
 }
 
@@ -318,6 +336,7 @@ mod tests {
         let mut record = record();
         let mut evidence = Evidence {
             streams: Vec::new(),
+            before: Unsettled::default(),
             seconds: 10.0,
             steadiness: Some(&steady),
             fidelity: &[],
@@ -329,6 +348,7 @@ mod tests {
             machine: None,
             reduced: &[],
             reconciled: None,
+            uncounted: None,
             clocks_apart: 0.0,
             cut_short: false,
         };
@@ -397,6 +417,7 @@ mod tests {
         static NOTHING: std::sync::LazyLock<Verification> = std::sync::LazyLock::new(Verification::default);
         Evidence {
             streams: Vec::new(),
+            before: Unsettled::default(),
             seconds: 1.0,
             steadiness: None,
             fidelity: &[],
@@ -408,6 +429,7 @@ mod tests {
             machine: None,
             reduced: &[],
             reconciled: None,
+            uncounted: None,
             clocks_apart: 0.0,
             cut_short: false,
         }

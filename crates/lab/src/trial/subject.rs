@@ -30,6 +30,8 @@ pub struct Ran {
     pub facts: BTreeMap<String, String>,
     /// Of the volumes, or of the loaded database.
     pub bytes: u64,
+    /// What ended it before its time, beside somebody who wished so.
+    pub failure: Option<Error>,
 }
 
 impl Subject {
@@ -111,10 +113,9 @@ impl Subject {
                     counters: plan.counters.get(turn.arm).cloned().unwrap_or_default(),
                     capacities: plan.capacities.clone(),
                 };
-                let Measured { points, machines, .. } =
-                    measure::run(env, &plan, reins).and_then(Measured::unbroken)?;
+                let Measured { points, machines, failure } = measure::run(env, &plan, reins)?;
                 let of = |(name, machine): &(String, _)| (format!("worker {name}"), machine::words(machine));
-                Ok(Ran { points, facts: machines.iter().map(of).collect(), bytes })
+                Ran { points, facts: machines.iter().map(of).collect(), bytes, failure }.or_nothing()
             }
             Subject::Database(profile, programs) => {
                 let plan = oltp::Plan {
@@ -129,11 +130,19 @@ impl Subject {
                     beside: Vec::new(),
                 };
                 let outcome = oltp::run(env, &plan, reins)?;
-                match outcome.failure {
-                    Some(failure) => Err(failure),
-                    None => Ok(Ran { points: outcome.points, facts: outcome.facts, bytes: outcome.bytes }),
-                }
+                let oltp::Outcome { points, facts, bytes, failure, .. } = outcome;
+                Ran { points, facts, bytes, failure }.or_nothing()
             }
+        }
+    }
+}
+
+impl Ran {
+    /// Fails where it broke before anything was measured.
+    fn or_nothing(self) -> Result<Ran> {
+        match self.failure {
+            Some(failure) if self.points.is_empty() => Err(failure),
+            _ => Ok(self),
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::qemu::{self, OURS};
 use super::{AGAIN, Fleece, Fleeced, FleecedDisk, GREET_MAX, Marks, RELEASES_MAX};
 use crate::catalog;
-use crate::qmp::Qmp;
+use crate::qmp::{Qmp, is_left};
 use crate::{Protection, Source};
 use std::path::Path;
 use stonefold_types::{Kind, Result};
@@ -89,9 +89,9 @@ impl Protection {
     async fn release_one(&self, left: &Fleece) {
         let qmp = match Qmp::connect(&self.env, &left.socket, GREET_MAX).await {
             Ok(qmp) => Some(qmp),
-            // It has ended, and nobody listens any more.
-            Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Io) => None,
-            // Most likely a run of this very source, which sees to it.
+            // It has ended.
+            Err(_) if is_left(&self.env, &left.socket, GREET_MAX).await => None,
+            // Most likely a run of this very source, which sees to it; or too many knock.
             Err(_) => return,
         };
         match self.release(qmp.as_ref(), left).await {

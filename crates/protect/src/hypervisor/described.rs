@@ -4,6 +4,9 @@ use super::disk_devices;
 use super::host_ends;
 use super::words::{Word, Words};
 use crate::domain::{self, Identity, Network};
+use regex::Regex;
+use std::borrow::Cow;
+use std::sync::LazyLock;
 use stonefold_types::{Error, Kind, Result};
 
 const OF_THE_NETWORK: &[&str] = &["net", "netdev", "nic"];
@@ -16,14 +19,35 @@ pub(crate) fn check(text: &str) -> Result<()> {
     Words::parse(text).map(drop)
 }
 
-/// The arguments that a running process was started with, its own name left out.
+/// A word of a command line without the secrets that are in it: whoever may look at a point sees what its machine was started with, and so does whoever has a
+/// copy of it. A machine that is brought back needs none: its disks are exports.
+fn without_secrets(word: Cow<'_, str>) -> Cow<'_, str> {
+    static SECRETS: LazyLock<[(Regex, &str); 3]> = LazyLock::new(|| {
+        let of = |pattern| Regex::new(pattern).expect("a pattern");
+        [
+            (of(r"(^|,)(data|password|passwd|key)=[^,]*"), "$1$2="),
+            (of(r#""(data|password|passwd|key)"\s*:\s*"[^"]*""#), r#""$1":"""#),
+            (of(r"://[^/@,\s]*:[^/@,\s]*@"), "://"),
+        ]
+    });
+    let mut text = word;
+    for (pattern, left) in SECRETS.iter() {
+        if pattern.is_match(&text) {
+            text = Cow::Owned(pattern.replace_all(&text, *left).into_owned());
+        }
+    }
+    text
+}
+
+/// The arguments that a running process was started with, its own name left out, and secrets.
 ///
 /// # Errors
 /// [`stonefold_types::Kind::Invalid`] where they cannot be read: they name an image without an option, say.
 pub(crate) fn running(process: u32) -> Result<String> {
     let path = format!("/proc/{process}/cmdline");
     let told = std::fs::read(&path).map_err(|e| Error::io(format!("reading '{path}'"), e))?;
-    let words: Vec<_> = told.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
+    let words: Vec<_> =
+        told.split(|byte| *byte == 0).map(String::from_utf8_lossy).map(without_secrets).collect();
     // The last one is ended, too, and the first is the program.
     let words = words.get(1..words.len().saturating_sub(1)).unwrap_or_default();
     let text = shlex::try_join(words.iter().map(AsRef::as_ref));
@@ -246,6 +270,21 @@ mod tests {
             assert!(text.contains(kept), "no {kept} in {text}");
         }
         assert_eq!(notes.len(), 4, "{notes:?}");
+    }
+
+    #[test]
+    fn secrets_of_a_command_line_are_left_out() {
+        let without = |word: &str| without_secrets(word.into()).into_owned();
+        assert_eq!(without("secret,id=s0,data=hunter2,format=raw"), "secret,id=s0,data=,format=raw");
+        assert_eq!(without("driver=rbd,key=AQ==,user=a"), "driver=rbd,key=,user=a");
+        assert_eq!(without("port=5900,password=x"), "port=5900,password=");
+        assert_eq!(
+            without(r#"{"qom-type": "secret", "id": "s0", "data" : "hunter2"}"#),
+            r#"{"qom-type": "secret", "id": "s0", "data":""}"#
+        );
+        assert_eq!(without("file=https://me:hunter2@host/a.qcow2,id=d"), "file=https://host/a.qcow2,id=d");
+        let plain = "driver=luks,key-secret=s0,file=/srv/data=1,user=me@host,file.path=nbd://host:10809/web";
+        assert_eq!(without(plain), plain);
     }
 
     #[test]

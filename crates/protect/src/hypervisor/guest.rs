@@ -5,7 +5,7 @@
 
 use super::agent::Agent;
 use super::virsh::Virsh;
-use crate::qmp::within;
+use crate::qmp::is_left;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::fmt;
@@ -14,7 +14,6 @@ use std::str::FromStr;
 use std::time::Duration;
 use stonefold_env::Env;
 use stonefold_types::{Error, Kind, Result};
-use tokio::net::UnixStream;
 
 /// How long an agent may take to say that it is there.
 const GREET_MAX: Duration = Duration::from_secs(5);
@@ -113,13 +112,8 @@ impl<'a> Guest<'a> {
     /// Whether there is no machine any more whose guest could stand still.
     pub(crate) async fn is_gone(&self) -> bool {
         match self.agent {
-            AgentPlace::Socket(path) => {
-                // QEMU takes its socket away when it ends; where it was killed, nobody listens at what is left. Through neither could anybody
-                // tell a guest anything.
-                let reached = within(self.env, GREET_MAX, UnixStream::connect(path)).await;
-                let gone = [std::io::ErrorKind::NotFound, std::io::ErrorKind::ConnectionRefused];
-                matches!(reached, Some(Err(error)) if gone.contains(&error.kind()))
-            }
+            // Through such a one nobody could tell a guest anything.
+            AgentPlace::Socket(path) => is_left(self.env, path, GREET_MAX).await,
             AgentPlace::Libvirt(uri) => {
                 let state = Virsh { env: self.env, uri }.state(self.domain).await;
                 matches!(state, Ok(None | Some(false)))

@@ -31,12 +31,19 @@ impl Virsh<'_> {
     /// # Errors
     /// [`Kind::NotFound`] where virsh is not installed; what libvirt says, where it refuses: then the domain is not there.
     pub(super) async fn start(&self, xml: &str, uuid: &str) -> Result<()> {
-        self.run(&["define", "/dev/stdin"], xml).await?;
-        let started = self.run(&["start", uuid], "").await;
-        if started.is_err() {
-            self.undefine(uuid).await?;
+        let started = async {
+            self.run(&["define", "/dev/stdin"], xml).await?;
+            self.run(&["start", uuid], "").await
+        };
+        let Err(error) = started.await else { return Ok(()) };
+        if error.kind() == Kind::NotFound {
+            return Err(error);
         }
-        started.map(drop)
+        // What nobody waited for any more may have been done all the same.
+        match self.end(uuid).await {
+            Ok(()) => Err(error),
+            Err(left) => Err(error.context(format!("it may be there yet: {left}"))),
+        }
     }
 
     /// Whether the domain runs; nothing where there is none.

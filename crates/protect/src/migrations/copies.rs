@@ -92,10 +92,6 @@ impl Copies {
 
     /// Begins what has not been begun.
     pub(super) async fn begin(&self) -> Result<()> {
-        if self.files.again && self.verify && self.virsh().is_suspended(&self.domain).await? {
-            // A server that was killed had it stand still.
-            self.virsh().resume(&self.domain).await?;
-        }
         for (number, (disk, told)) in self.now().await?.into_iter().enumerate() {
             if told.lies.is(&disk.home) {
                 continue;
@@ -196,13 +192,16 @@ impl Copies {
     }
 
     /// Goes over to the new disks, compared before where that is wished. Returns what is left to do.
-    pub(super) async fn pivot(&self, given_up: impl Future<Output = Error>) -> Result<Option<String>> {
+    pub(super) async fn pivot(
+        &self,
+        runs: bool,
+        given_up: impl Future<Output = Error>,
+    ) -> Result<Option<String>> {
         if !self.verify {
             return self.complete().await;
         }
         let ends = self.ends().await?;
         // One that somebody has stand still is left so.
-        let runs = !self.virsh().is_suspended(&self.domain).await?;
         let moved = async {
             if runs {
                 self.virsh().suspend(&self.domain).await?;
@@ -222,8 +221,12 @@ impl Copies {
         after_standstill(moved, goes_on)
     }
 
+    pub(super) async fn runs(&self) -> Result<bool> {
+        Ok(!self.virsh().is_suspended(&self.domain).await?)
+    }
+
     /// Has the domain go on, however long a libvirt is away that is restarted.
-    async fn go_on(&self) -> Result<()> {
+    pub(super) async fn go_on(&self) -> Result<()> {
         let until = self.env.monotonic() + AWAY_MAX;
         loop {
             let asked = self.virsh().resume(&self.domain).await;

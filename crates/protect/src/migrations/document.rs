@@ -24,6 +24,12 @@ pub struct Migration {
     pub verify: bool,
     /// How far it is.
     pub state: MigrationState,
+    /// The server has the guest stand still for it, or had, and has not seen it go on since.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stands: bool,
+    /// The machine may be going over to its new disks, or have gone: what it writes may be there alone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub goes_over: bool,
     /// Trusted time, nanoseconds since 1970.
     pub begun: WallNanos,
     /// When it ended, likewise.

@@ -1,6 +1,5 @@
 //! A move that is looked after until it ends.
 
-use super::files::Files;
 use super::jobs::{Jobs, Progress};
 use super::left::Left;
 use super::{Ended, Headway, LOOK_EVERY, Migration, MigrationState, SAVE_EVERY};
@@ -12,9 +11,11 @@ use stonefold_types::{Kind, Name, Result};
 impl Protection {
     pub(super) async fn look_after(&self, name: &Name, host: &Host, again: bool) -> Result<Ended> {
         let migration: Migration = catalog::get(&self.store, name.as_str()).await?;
-        let files = Files::of(&self.env, &self.store, &migration, again);
-        let jobs = Jobs::find(&self.env, host, &migration, files).await?;
+        let jobs = self.find_jobs(host, &migration, again).await?;
         let moved = async {
+            if migration.stands {
+                self.have_go_on(name, &jobs).await?;
+            }
             let mut pace = Pace::begin(&self.env, &jobs, migration.floor_percent).await?;
             jobs.begin(&migration).await?;
             self.follow(&jobs, &migration, &mut pace).await
@@ -52,6 +53,8 @@ impl Protection {
         };
         let say = |migration: &mut Migration| {
             migration.disks.iter_mut().zip(&moved).for_each(|(disk, moved)| disk.moved = *moved);
+            // It is known now.
+            migration.goes_over = false;
             Ok(())
         };
         let at_home = catalog::change::<Migration>(&self.store, name.as_str(), say).await?.disks;
@@ -109,13 +112,10 @@ impl Protection {
             }
             if progress.is_ready && !paused {
                 self.save_progress(&migration.name, &progress).await;
-                let _still = self.compares(migration);
-                return match jobs.pivot(&self.env, migration, self.given_up(&migration.name)).await {
-                    Err(_) if self.is_cancelled(&migration.name).await => {
-                        Ok((MigrationState::Cancelled, None))
-                    }
-                    moved => moved.map(|to_know| (MigrationState::Done, to_know)),
-                };
+                match self.go_over(jobs, migration).await {
+                    Err(error) => tracing::warn!("'{}' does not go over yet: {error}", migration.name),
+                    Ok(ended) => return ended,
+                }
             }
             if !paused {
                 let left_seconds = left.seconds(self.env.monotonic(), progress.sums());
@@ -134,6 +134,23 @@ impl Protection {
                 () = self.moving_changed.notified() => {}
             }
         }
+    }
+
+    /// Goes over to the new disks, and how that ended; fails, with nothing done, where it cannot be kept that it is about to, or whether the guest runs
+    /// is not known.
+    async fn go_over(&self, jobs: &Jobs, migration: &Migration) -> Result<Result<Ended>> {
+        let name = &migration.name;
+        let runs = !migration.verify || jobs.runs().await?;
+        self.say_goes_over(name, migration.verify && runs).await?;
+        let _still = self.compares(migration);
+        let moved = jobs.pivot(&self.env, migration, runs, self.given_up(name)).await;
+        if migration.verify && runs {
+            self.seen_awake(name, jobs).await;
+        }
+        Ok(match moved {
+            Err(_) if self.is_cancelled(name).await => Ok((MigrationState::Cancelled, None)),
+            moved => moved.map(|to_know| (MigrationState::Done, to_know)),
+        })
     }
 
     /// For whoever looks; where it cannot be kept now, it is later.

@@ -65,19 +65,36 @@ impl Jobs {
         }
     }
 
-    /// Goes over to the new disks, once both are alike; compares them before, where that is wished, while the guest stands still. Returns what
-    /// somebody is to know of it.
+    /// Whether the guest runs, and nobody has it stand still.
+    pub(super) async fn runs(&self) -> Result<bool> {
+        match self {
+            Jobs::Qemu(mirrors) => mirrors.runs().await,
+            Jobs::Libvirt(copies) => copies.runs().await,
+        }
+    }
+
+    /// Has the guest go on.
+    pub(super) async fn go_on(&self) -> Result<()> {
+        match self {
+            Jobs::Qemu(mirrors) => mirrors.go_on().await,
+            Jobs::Libvirt(copies) => copies.go_on().await,
+        }
+    }
+
+    /// Goes over to the new disks, once both are alike; compares them before, where that is wished, while the guest stands still: `runs` says whether
+    /// it did not before. Returns what somebody is to know of it.
     ///
     /// The comparison ends when `given_up` does; then the guest goes on with what it has.
     pub(super) async fn pivot(
         &self,
         env: &Env,
         migration: &Migration,
+        runs: bool,
         given_up: impl Future<Output = Error>,
     ) -> Result<Option<String>> {
         match self {
-            Jobs::Qemu(mirrors) => mirrors.pivot(env, migration, given_up).await,
-            Jobs::Libvirt(copies) => copies.pivot(given_up).await,
+            Jobs::Qemu(mirrors) => mirrors.pivot(env, migration, runs, given_up).await,
+            Jobs::Libvirt(copies) => copies.pivot(runs, given_up).await,
         }
     }
 

@@ -69,13 +69,6 @@ impl Mirrors {
 
     /// Begins what has not been begun.
     pub(super) async fn begin(&self, migration: &Migration) -> Result<()> {
-        if self.files.again
-            && migration.verify
-            && self.ask("query-status", json!({})).await?["status"] == "paused"
-        {
-            // A server that was killed had it stand still.
-            self.ask("cont", json!({})).await?;
-        }
         for (number, disk) in migration.disks.iter().enumerate() {
             let (job, has_home) = (self.job(number).await?, self.has_node(&home_node(number)).await?);
             if has_home {
@@ -169,6 +162,7 @@ impl Mirrors {
         &self,
         env: &Env,
         migration: &Migration,
+        runs: bool,
         given_up: impl Future<Output = Error>,
     ) -> Result<Option<String>> {
         if !migration.verify {
@@ -180,7 +174,6 @@ impl Mirrors {
             }
         }
         // One that somebody has stand still is left so.
-        let runs = self.runs().await?;
         let moved = async {
             if runs {
                 self.ask("stop", json!({})).await?;
@@ -194,12 +187,12 @@ impl Mirrors {
         after_standstill(moved, goes_on)
     }
 
-    async fn runs(&self) -> Result<bool> {
+    pub(super) async fn runs(&self) -> Result<bool> {
         Ok(self.ask("query-status", json!({})).await?["running"] == true)
     }
 
     /// Has the guest go on, however long its QEMU is busy with disks that do not answer.
-    async fn go_on(&self) -> Result<()> {
+    pub(super) async fn go_on(&self) -> Result<()> {
         let until = self.env.monotonic() + GO_ON_MAX;
         loop {
             let Err(error) = self.ask("cont", json!({})).await else { return Ok(()) };

@@ -148,6 +148,15 @@ impl World {
         targets: &[&str],
         qemu: impl FnOnce(UnixListener, Asked) -> BoxFuture<'static, ()>,
     ) -> World {
+        World::found(targets, json!({}), qemu).await
+    }
+
+    /// A server that finds a move of which `more` is kept, too.
+    async fn found(
+        targets: &[&str],
+        more: Value,
+        qemu: impl FnOnce(UnixListener, Asked) -> BoxFuture<'static, ()>,
+    ) -> World {
         let env = Env::new(SystemWorld::new(tokio::runtime::Handle::current(), 1).unwrap());
         let options = Options { cache_bytes: 4 << 20, journal_bytes_max: 4 << 20, ..Options::default() };
         let store = Store::open(env.clone(), Arc::new(MemoryEngine::default()), options).await.unwrap();
@@ -163,13 +172,16 @@ impl World {
             "of": each(&|target| json!(target)), "numbers": each(&|_| json!("0123456789abcdef")),
             "begun": 1, "ready_us": 1, "started": { "host": { "qemu": { "folder": folder.path() } }, "asked": 1 },
         });
-        let migration = json!({
+        let mut migration = json!({
             "version": 1, "name": "again", "format": "raw", "floor_percent": 75, "state": "copying", "begun": 1,
             "disks": each(&|target| json!({
                 "target": target, "disk": format!("again.{target}"), "home": { "file": format!("/nowhere/{target}") },
                 "total_bytes": 9, "done_bytes": 1,
             })),
         });
+        for (key, value) in more.as_object().unwrap() {
+            migration[key] = value.clone();
+        }
         let recovery: Recovery = catalog::read(&recovery.to_string()).unwrap();
         catalog::put_new(&store, &recovery).await.unwrap();
         let migration: Migration = catalog::read(&migration.to_string()).unwrap();
@@ -313,4 +325,45 @@ async fn a_mirror_that_a_killed_server_had_ended_is_begun_anew() {
         .collect();
     assert_eq!(order, ["job-dismiss", "blockdev-mirror", "job-complete", "job-dismiss"]);
     assert_eq!(ended.state, MigrationState::Done, "{:?}", ended.note);
+}
+
+/// Goal: a guest that a server had stand still, and was killed, goes on before anything else is asked; and is known to.
+#[tokio::test]
+async fn a_guest_that_a_killed_server_had_stand_still_goes_on_first() {
+    let more = json!({ "verify": true, "stands": true, "goes_over": true });
+    let world = World::found(&["vda"], more, |listener, asked| Box::pin(qemu(listener, asked))).await;
+    world.until("it is looked after", |asked| asked.contains(&"block-job-set-speed".to_owned())).await;
+    let first = world.asked.lock().iter().find(|asked| *asked != "qmp_capabilities").cloned();
+    assert_eq!(first.as_deref(), Some("cont"), "{:?}", world.asked.lock());
+    assert!(!world.protection.migration(&Name::new("again").unwrap()).await.unwrap().stands);
+}
+
+/// Goal: likewise of a move that has ended, for which nobody looks any more.
+#[tokio::test]
+async fn a_guest_that_stands_still_after_its_move_has_ended_goes_on() {
+    let more = json!({ "verify": true, "stands": true, "state": "failed", "ended": 2 });
+    let world = World::found(&["vda"], more, |listener, asked| Box::pin(qemu(listener, asked))).await;
+    world.until("it goes on", |asked| asked.contains(&"cont".to_owned())).await;
+}
+
+/// Goal: a guest that somebody else has stand still is left so, when a server finds its move again.
+#[tokio::test]
+async fn a_guest_that_somebody_has_stand_still_is_left_so() {
+    let more = json!({ "verify": true });
+    let world = World::found(&["vda"], more, |listener, asked| Box::pin(qemu(listener, asked))).await;
+    world.until("it is looked after", |asked| asked.contains(&"block-job-set-speed".to_owned())).await;
+    assert!(!world.asked.lock().contains(&"cont".to_owned()), "{:?}", world.asked.lock());
+}
+
+/// Goal: of a machine that was going over, and has ended before anybody saw whether it had, the old disks are not taken for the newest.
+#[tokio::test]
+async fn a_machine_that_ended_while_it_went_over_may_have_newer_disks() {
+    let more = json!({ "goes_over": true });
+    let world = World::found(&["vda"], more, |listener, _| Box::pin(async { drop(listener) })).await;
+    let name = Name::new("again").unwrap();
+    let ended = world.ended(&name).await;
+    let note = ended.note.unwrap_or_default();
+    assert!(ended.state == MigrationState::Failed && note.contains("/nowhere/vda may be newer"), "{note}");
+    let refused = world.protection.check_not_half_moved(&name).await.unwrap_err();
+    assert!(refused.kind() == Kind::Conflict && refused.to_string().contains("may be newer"), "{refused}");
 }

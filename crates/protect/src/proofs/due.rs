@@ -43,12 +43,23 @@ impl Protection {
         for policy in self.policies_at_work().await? {
             let Some(verify) = policy.verify.clone() else { continue };
             for applied in &policy.sources {
-                let Some(point) = self.to_be_proven(&policy, &applied.source, untried).await? else {
-                    continue;
+                let point = match self.to_be_proven(&policy, &applied.source, untried).await {
+                    Ok(Some(point)) => point,
+                    Ok(None) => continue,
+                    Err(error) if error.kind() == Kind::Closed => return Err(error),
+                    // It keeps no other source's points from being proven.
+                    Err(error) => {
+                        tracing::warn!("source '{}': its points are not proven: {error}", applied.source);
+                        continue;
+                    }
                 };
                 if let Err(error) = self.prove(&policy, &point, &verify, reach).await {
                     if error.kind() == Kind::Closed {
                         return Err(error);
+                    }
+                    // Retention, or somebody, has removed it while it was booted.
+                    if self.point(&point).await.is_err_and(|gone| gone.kind() == Kind::NotFound) {
+                        continue;
                     }
                     let why = format!("point '{point}' could not be proven: {error}");
                     tracing::warn!("policy '{}': {why}", policy.name);
@@ -79,7 +90,8 @@ impl Protection {
         let Some(since) = policy.verify.as_ref().and_then(|verify| verify.every_since) else {
             let Some(newest) = made.next_back().filter(is_ready) else { return Ok(None) };
             let name = newest.point.name.clone();
-            return Ok(self.proof(&name).await?.is_none().then_some(name));
+            // One that is damaged is as good as none.
+            return Ok(self.readable::<Proof>(&key(&name)).await?.is_none().then_some(name));
         };
         let proven = catalog::keys::<Proof>(&self.store, Some(source.as_str())).await?;
         let proven: HashSet<String> = proven.into_iter().collect();

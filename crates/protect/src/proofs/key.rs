@@ -68,6 +68,13 @@ pub(super) async fn of_pool(protection: &Protection) -> Result<Key> {
     Key::of_seed(&bytes(&stored.seed).unwrap_or_default())
 }
 
+/// The public half of the pool's, in hex; nothing where it has none yet.
+pub(super) async fn public_of_pool(protection: &Protection) -> Result<Option<String>> {
+    let stored: Option<Stored> = catalog::find(&protection.store, KEY).await?;
+    let key = stored.map(|stored| Key::of_seed(&bytes(&stored.seed).unwrap_or_default())).transpose()?;
+    Ok(key.map(|key| key.public()))
+}
+
 /// Whether a message was signed by who has the key to this public one.
 pub(super) fn is_signed(public: &str, message: &[u8], signature: &str) -> bool {
     let (Some(public), Some(signature)) = (bytes(public), bytes(signature)) else { return false };

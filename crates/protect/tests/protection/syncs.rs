@@ -37,7 +37,7 @@ async fn sync(life: &Life, snapshot: Option<&str>, keep: &[&str]) -> Result<Sync
         machine: name("desk"),
         master: name("web"),
         snapshot: snapshot.map(name),
-        keep: keep.iter().map(|target| name(target)).collect(),
+        keep: (!keep.is_empty()).then(|| keep.iter().map(|target| name(target)).collect()),
     };
     life.protection.sync_machine(request).await
 }
@@ -96,7 +96,7 @@ fn a_sync_that_cannot_be_is_refused() {
         refused(sync(&life, Some("v3"), &[]).await, Kind::NotFound, "root@v3");
         refused(sync(&life, None, &["vdx"]).await, Kind::Invalid, "calls 'vdx'");
         refused(sync(&life, None, &["vda", "vdb"]).await, Kind::Invalid, "nothing to sync");
-        let own = SyncRequest { machine: name("web"), master: name("web"), snapshot: None, keep: vec![] };
+        let own = SyncRequest { machine: name("web"), master: name("web"), snapshot: None, keep: None };
         refused(life.protection.sync_machine(own).await, Kind::Invalid, "its own master");
         let client = life.store.attach(&"desk.vdb".parse().unwrap()).unwrap();
         refused(sync(&life, None, &[]).await, Kind::Busy, "desk.vdb");
