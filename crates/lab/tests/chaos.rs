@@ -245,6 +245,22 @@ fn what_cannot_be_read_afterwards_is_not_kept() {
     assert_eq!(missed(&summary), ["kill: every block can be read afterwards"]);
 }
 
+/// The same, of one that is read in the load: its errors are what came of the outage, and not what makes a figure void.
+#[test]
+fn errors_after_it_came_back_fail_it() {
+    let server = Server::nbdkit("--filter=error file DIR/disk error-pread-rate=20% error-file=DIR/fail");
+    let fails = format!("touch {}; {}", server.path("fail").display(), server.start);
+    let text = server.outages("flush", &["kill"]).replace(&server.start, &fails);
+    let (points, summary) = run(&server.target(), &text, PROFILE, &Reins::new()).unwrap();
+    assert!(points[0].streams.iter().any(|stream| stream.failed() > 0));
+    assert_eq!(summary.verdict, Verdict::Fail, "{summary:#?}");
+    assert!(
+        missed(&summary).contains(&"kill: every I/O is answered, without an error"),
+        "{:?}",
+        missed(&summary)
+    );
+}
+
 /// Two outages: after the first nothing is there any more, and the second begins with everything written anew.
 #[test]
 fn a_server_of_memory_forgets_everything_and_is_found() {

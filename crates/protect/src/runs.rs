@@ -262,12 +262,9 @@ impl Protection {
         Ok(done)
     }
 
-    /// Locks the snapshots of a run for as long as it says, from the instant `at` that its point is of: a copy may have been cut long after the run began.
-    /// Why that cannot be, where it never could.
+    /// Locks the snapshots of a run, whose point is of the instant `at`, for as long as it says. Why that cannot be, where it never could.
     async fn lock_as_told(&self, run: &Run, at: WallNanos, taken: &[SnapshotInfo]) -> Result<Option<String>> {
-        let Some(until) = run.lock_until else { return Ok(None) };
-        let later = if run.received.is_some() { 0 } else { at.saturating_sub(run.begun) };
-        let until = until.saturating_add(later);
+        let Some(until) = run.lock_of_point(at) else { return Ok(None) };
         if until <= self.store.time().trusted {
             // Of one that was sent it is over there, too.
             let over = "its point is not locked: the time of its lock was over before it was made";

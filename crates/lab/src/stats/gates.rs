@@ -393,6 +393,10 @@ mod tests {
         assert_eq!(judged(|e, _| e.reconciled = Some(others)), (Grade::D, vec!["target's counters".into()]));
         assert_eq!(judged(|_, r| r.read.ios = 12_000), (Grade::D, vec!["Little's law".into()]));
         assert_eq!(judged(|_, r| r.unanswered = 1), (Grade::F, vec!["errors".into()]));
+        let before = Unsettled { failed: 1, unanswered: 0 };
+        assert_eq!(judged(|e, _| e.before = before), (Grade::F, vec!["errors".into()]), "while it settled");
+        let gone = Some("gone");
+        assert_eq!(judged(|e, _| e.uncounted = gone), (Grade::B, vec!["target's counters".into()]));
         let late = |_: &mut Evidence<'_>, r: &mut StreamRecord| {
             r.sizes = [(4096, 1000)].into();
             r.late = 500;

@@ -172,6 +172,13 @@ fn the_verdict_is_about_the_tiles_that_were_begun_with() {
         (late.verdict, why.requirement.as_str(), why.met),
         (Verdict::Fail, "end<=15s late", Some(false))
     );
+    // Answered when the 15 s were over: its response is told, and it is not counted.
+    let mut answered_late = bundle(&[(1, [1.0, 1.0], 15.0)], Ended::Rules);
+    answered_late.points[0].streams[0].read.response.record(16_000_000);
+    let late = said(&answered_late);
+    let why = &late.required.last().unwrap().met;
+    assert_eq!((late.verdict, why.met), (Verdict::Fail, Some(false)));
+    assert!(why.told.contains("1 answered later"), "{}", why.told);
     let some = bundle(&[(1, [1.0, 1.0], 14.5)], Ended::Most);
     assert_eq!(said(&some).verdict, Verdict::Pass);
     assert!(figures(&some).unwrap().at_least);

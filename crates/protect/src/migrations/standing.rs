@@ -76,12 +76,17 @@ impl Protection {
             return Ok(());
         }
         let recovery = self.recovery(name).await?;
-        if self.is_recovery_running(&recovery).await == Some(false) {
-            return self.say_wakes(name).await;
+        let host = host_of(&recovery)?;
+        let woken = async {
+            let files = Files::of(&self.env, &self.store, &migration, true);
+            let jobs = Jobs::find(&self.env, &host, &migration, files).await?;
+            self.have_go_on(name, &jobs).await
+        };
+        match woken.await {
+            // It is gone, and nobody stands.
+            Err(_) if matches!(host.is_running(&self.env).await, Ok(false)) => self.say_wakes(name).await,
+            woken => woken,
         }
-        let files = Files::of(&self.env, &self.store, &migration, true);
-        let jobs = Jobs::find(&self.env, &host_of(&recovery)?, &migration, files).await?;
-        self.have_go_on(name, &jobs).await
     }
 
     /// Finds the jobs of a move; what it means where there are none to be found.

@@ -48,7 +48,7 @@ pub struct Run {
     /// What somebody asked for, of one that copies; nothing where a policy did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) asked: Option<RunRequest>,
-    /// Until when its point is to be locked, by trusted time, nanoseconds since 1970.
+    /// Until when its point is to be locked, were it of the instant in which the run began: trusted time, nanoseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lock_until: Option<WallNanos>,
     /// What its point says that another pool has seen: of one that is sent.
@@ -150,5 +150,36 @@ pub(crate) fn key(name: &PointName) -> String {
 impl Run {
     pub(crate) fn is_under_way(&self) -> bool {
         self.state == RunState::Running
+    }
+
+    /// Until when its point is to be locked, which is of the instant `taken`: a disk may have been read for hours before its cut. What was sent
+    /// is locked as it is where it comes from.
+    pub(crate) fn lock_of_point(&self, taken: WallNanos) -> Option<WallNanos> {
+        let later = if self.received.is_some() { 0 } else { taken.saturating_sub(self.begun) };
+        self.lock_until.map(|until| until.saturating_add(later))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog;
+    use serde_json::json;
+
+    /// Goal: as long as was told, from the instant of the point on; no shorter by what it took until then.
+    #[test]
+    fn a_lock_runs_from_the_instant_of_the_point() {
+        let mut run = json!({
+            "version": 1, "name": "web@20261123T184005Z", "machine": "web", "disks": [], "state": "running",
+            "begun": 1000, "lock_until": 1600,
+        });
+        let of = |run: &serde_json::Value, taken| {
+            catalog::read::<Run>(&run.to_string()).unwrap().lock_of_point(taken)
+        };
+        assert_eq!((of(&run, 1000), of(&run, 1900), of(&run, 900)), (Some(1600), Some(2500), Some(1600)));
+        run["received"] = json!({ "taken": 500, "consistency": "crash" });
+        assert_eq!(of(&run, 1900), Some(1600), "it was said there");
+        run["lock_until"] = json!(null);
+        assert_eq!(of(&run, 1900), None);
     }
 }

@@ -33,12 +33,15 @@ async fn begin(life: &Life) {
 }
 
 async fn sync(life: &Life, snapshot: Option<&str>, keep: &[&str]) -> Result<Synced> {
-    let request = SyncRequest {
-        machine: name("desk"),
-        master: name("web"),
-        snapshot: snapshot.map(name),
-        keep: (!keep.is_empty()).then(|| keep.iter().map(|target| name(target)).collect()),
-    };
+    let keep = Some(keep.iter().map(|target| name(target)).collect());
+    let request =
+        SyncRequest { machine: name("desk"), master: name("web"), snapshot: snapshot.map(name), keep };
+    life.protection.sync_machine(request).await
+}
+
+/// One that does not say which disks are kept.
+async fn sync_as_before(life: &Life) -> Result<Synced> {
+    let request = SyncRequest { machine: name("desk"), master: name("web"), snapshot: None, keep: None };
     life.protection.sync_machine(request).await
 }
 
@@ -62,6 +65,8 @@ fn a_machine_is_brought_up_to_its_master() {
         let kept = sync(&life, None, &["vdb"]).await.unwrap();
         assert_eq!((kept.replaced, kept.kept), (vec![name("vda")], vec![name("vdb"), name("vdc")]));
         assert_eq!((kept.snapshot.as_str(), held(&life).await), ("v2", [7, 6, 3]));
+        let remembered = sync_as_before(&life).await.unwrap();
+        assert_eq!((remembered.replaced, held(&life).await), (vec![name("vda")], [7, 6, 3]));
         let all = sync(&life, None, &[]).await.unwrap();
         assert_eq!(all.machine.origin.as_deref(), Some("web@v2"));
         assert_eq!(held(&life).await, [7, 8, 3]);
@@ -85,6 +90,14 @@ fn a_machine_is_brought_up_to_its_master() {
         life.store.remove_disk(&name("desk.vdb")).await.unwrap();
         sync(&life, None, &["vda"]).await.unwrap();
         assert_eq!(held(&life).await, [9, 8, 3]);
+    });
+    pool.ends(End::Undone);
+    // What is kept is remembered, over a restart, too.
+    pool.life(|life| async move {
+        life.write("desk.vda", 5).await;
+        life.write("desk.vdb", 5).await;
+        let kept = sync_as_before(&life).await.unwrap().kept;
+        assert_eq!((kept, held(&life).await), (vec![name("vda"), name("vdc")], [5, 8, 3]));
     });
 }
 
