@@ -17,9 +17,8 @@ from processes import Failed, wait_for
 USER = "postgres"
 SETTINGS = {
     "listen_addresses": "",
-    "shared_buffers": "32MB",
-    "max_wal_size": "256MB",
-    "checkpoint_timeout": "30s",
+    # Else the kernel has all that was written since the last checkpoint to write when that ends, and the rate is a third for seconds.
+    "backend_flush_after": "256kB",
     # It would come in some rounds and not in others.
     "autovacuum": "off",
 }
@@ -50,11 +49,15 @@ def again(argv):
     call(argv)
 
 
+# Of what PostgreSQL has, as its documentation begins with; and where nothing bounds it.
+SHARED, SHARED_UNBOUNDED = 4, 32 << 20
+
+
 class Memory:
     """A group of the kernel's that bounds what PostgreSQL has, its pages in the page cache with it."""
 
     def __init__(self, limit):
-        self.folder = None
+        self.folder, self.limit = None, limit
         with open("/proc/self/cgroup") as file:
             mine = [line.strip().split(":", 2)[2] for line in file if ":memory:" in line]
         if mine and os.access("/sys/fs/cgroup/memory/memory.limit_in_bytes", os.F_OK):
@@ -128,7 +131,9 @@ class Cluster:
 
     def __enter__(self):
         argv = [f"{self.bin}/postgres", "-D", self.data, "-k", self.sockets, "-p", "54329"]
-        argv += [word for key, value in SETTINGS.items() for word in ("-c", f"{key}={value}")]
+        shared = self.memory.limit // SHARED if self.memory else SHARED_UNBOUNDED
+        settings = {**SETTINGS, "shared_buffers": f"{shared >> 10}kB"}
+        argv += [word for key, value in settings.items() for word in ("-c", f"{key}={value}")]
         if self.memory and self.memory.folder:
             self.process = self.lab.processes.start(self.memory.entered(argv), self.log, cwd="/")
         else:

@@ -13,7 +13,7 @@ mod rules;
 
 pub use operations::{Commands, Operation, OperationRecord};
 pub use profile::{Profile, Vm, check_scale};
-pub(crate) use rules::{summarise, vms_of};
+pub(crate) use rules::{applications, summarise, vms_of};
 
 use crate::counters::Counters;
 use crate::measure::{Point, Reins};

@@ -31,8 +31,6 @@ pub(crate) const SPEED_MAX: u64 = 4 << 30;
 /// A bound above this is none for most disks: whoever is to give way begins here.
 const SPEED_FELT: u64 = 1 << 30;
 const STEP: u64 = 4 << 20;
-/// How far below its bound a guest's latency is to be kept: it swings.
-const MARGIN: f64 = 0.9;
 
 /// What a guest's devices have counted since it was started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,6 +64,8 @@ pub(crate) trait Paced: Sync {
     const SPEED_AT_WORK: u64;
     /// What the copy has in any case, in bytes a second: it is to come to an end.
     const SPEED_MIN: u64;
+    /// How far below its bound a guest's latency is to be kept, as it swings.
+    const MARGIN: f64;
 
     /// What the guest's devices have done.
     fn counted(&self) -> impl Future<Output = Result<Counted>> + Send;
@@ -124,7 +124,7 @@ impl Pace {
         let latency = latency(&self.before.1, &now.1, now.0.saturating_sub(self.before.0));
         self.is_busy = latency.is_some();
         let looked = now.0.saturating_sub(self.measured);
-        let is_soon = self.is_doubted || self.is_to_look(latency, P::SPEED_MIN);
+        let is_soon = self.is_doubted || self.is_to_look(latency, P::SPEED_MIN, P::MARGIN);
         if looked > LOOK_AGAIN || looked > LOOK_SOON && is_soon {
             paced.pause().await?;
             let alone = look(env, paced).await;
@@ -139,7 +139,7 @@ impl Pace {
             return Ok(self.rate(None));
         }
         self.before = now;
-        self.speed = next(self.speed, kept(self.alone, latency), self.floor).max(P::SPEED_MIN);
+        self.speed = next(self.speed, kept(self.alone, latency), self.floor / P::MARGIN).max(P::SPEED_MIN);
         paced.set_speed(self.speed).await?;
         Ok(self.rate(kept(self.alone, latency)))
     }
@@ -150,8 +150,8 @@ impl Pace {
     }
 
     /// Whether a look without the copy would tell something new.
-    fn is_to_look(&self, latency: Option<f64>, speed_min: u64) -> bool {
-        let is_held_up = kept(self.alone, latency).is_some_and(|kept| kept * MARGIN < self.floor);
+    fn is_to_look(&self, latency: Option<f64>, speed_min: u64, margin: f64) -> bool {
+        let is_held_up = kept(self.alone, latency).is_some_and(|kept| kept * margin < self.floor);
         self.alone.is_none() && latency.is_some() || is_held_up && self.speed == speed_min
     }
 
@@ -195,10 +195,11 @@ fn kept(alone: Option<f64>, now: Option<f64>) -> Option<f64> {
     }
 }
 
-fn next(speed: u64, kept: Option<f64>, floor: f64) -> u64 {
+/// The speed that comes next; `aim` is the share of its speed that the guest is to have.
+fn next(speed: u64, kept: Option<f64>, aim: f64) -> u64 {
     let faster = |speed: u64| speed + speed / 8 + STEP;
     let next = match kept {
-        Some(kept) if kept * MARGIN < floor => speed.min(SPEED_FELT) / 3 * 2,
+        Some(kept) if kept < aim => speed.min(SPEED_FELT) / 3 * 2,
         Some(_) => faster(speed),
         None => faster(speed) * 2,
     };

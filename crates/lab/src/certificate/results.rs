@@ -70,15 +70,20 @@ pub(super) fn of(bundle: &Bundle, summary: &Summary) -> Vec<Measured> {
                 seconds: format!("{:.1}", point.seconds),
                 iops: format!("{:.2}", point.iops()),
                 mb_per_second: format!("{:.2}", bytes as f64 / point.seconds.max(1e-9) / 1e6),
-                applications: point
-                    .loads
-                    .iter()
-                    .zip(&point.streams)
-                    .map(|(load, record)| application(&load.name, record, point.seconds))
-                    .collect(),
+                applications: applications(bundle, point),
             }
         })
         .collect()
+}
+
+/// Each stream, or of tiles each application: its machines on all of them together.
+fn applications(bundle: &Bundle, point: &Point) -> Vec<Application> {
+    if let Some(tiled) = &bundle.run.tiles {
+        let together = crate::tiles::applications(point, &tiled.vms);
+        return together.iter().map(|(name, record)| application(name, record, point.seconds)).collect();
+    }
+    let streams = point.loads.iter().zip(&point.streams);
+    streams.map(|(load, record)| application(&load.name, record, point.seconds)).collect()
 }
 
 /// The point whose rate stands for the run, and the rate: of those that are required the first, else the highest that is

@@ -1,6 +1,7 @@
 //! The figures of a run of tiles, for terminals and pages. Times are milliseconds.
 
-use super::rules::{Held, all_held, applications, best, price};
+use super::applications;
+use super::rules::{Held, all_held, best, price};
 use super::{OperationRecord, Tiled, VmPlan};
 use crate::bundle::Bundle;
 use crate::measure::Point;

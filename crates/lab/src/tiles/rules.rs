@@ -72,7 +72,7 @@ impl Held {
 }
 
 /// What each application did, its machines on all tiles together; in the order of the tile.
-pub(super) fn applications<'a>(point: &Point, vms: &'a [VmPlan]) -> Vec<(&'a str, StreamRecord)> {
+pub(crate) fn applications<'a>(point: &Point, vms: &'a [VmPlan]) -> Vec<(&'a str, StreamRecord)> {
     let mut all: Vec<(&str, StreamRecord)> = Vec::new();
     for (record, vm) in point.streams.iter().zip(vms.iter().cycle()) {
         let at = all.iter().position(|(name, _)| *name == vm.application).unwrap_or_else(|| {

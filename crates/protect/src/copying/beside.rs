@@ -126,6 +126,7 @@ impl Paced for Reader<'_> {
     const SPEED_AT_WORK: u64 = Self::SPEED_MIN;
     /// A terabyte in less than a day. What the guest overwrites is copied for as long as a run takes: slower is not gentler.
     const SPEED_MIN: u64 = 16 << 20;
+    const MARGIN: f64 = 0.9;
 
     async fn counted(&self) -> Result<Counted> {
         match self.guest {

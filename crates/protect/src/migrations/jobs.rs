@@ -133,6 +133,8 @@ impl Paced for Jobs {
     const SPEED_AT_IDLE: u64 = SPEED_BEGINNING;
     const SPEED_AT_WORK: u64 = SPEED_BEGINNING;
     const SPEED_MIN: u64 = 1 << 20;
+    // Windows of ten seconds are to keep the floor, and swing by a sixth around the mean where nothing is moved.
+    const MARGIN: f64 = 0.85;
 
     async fn pause(&self) -> Result<()> {
         match self {

@@ -44,6 +44,7 @@ impl Paced for Played {
     /// Of nobody else, so that no other speed can be taken for it.
     const SPEED_AT_WORK: u64 = 24 << 20;
     const SPEED_MIN: u64 = 1 << 20;
+    const MARGIN: f64 = 0.9;
 
     async fn counted(&self) -> Result<Counted> {
         self.change(|_| {});
@@ -137,7 +138,7 @@ fn the_copy_gives_way_until_the_guest_keeps_its_share() {
     let mut speed = SPEED_BEGINNING;
     let mut worst: f64 = 1.0;
     for round in 0..200 {
-        speed = next(speed, Some(kept_at(speed)), 0.75);
+        speed = next(speed, Some(kept_at(speed)), 0.75 / 0.9);
         if round > 20 {
             worst = worst.min(kept_at(speed));
         }
