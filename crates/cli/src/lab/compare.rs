@@ -16,7 +16,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use stonefold_lab::bundle::{self, Bundle};
+use stonefold_lab::bundle::{self, Bundle, ENDED_BY};
 use stonefold_lab::measure::Reins;
 use stonefold_lab::stats::compare::{PAIRS_MIN, detectable};
 use stonefold_lab::trial::{
@@ -185,7 +185,7 @@ impl Compare {
             // What was measured until then is told.
             Err(error) => {
                 eprintln!("it was ended before its time: {error}");
-                made.trial.machine.insert("ended before its time by".into(), error.to_string());
+                made.trial.machine.insert(ENDED_BY.to_owned(), error.to_string());
             }
             Ok(()) => {}
         }

@@ -2,7 +2,7 @@
 
 use super::record::ChainRecord;
 use super::{NATIVE, name_of};
-use crate::bundle::Bundle;
+use crate::bundle::{Bundle, ENDED_BY};
 use crate::oltp::ramp::Plateau;
 use crate::oltp::{Profile, audit};
 use crate::stats::require::{self, Met};
@@ -60,8 +60,9 @@ fn came_back(
     for complaint in &record.complaints {
         told.push_str(&format!("; {complaint}"));
     }
-    // Of a run that was ended early nobody knows what would have come back.
-    let met = (missing.is_empty() || !bundle.run.cut_short).then_some(missing.is_empty());
+    // Of a run that somebody ended early nobody knows what would have come back.
+    let is_stopped = bundle.run.cut_short && !bundle.run.machine.contains_key(ENDED_BY);
+    let met = (missing.is_empty() || !is_stopped).then_some(missing.is_empty());
     let requirement = "every point comes back and is worked on".into();
     Some(Required {
         point,
