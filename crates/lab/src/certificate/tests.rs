@@ -149,7 +149,7 @@ fn what_it_costs_is_added_up_exactly() {
     assert_eq!(
         price.per,
         [
-            "468.75 USD per VM, of 480, at the prices of 2016-03-31",
+            "468.75 USD per VM, of 480 (told, not measured), at the prices of 2016-03-31",
             "750.0000 USD per IOPS, of 300.00 in 'hold', at the prices of 2016-03-31",
             "31250.00 USD per TB (10^12 bytes) usable, of 7.2, at the prices of 2016-03-31",
         ]

@@ -190,6 +190,7 @@ fn the_strict_count_asks_for_more() {
     let mut bundle = bundle(&[(1, [1.0, 1.0], 0.0), (2, [1.0, 1.0], 0.0)], Ended::Most);
     for record in &mut bundle.points[1].streams {
         (0..20).for_each(|_| record.read.response.record(50_000_000));
+        record.read.ios += 20;
     }
     let figures = figures(&bundle).unwrap();
     assert_eq!((figures.tiles, figures.strict_tiles), (2, 1));
