@@ -31,3 +31,34 @@ impl Protection {
         Err(Error::new(Kind::Busy, what).remedy("try again in a moment"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::StopRequest;
+    use std::sync::Arc;
+    use stonefold_engine::MemoryEngine;
+    use stonefold_env::{Env, SystemWorld};
+    use stonefold_store::{Options, Store};
+
+    /// Goal: whoever comes in between is refused, and changes nothing; afterwards he is not, and others never.
+    #[tokio::test]
+    async fn nothing_comes_in_between() {
+        let env = Env::new(SystemWorld::new(tokio::runtime::Handle::current(), 1).unwrap());
+        let store =
+            Store::open(env.clone(), Arc::new(MemoryEngine::default()), Options::default()).await.unwrap();
+        let protection = Protection::new(env, store);
+        let (web, other) = (Name::new("web").unwrap(), Name::new("other").unwrap());
+        let held = protection.hold_recovery(&web).unwrap();
+        for refused in [
+            protection.stop_recovery(&web, StopRequest::default()).await.map(drop),
+            protection.keep_recovery(&web).await.map(drop),
+        ] {
+            assert_eq!(refused.unwrap_err().kind(), Kind::Busy);
+        }
+        drop(protection.hold_recovery(&other).unwrap());
+        drop(held);
+        let gone = protection.stop_recovery(&web, StopRequest::default()).await.unwrap_err();
+        assert_eq!(gone.kind(), Kind::NotFound);
+    }
+}
