@@ -25,8 +25,8 @@ fn without_secrets(word: Cow<'_, str>) -> Cow<'_, str> {
     static SECRETS: LazyLock<[(Regex, &str); 3]> = LazyLock::new(|| {
         let of = |pattern| Regex::new(pattern).expect("a pattern");
         [
-            (of(r"(^|,)(data|password|passwd|key)=[^,]*"), "$1$2="),
-            (of(r#""(data|password|passwd|key)"\s*:\s*"[^"]*""#), r#""$1":"""#),
+            (of(r"(^|,)(data|password|passwd|key)=(?:[^,]|,,)*"), "$1$2="),
+            (of(r#""(data|password|passwd|key)"\s*:\s*"(?:[^"\\]|\\.)*""#), r#""$1":"""#),
             (of(r"://[^/@,\s]*:[^/@,\s]*@"), "://"),
         ]
     });
@@ -277,6 +277,9 @@ mod tests {
         let without = |word: &str| without_secrets(word.into()).into_owned();
         assert_eq!(without("secret,id=s0,data=hunter2,format=raw"), "secret,id=s0,data=,format=raw");
         assert_eq!(without("driver=rbd,key=AQ==,user=a"), "driver=rbd,key=,user=a");
+        // A comma in a value is two, and a quotation mark has a stroke before it.
+        assert_eq!(without("secret,data=hun,,ter2,id=s0"), "secret,data=,id=s0");
+        assert_eq!(without(r#"{"data": "hun\"ter2", "id": "s0"}"#), r#"{"data":"", "id": "s0"}"#);
         assert_eq!(without("port=5900,password=x"), "port=5900,password=");
         assert_eq!(
             without(r#"{"qom-type": "secret", "id": "s0", "data" : "hunter2"}"#),
