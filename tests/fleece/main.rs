@@ -7,10 +7,8 @@
 
 mod guest;
 mod lost;
+mod outage;
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
-use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{scope, sleep};
 use std::time::Duration;
@@ -20,7 +18,6 @@ use serde_json::{Value, json};
 use stonefold_e2e::gateway::{Gateway, Place, in_a_place};
 use stonefold_e2e::machines::Machines;
 use stonefold_e2e::monitor::Monitor;
-use stonefold_e2e::runs::until_made_again;
 use stonefold_e2e::tools::run;
 use stonefold_guest::time::Deadline;
 
@@ -70,6 +67,18 @@ fn nothing_is_left(place: &Place, monitor: &mut Monitor) -> Result<()> {
     ensure!(monitor.is_running()?, "the guest stands still");
     let disks = place.json("disk ls")?;
     ensure!(disks.as_array().is_some_and(|disks| disks.len() == 2), "{disks}");
+    Ok(())
+}
+
+/// Waits until a guest's disks are read ahead of the cut, by the mark of that pass.
+fn reads_ahead(monitor: &mut Monitor, mark: &str) -> Result<()> {
+    let patience = Deadline::after(PATIENCE);
+    while !monitor.has_marks(mark)? {
+        ensure!(!patience.passed(), "{mark} never came");
+        ensure!(!monitor.ours()?.iter().any(|node| node.contains("cbw")), "it was not read ahead");
+        sleep(Duration::from_millis(5));
+    }
+    ensure!(!monitor.ours()?.iter().any(|node| node.contains("cbw")), "a filter is there");
     Ok(())
 }
 
@@ -185,16 +194,6 @@ fn what_a_guest_writes_while_it_is_read_ahead_is_read_again() {
         for drive in ["root", "data"] {
             monitor.write(drive, 0, 200 * MIB, 3)?;
         }
-        let reads_ahead = |monitor: &mut Monitor, mark: &str| -> Result<()> {
-            let patience = Deadline::after(PATIENCE);
-            while !monitor.has_marks(mark)? {
-                ensure!(!patience.passed(), "{mark} never came");
-                ensure!(!monitor.ours()?.iter().any(|node| node.contains("cbw")), "it was not read ahead");
-                sleep(Duration::from_millis(5));
-            }
-            ensure!(!monitor.ours()?.iter().any(|node| node.contains("cbw")), "a filter is there");
-            Ok(())
-        };
         let run = scope(|scope| -> Result<Value> {
             let run = scope.spawn(|| place.json("backup run mail"));
             reads_ahead(&mut monitor, "ahead-0")?;
@@ -233,106 +232,6 @@ fn what_a_guest_writes_while_it_is_read_ahead_is_read_again() {
         is_as_the_images(place, &mut monitor, &all)?;
         ensure!(all["copied"]["read_bytes"].as_u64().is_some_and(|read| read >= 1024 * MIB), "{all}");
         guest.quit(monitor)?;
-        server.stop()
-    });
-}
-
-/// Goal: a guest whose backup dies with its server writes on without an error, loses nothing, and is backed up again; nothing of the dead one stays.
-#[test]
-fn a_guest_outlives_the_server_that_backs_it_up() {
-    in_a_place(|place| {
-        Guest::make_images(place)?;
-        let (guest, mut monitor) = Guest::start(place)?;
-        let mut running = server(place)?;
-        monitor.write("root", 0, 48 * MIB, 3)?;
-        monitor.write("data", 0, 48 * MIB, 3)?;
-        place.json("backup run mail")?;
-        for (round, is_cut) in [(0, false), (1, true), (2, false), (3, true)] {
-            // In the midst: it is read ahead, or its filters are there.
-            for drive in ["root", "data"] {
-                monitor.write(drive, 0, 48 * MIB, 10 + round)?;
-            }
-            let mut backup = Command::new(stonefold_e2e::binary::stonefold()?);
-            backup
-                .args(["--api", &place.api(), "backup", "run", "mail"])
-                .stdout(Stdio::null())
-                .stderr(Stdio::null());
-            let mut backup = backup.spawn()?;
-            let patience = Deadline::after(PATIENCE);
-            while !monitor.has_marks("ahead-0")?
-                || is_cut && !monitor.ours()?.iter().any(|node| node.contains("cbw"))
-            {
-                ensure!(!patience.passed(), "no backup came to it");
-            }
-            sleep(Duration::from_millis(u64::from(round) * 40));
-            running.kill();
-            let _ = backup.wait()?;
-            let patience = Deadline::after(Duration::from_secs(20));
-            for at in 0..20 {
-                monitor.write("root", at * MIB, BLOCK, 100 + round)?;
-            }
-            ensure!(!patience.passed(), "the guest waited for its backup");
-            // A write that failed is told to nobody but QEMU's own output: what is in the image counts.
-            for at in 0..20 {
-                let mut held = [0; BLOCK as usize];
-                File::open(place.path("a.raw"))?.read_exact_at(&mut held, at * MIB)?;
-                ensure!(
-                    held == [100 + round; BLOCK as usize],
-                    "round {round}: the guest's write at {at}M failed"
-                );
-            }
-            ensure!(monitor.is_running()?, "the guest stands still");
-            running = place.start(&[])?;
-            until_made_again(place, "mail", PATIENCE)?;
-            let patience = Deadline::after(PATIENCE);
-            while !monitor.ours()?.is_empty()
-                || monitor.has_exports()?
-                || place.json("disk ls")?.as_array().is_none_or(|disks| disks.len() > 2)
-            {
-                ensure!(!patience.passed(), "round {round}: {:?} is left", monitor.ours()?);
-                sleep(Duration::from_millis(50));
-            }
-            let run = place.json("backup run mail")?;
-            is_as_the_images(place, &mut monitor, &run)?;
-            nothing_is_left(place, &mut monitor)?;
-        }
-        // A guest that has gone takes its part with it.
-        guest.quit(monitor)?;
-        let said = place.fails("backup run mail", 1)?;
-        ensure!(said.contains("QEMU at") && said.contains("qmp.sock"), "{said}");
-        running.stop()
-    });
-}
-
-/// Goal: a server that hangs in the midst of a backup keeps a guest's write waiting for some seconds, once; that backup makes no point, and the next does.
-#[test]
-fn a_server_that_hangs_holds_a_guest_up_for_seconds() {
-    in_a_place(|place| {
-        Guest::make_images(place)?;
-        let (_guest, mut monitor) = Guest::start(place)?;
-        let server = server(place)?;
-        for drive in ["root", "data"] {
-            monitor.write(drive, 0, 56 * MIB, 3)?;
-        }
-        let mut backup = Command::new(stonefold_e2e::binary::stonefold()?);
-        backup.args(["--api", &place.api(), "backup", "run", "mail"]);
-        let mut backup = backup.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-        let patience = Deadline::after(PATIENCE);
-        while !monitor.ours()?.iter().any(|node| node.contains("look-1")) {
-            ensure!(!patience.passed(), "no backup came to it");
-        }
-        run("kill", &["-STOP", &server.pid().to_string()])?;
-        let patience = Deadline::after(Duration::from_secs(15));
-        for at in 0..40 {
-            monitor.write("root", at * MIB, BLOCK, 9)?;
-        }
-        let was_held_up = patience.passed();
-        run("kill", &["-CONT", &server.pid().to_string()])?;
-        ensure!(!was_held_up, "the guest waited for its backup");
-        ensure!(!backup.wait()?.success(), "a point was made of a cut that was broken");
-        let run = place.json("backup run mail")?;
-        is_as_the_images(place, &mut monitor, &run)?;
-        nothing_is_left(place, &mut monitor)?;
         server.stop()
     });
 }
