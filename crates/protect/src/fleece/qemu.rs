@@ -19,8 +19,8 @@ use stonefold_types::{Error, Kind, Name, Result};
 
 /// What is ours in a QEMU is named so.
 pub(super) const OURS: &str = "stonefold-";
-/// How long a guest's write waits for what it overwrites to be copied.
-const COPY_MAX_S: u32 = 5;
+/// How long a guest's write waits for what it overwrites to be copied. QEMU 7.2 counts this in nanoseconds of 32 bits: five seconds were 0.7.
+const COPY_MAX_S: u32 = 4;
 /// What a bitmap counts in, in bytes: a block of ours, so that no more is read than has changed.
 const GRAIN_BYTES: u64 = 4096;
 /// The most that a bitmap counts: 32 MiB of QEMU's memory for one.
