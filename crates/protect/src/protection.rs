@@ -8,6 +8,7 @@ use crate::Listener;
 use crate::boots::LEARNT_AT_ONCE;
 use crate::copying::{Bandwidth, Copies};
 use crate::domain::Reach;
+use crate::rounds::Apart;
 use crate::{Headway, Hypervisors, Pools};
 use parking_lot::Mutex as Memory;
 use std::collections::{HashMap, HashSet};
@@ -56,6 +57,8 @@ pub struct Protection {
     pub(crate) removal_in_doubt: AtomicBool,
     /// By policy and source: the slot of the last run, as far as that was looked up or made.
     pub(crate) slots: Memory<HashMap<(Name, Name), WallNanos>>,
+    /// Runs of policies that have tasks of their own.
+    pub(crate) apart: Apart,
     /// By policy and source: whether its last run failed, as far as that was looked up or made.
     pub(crate) failing: Memory<HashMap<(Name, Name), bool>>,
     /// Who is told what policies' runs came to.
@@ -122,6 +125,7 @@ impl Protection {
             in_doubt: AtomicBool::new(false),
             removal_in_doubt: AtomicBool::new(false),
             slots: Memory::default(),
+            apart: Apart::default(),
             failing: Memory::default(),
             listener: OnceLock::new(),
             reach: OnceLock::new(),

@@ -5,9 +5,13 @@
 //! made and nothing goes; resumed, it catches up in the same way. Guests that were left standing still are told to go on first. After each run the points that its policy no longer keeps go,
 //! oldest first, one change each: a crash in between leaves fewer to go. What fails for one source is told, and keeps no other from its run; nor
 //! does one that is copied, for hours perhaps, or whose guest has to stand still first: it has a task of its own, and where it has not ended when
-//! its next slot comes, that is passed over.
+//! its next slot comes, that is passed over; but what another policy wants of the source meanwhile is made when it has ended ([`apart`]).
 //! *Never*: removes anything while the machine's clock is doubted; nothing goes because time has passed, only because a newer point
 //! has come ([`retention`](crate::retention)). Time is the store's trusted time.
+
+mod apart;
+
+pub(crate) use apart::Apart;
 
 use crate::catalog::{self, Entry};
 use crate::plan::Verdict;
@@ -16,7 +20,6 @@ use crate::runs::{CUT_OFF_MAX, Run, Slot};
 use crate::{Policy, Protection, Source};
 use std::collections::HashSet;
 use std::sync::Weak;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use stonefold_env::{Env, WallNanos};
 use stonefold_store::TimeStatus;
@@ -147,10 +150,12 @@ impl Protection {
         let is_copied = matches!(&found, Ok(Some(found)) if found.of.machine().is_none());
         let is_slow = is_copied || policy.consistency == Consistency::App;
         if let Some(me) = self.me.upgrade().filter(|_| is_slow) {
+            if self.is_taken_by_another(policy, source) {
+                return Ok(Made::Nothing);
+            }
             self.slots.lock().insert((policy.name.clone(), source.clone()), at);
-            let (policy, source) = (policy.clone(), source.clone());
             // Hours may pass, and other sources have their turn.
-            self.env.spawn("run of a policy", async move { me.run_apart(&policy, &source, slot).await });
+            me.begin_apart(policy.clone(), source.clone(), slot);
             return Ok(Made::Begun);
         }
         let run = self.back_up_for(source, policy, slot).await;
@@ -159,32 +164,6 @@ impl Protection {
             self.slots.lock().insert((policy.name.clone(), source.clone()), at);
         }
         run.map(|run| run.map_or(Made::Nothing, |run| Made::Point(Box::new(run))))
-    }
-
-    /// Backs a source up for a slot of a policy, and removes what that no longer keeps.
-    async fn run_apart(&self, policy: &Policy, source: &Name, slot: Slot) {
-        let name = &policy.name;
-        let is_told = |error: &Error| error.kind() != Kind::Closed;
-        self.wait_for_made_again(source).await;
-        match self.back_up_for(source, policy, slot).await {
-            Ok(None) => return,
-            Ok(Some(run)) => self.tell_done(policy, &run).await,
-            Err(error) => {
-                // What a server that leaves has cut off is made again.
-                if is_told(&error) && !self.ending.load(Ordering::SeqCst) {
-                    tracing::warn!("policy '{name}', source '{source}': no point: {error}");
-                    self.tell_failed(policy, source, &error.to_string()).await;
-                }
-                return;
-            }
-        }
-        if let Err(error) = self.prune(policy, source, &mut Vec::new()).await {
-            if is_told(&error) {
-                tracing::warn!("policy '{name}', source '{source}': points stay for now: {error}");
-            }
-        }
-        // What it made may have to be sent.
-        self.policies_changed.notify_one();
     }
 
     /// The slot of the last run of a source for a policy, or since when there is to be one. What lies ahead, because the clock was set back,
@@ -232,7 +211,10 @@ impl Protection {
         let mut next = WallNanos::MAX;
         for policy in self.policies_at_work().await? {
             for applied in &policy.sources {
-                next = next.min(self.next_run(&policy, &applied.source).await?);
+                // One that waits for another's run is looked at when that ends.
+                if !self.is_taken_by_another(&policy, &applied.source) {
+                    next = next.min(self.next_run(&policy, &applied.source).await?);
+                }
             }
         }
         let wait = next.saturating_sub(self.store.time().trusted);

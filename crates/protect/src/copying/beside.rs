@@ -186,7 +186,7 @@ mod tests {
     /// faster is that.
     #[test]
     fn giving_way_is_told_where_it_was() {
-        let live = Live::new(RunRequest::default(), None);
+        let live = Live::new(RunRequest::default(), None, None);
         for speed in [16, 24, 36] {
             live.read_at(speed << 20);
             assert!(
@@ -200,7 +200,7 @@ mod tests {
         }
         assert_eq!(notes(&live), ["it gave way to its guest, down to 18M a second"]);
         // Where it is looked at anew, as after a pause, it begins anew.
-        let live = Live::new(RunRequest::default(), None);
+        let live = Live::new(RunRequest::default(), None, None);
         live.read_at(SPEED_MAX);
         live.speed.store(SPEED_UNKNOWN, Ordering::Relaxed);
         live.read_at(16 << 20);

@@ -36,6 +36,8 @@ pub(crate) struct Copies {
 /// A run that copies, now.
 pub(crate) struct Live {
     pub(crate) figures: Figures,
+    /// Whose slot it is for; nothing where somebody asked for it.
+    policy: Option<Name>,
     /// Whether all is read, also what reads as zeros or is told not to have changed.
     pub(crate) full: bool,
     /// Whether its guest is to stand still at the instant that is copied; and how it did.
@@ -84,7 +86,8 @@ impl Default for Copies {
 impl Copies {
     pub(super) fn enter(self: &Arc<Self>, source: Source, run: Run, asked: RunRequest) -> Copying {
         let bandwidth = self.bandwidth.get().cloned();
-        let live = Arc::new(Live::new(asked, bandwidth));
+        let policy = run.slot.as_ref().map(|slot| slot.policy.clone());
+        let live = Arc::new(Live::new(asked, bandwidth, policy));
         self.live.lock().insert(run.name.clone(), live.clone());
         Copying { copies: self.clone(), live, source, run, sent: None, ended: false }
     }
@@ -101,6 +104,13 @@ impl Copies {
     /// Whether one of a source's is.
     pub(crate) fn is_copied(&self, source: &Name) -> bool {
         self.live.lock().keys().any(|run| run.source == *source)
+    }
+
+    /// Whether one of a source's is, for another than this policy.
+    pub(crate) fn is_copied_for_another(&self, source: &Name, policy: &Name) -> bool {
+        let live = self.live.lock();
+        let mut others = live.iter().filter(|(run, _)| run.source == *source);
+        others.any(|(_, live)| live.policy.as_ref() != Some(policy))
     }
 
     /// Whether one was left in its midst since this was asked last.
@@ -120,9 +130,10 @@ impl Copies {
 }
 
 impl Live {
-    pub(super) fn new(asked: RunRequest, bandwidth: Option<Arc<Bandwidth>>) -> Self {
+    pub(super) fn new(asked: RunRequest, bandwidth: Option<Arc<Bandwidth>>, policy: Option<Name>) -> Self {
         Live {
             figures: Figures::default(),
+            policy,
             full: asked.full,
             has_it_stand: asked.consistency == Consistency::App,
             stood: Memory::default(),

@@ -6,7 +6,7 @@ use crate::life::{HOUR, Pool, name};
 use std::time::Duration;
 use stonefold_protect::rounds::Round;
 use stonefold_protect::{NewPolicy, Run, RunRequest, RunState, SourceOf};
-use stonefold_types::Kind;
+use stonefold_types::{Kind, Name};
 
 /// Goal: a run that somebody ends makes no point, keeps nobody from anything else while it goes on, and lets nobody at its disk.
 #[test]
@@ -167,6 +167,73 @@ fn a_policy_copies_in_the_background() {
             }
             let point = protection.points(None).await.unwrap().pop().unwrap().point;
             assert_eq!(point.policy, Some(name("hourly")));
+        }
+    });
+}
+
+/// Goal: where two policies of a source meet, or one comes while somebody's run goes on, each makes its point: the later one when the earlier has ended. None fails, and none
+/// is made twice.
+#[test]
+fn policies_that_meet_on_a_source_have_their_turns() {
+    let pool = Pool::new();
+    pool.life(|life| {
+        let pool = &pool;
+        async move {
+            let protection = &life.protection;
+            let exporter = exported(&life, patterned(MIB, 1)).await;
+            let asked = |every: &str| NewPolicy {
+                every: every.to_owned(),
+                zone: Some("UTC".to_owned()),
+                ..NewPolicy::default()
+            };
+            let (db, hourly, nightly) = (name("db"), name("hourly"), name("nightly"));
+            for (policy, every) in [(&hourly, "1h"), (&nightly, "3h")] {
+                protection.create_policy(policy.clone(), asked(every)).await.unwrap();
+                protection.apply_policy(policy, &[db.clone()]).await.unwrap();
+            }
+            let points_of = async |policy: Option<&Name>| {
+                let points = protection.points(None).await.unwrap();
+                points.iter().filter(|status| status.point.policy.as_ref() == policy).count()
+            };
+            let until = async |policy: Option<&Name>, count: usize| {
+                while points_of(policy).await < count {
+                    life.env.sleep(Duration::from_millis(1)).await;
+                }
+            };
+            // Both are due at 12:00.
+            exporter.after(Some((1, Then::Hang)));
+            pool.clock.passes(2 * HOUR);
+            let begun = [(hourly.clone(), db.clone())];
+            assert_eq!(protection.round().await.unwrap().begun, begun);
+            for _ in 0..3 {
+                assert_eq!(protection.round().await.unwrap(), Round::default(), "the other has it");
+            }
+            exporter.after(None);
+            until(Some(&hourly), 1).await;
+            let begun = [(nightly.clone(), db.clone())];
+            while protection.round().await.unwrap().begun != begun {
+                life.env.sleep(Duration::from_millis(1)).await;
+            }
+            until(Some(&nightly), 1).await;
+
+            // Somebody's own is in the way.
+            let before = exporter.reads();
+            exporter.after(Some((1, Then::Hang)));
+            let meanwhile = async {
+                while exporter.reads() <= before + 1 {
+                    life.env.sleep(Duration::from_millis(1)).await;
+                }
+                pool.clock.passes(HOUR);
+                assert_eq!(protection.round().await.unwrap(), Round::default(), "somebody has it");
+                exporter.after(None);
+            };
+            let (own, ()) = futures::join!(protection.back_up(&db, RunRequest::default()), meanwhile);
+            own.unwrap();
+            assert_eq!(protection.round().await.unwrap().begun, [(hourly.clone(), db.clone())]);
+            until(Some(&hourly), 2).await;
+            let runs = protection.runs(None).await.unwrap();
+            assert!(runs.len() == 4 && runs.iter().all(|run| run.state == RunState::Done), "{runs:?}");
+            assert_eq!((points_of(Some(&hourly)).await, points_of(Some(&nightly)).await), (2, 1));
         }
     });
 }

@@ -30,7 +30,7 @@ fn what_arrived_otherwise_is_told() {
             write(&store, disk, AT, 7).await;
         }
         store.snapshot(&[sent], Some(Name::new("s").unwrap())).await.unwrap();
-        let live = Live::new(RunRequest { full: false, consistency: Consistency::Crash }, None);
+        let live = Live::new(RunRequest { full: false, consistency: Consistency::Crash }, None, None);
         let check = async |changed: Option<Vec<Range<u64>>>, since: Option<&[Range<u64>]>| {
             let origin = store.attach(&"sent@s".parse().unwrap()).unwrap();
             let origin = Origin::Snapshot(Snapshot::new(origin, BYTES, changed));
