@@ -66,6 +66,24 @@ fn image_of(place: &Place, folder: &str) -> Result<String> {
     Ok(image)
 }
 
+/// The guest's disk, of a guest that asks for an address and listens for SSH: nobody is at its console.
+fn answers_at_ssh(place: &Place, guest: &Path) -> Result<String> {
+    let (disk, network, commands) = (place.text("deb.raw"), place.text("network"), place.text("commands"));
+    run("cp", &["--sparse=always", &guest.join("disk.raw").to_string_lossy(), &disk])?;
+    let table: serde_json::Value = serde_json::from_str(&run("sfdisk", &["-J", &disk])?)?;
+    let root = table["partitiontable"]["partitions"][1]["start"].as_u64().context("it has two partitions")?;
+    fs::write(&network, "[Match]\nType=ether\n[Network]\nDHCP=yes\n")?;
+    let mut text = format!("write {network} /etc/systemd/network/80-network.network\n");
+    for unit in ["ssh", "systemd-networkd"] {
+        text += &format!(
+            "symlink /etc/systemd/system/multi-user.target.wants/{unit}.service /lib/systemd/system/{unit}.service\n"
+        );
+    }
+    fs::write(&commands, text)?;
+    run("debugfs", &["-w", "-f", &commands, &format!("{disk}?offset={}", root * 512)])?;
+    Ok(disk)
+}
+
 /// The image of a machine that runs on it, by QEMU's own check.
 fn is_sound(folder: &Path, image: &str) -> Result<()> {
     Monitor::connect(&folder.join("qmp.sock"))?.while_it_stands(|| {
@@ -83,7 +101,7 @@ fn a_debian_is_proven_brought_back_and_moved_home() {
         // What runs under KVM here is not known; emulation runs everywhere.
         let serve = || place.start(&["--machines", &place.text("machines"), "--accelerator", "tcg"]);
         let server = serve()?;
-        place.ok(&format!("disk import deb {}", guest.join("disk.raw").display()))?;
+        place.ok(&format!("disk import deb {}", answers_at_ssh(place, &guest)?))?;
         fs::write(place.path("args"), "-m 512M -smp 2 -nic user,mac=52:54:00:01:02:03")?;
         place.ok(&format!("machine add deb --disk deb --qemu-args {}", place.text("args")))?;
         place.ok("source add nightly --machine deb")?;
@@ -106,12 +124,13 @@ fn a_debian_is_proven_brought_back_and_moved_home() {
         let is_up = said.contains("this is debian") || said.contains("this is ubuntu");
         ensure!(proven.status.success() && is_up, "{said}");
 
-        // Moved while it runs, and it goes on.
+        // Moved while it runs, and it goes on. It is up when its port answers, though it reaches nothing.
         let recover = format!(
-            "recover {point} --as again --to qemu --network isolated --wait agent --timeout {BOOT_MAX}"
+            "recover {point} --as again --to qemu --network isolated --wait port:22 --timeout {BOOT_MAX}"
         );
         let made = place.json_within(&recover, LOGIN_MAX)?;
         ensure!(made["recovery"]["started"]["alive_us"].is_u64(), "{made}");
+        ensure!(made["notes"].to_string().contains("port 22 answers"), "{made}");
 
         // It stands still for a point, which holds what it was just told to write, and goes on.
         let folder = made["recovery"]["started"]["folder"].as_str().context("a machine has a folder")?;

@@ -127,10 +127,20 @@ pub(crate) struct Start<'a> {
     pub(crate) disks: &'a [MachineDisk],
     pub(crate) hardware: Option<&'a Hardware>,
     pub(crate) reach: &'a Reach,
-    /// A port of this host, and the guest's that it leads to; nothing else of a network then.
-    pub(crate) forward: Option<(u16, u16)>,
+    /// A port of the guest's that is to be reached from this host.
+    pub(crate) forward: Option<Forward>,
     /// What it may take of its host.
     pub(crate) limits: Limits,
+}
+
+/// A port of a guest's that its host reaches.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Forward {
+    /// The host's own, on loopback, that leads to it.
+    pub(crate) host: u16,
+    pub(crate) guest: u16,
+    /// Whether the guest has no other network, whatever is said of it.
+    pub(crate) alone: bool,
 }
 
 impl Start<'_> {
@@ -141,12 +151,8 @@ impl Start<'_> {
             Some(Hardware::Libvirt(xml)) => described::of_domain(xml)?,
             None => described::made_up(self.name.as_str()),
         };
-        if let Some((host, guest)) = self.forward {
-            words.take_all(&["nic", "net", "netdev"]);
-            words.push(
-                "nic",
-                format!("user,restrict=on,model=virtio-net-pci,hostfwd=tcp:127.0.0.1:{host}-:{guest}"),
-            );
+        if let Some(forward) = &self.forward {
+            described::forward(&mut words, forward)?;
         }
         Ok((qemu::command_line(words, &self.attached()?, self.reach, (folder, kvm))?, notes))
     }

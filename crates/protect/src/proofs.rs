@@ -201,7 +201,7 @@ impl Protection {
         };
         self.bring_back(request, true).await?;
         self.pass(&mut stages, "disks ready");
-        let port = if let Sign::Port(port) = asked.sign { Some(port) } else { None };
+        let port = if let Sign::Port(port) = asked.sign { Some((port, true)) } else { None };
         let start = StartRequest {
             name: name.clone(),
             to: Where::Qemu,

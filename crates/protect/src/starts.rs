@@ -8,7 +8,7 @@ mod beforehand;
 
 use crate::catalog;
 use crate::domain::Reach;
-use crate::hypervisor::{Folder, Host, Limits, Sign, Start, Virsh, Watched, Where};
+use crate::hypervisor::{Folder, Forward, Host, Limits, Sign, Start, Virsh, Watched, Where};
 use crate::qmp::Qmp;
 use crate::recoveries::Recovery;
 use crate::runs::key;
@@ -93,7 +93,11 @@ impl Protection {
         if let (Where::Libvirt(_), Some((sign, _))) = (&asked.to, &asked.wait) {
             sign.check_of_domain()?;
         }
-        let mut begun = self.begin_machine(&asked, None).await?;
+        let port = match &asked.wait {
+            Some((Sign::Port(port), _)) => Some((*port, false)),
+            _ => None,
+        };
+        let mut begun = self.begin_machine(&asked, port).await?;
         if begun.recovery.started.as_ref().is_some_and(|started| started.first_block_us.is_none()) {
             begun.notes.push(format!(
                 "it has read nothing from its disks within {} s: look at its screen",
@@ -115,21 +119,26 @@ impl Protection {
         Ok((begun.recovery, begun.notes))
     }
 
-    /// Starts it, with a port of the guest's that is to be reached where one is.
-    pub(crate) async fn begin_machine(&self, asked: &StartRequest, guest_port: Option<u16>) -> Result<Begun> {
+    /// Starts it, with a port of the guest's that is to be reached where one is, and whether that is all of its network.
+    pub(crate) async fn begin_machine(
+        &self,
+        asked: &StartRequest,
+        guest_port: Option<(u16, bool)>,
+    ) -> Result<Begun> {
         let asked_at = self.env.monotonic();
         let held = self.hold_recovery(&asked.name)?;
         let recovery = self.say_starting(asked).await?;
         let (Some(started), before) = (&recovery.started, self.blocks_read(&recovery)) else {
             return Err(Error::new(Kind::Conflict, format!("recovery '{}' was stopped", asked.name)));
         };
-        let forwarded = guest_port.map(|_| free_port()).transpose()?;
+        let forward = |(guest, alone)| free_port().map(|host| Forward { host, guest, alone });
+        let forward = guest_port.map(forward).transpose()?;
         let start = Start {
             name: &recovery.name,
             disks: &recovery.disks,
             hardware: recovery.hardware.as_ref(),
             reach: &asked.reach,
-            forward: forwarded.zip(guest_port),
+            forward,
             limits: asked.limits,
         };
         let ahead = self.fetch_ahead(&recovery).await;
@@ -145,6 +154,7 @@ impl Protection {
                 let told = |bytes| format!("{bytes} that its last boot read are fetched ahead");
                 notes.extend(ahead.map(told));
                 let up = self.learn_boot(traced);
+                let forwarded = forward.map(|forward| forward.host);
                 Ok(Begun { recovery, qmp, notes, asked: asked_at, forwarded, up })
             }
             Err(error) => {

@@ -1,5 +1,6 @@
 //! What a machine is made of, as arguments of QEMU: as they were given, derived from a domain of libvirt's, or made up.
 
+use super::Forward;
 use super::disk_devices;
 use super::host_ends;
 use super::words::{Word, Words};
@@ -95,6 +96,33 @@ pub(crate) fn passed_on(arguments: &[&str]) -> (Vec<String>, Vec<String>) {
     };
     let notes = host_ends::take(&mut words, rustix::process::getuid().is_root());
     (words.arguments(), notes)
+}
+
+/// Has a port of the guest's be reached from its host: by the network that it has, or by a card that leads nowhere else.
+///
+/// # Errors
+/// [`Kind::Invalid`] where its network is none of QEMU's own.
+pub(super) fn forward(words: &mut Words, forward: &Forward) -> Result<()> {
+    let Forward { host, guest, alone } = forward;
+    let leads = format!("tcp:127.0.0.1:{host}-:{guest}");
+    let is_network = |word: &&Word| {
+        OF_THE_NETWORK.contains(&word.option.as_str()) && !matches!(word.kind("type"), Some("none"))
+    };
+    if *alone || words.iter().find(is_network).is_none() {
+        words.take_all(OF_THE_NETWORK);
+        words.push("nic", format!("user,restrict=on,model=virtio-net-pci,hostfwd={leads}"));
+        return Ok(());
+    }
+    let is_own = |word: &Word| is_network(&word) && word.kind("type") == Some("user");
+    let own = words.iter().position(is_own).ok_or_else(|| {
+        let what =
+            format!("nobody here reaches port {guest} of the guest: its network is none of QEMU's own");
+        Error::new(Kind::Invalid, what)
+            .remedy("wait for agent, cmd:COMMAND or console:REGEX, or have it isolated")
+    })?;
+    // What there was of this kind led to the original.
+    words[own].set_property("hostfwd", &leads);
+    Ok(())
 }
 
 fn isolate(words: &mut Words) {

@@ -60,10 +60,41 @@ fn where_only_a_port_of_the_guest_is_wanted_it_reaches_nothing_else() {
         (Name::new("again").unwrap(), Reach::Tcp { host: "h".into(), port: 1, secret: false });
     let hardware = Hardware::QemuArgs("-m 1G -nic user,hostfwd=tcp::22-:22".into());
     let disks = [disk("vda")];
-    let start = Start { forward: Some((5000, 22)), ..start(&name, &disks, Some(&hardware), &reach) };
+    let start = Start {
+        forward: Some(Forward { host: 5000, guest: 22, alone: true }),
+        ..start(&name, &disks, Some(&hardware), &reach)
+    };
     let text = start.arguments(&Folder("/f".into()), false).unwrap().0.join(" ");
     assert!(text.contains("restrict=on") && text.contains("hostfwd=tcp:127.0.0.1:5000-:22"), "{text}");
     assert!(!text.contains("tcp::22"), "{text}");
+}
+
+/// Goal: of a machine that is brought back its port is reached whatever network it has, or that is told; and its network stays.
+#[test]
+fn a_port_is_reached_by_the_network_that_there_is() {
+    let (name, reach) =
+        (Name::new("again").unwrap(), Reach::Tcp { host: "h".into(), port: 1, secret: false });
+    let disks = [disk("vda")];
+    let started = |hardware: &str| {
+        let hardware = Hardware::QemuArgs(hardware.to_owned());
+        let forward = Some(Forward { host: 5000, guest: 22, alone: false });
+        let start = Start { forward, ..start(&name, &disks, Some(&hardware), &reach) };
+        start.arguments(&Folder("/f".into()), false).map(|(arguments, _)| arguments.join(" "))
+    };
+    for (network, has) in [
+        ("-nic none", "-nic user,restrict=on,model=virtio-net-pci,hostfwd=tcp:127.0.0.1:5000-:22"),
+        ("", "-nic user,restrict=on,model=virtio-net-pci,hostfwd=tcp:127.0.0.1:5000-:22"),
+        ("-nic user,mac=52:54:00:1:2:3", "-nic user,mac=52:54:00:1:2:3,hostfwd=tcp:127.0.0.1:5000-:22"),
+        (
+            "-netdev tap,id=a -netdev type=user,id=b -device e1000,netdev=b",
+            "-netdev tap,id=a -netdev type=user,id=b,hostfwd=tcp:127.0.0.1:5000-:22 -device e1000,netdev=b",
+        ),
+    ] {
+        let text = started(&format!("-m 1G {network}")).unwrap();
+        assert!(text.contains(has), "{network}: {text}");
+    }
+    let refused = started("-m 1G -nic tap").unwrap_err();
+    assert!(refused.to_string().contains("port 22 of the guest"), "{refused}");
 }
 
 #[test]
