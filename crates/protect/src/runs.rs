@@ -20,6 +20,7 @@ use crate::copying::Copying;
 use crate::machines::MachineDisk;
 use crate::points::{Consistency, Point, PointDisk};
 use crate::{Hardware, Policy, Protection, stamp};
+use std::sync::atomic::Ordering;
 use stonefold_env::WallNanos;
 use stonefold_store::SnapshotInfo;
 use stonefold_types::{Error, Kind, Name, PointName, Result, SnapshotName};
@@ -101,8 +102,8 @@ impl Protection {
                 None => Ok(None),
             },
             Ok((Err(error), stood)) => Err(stood.blamed_for(error)),
-            // Another run has it, which is none of this one's history.
-            Err(error) if error.kind() == Kind::Busy => Err(error),
+            // Another run has it, or the server leaves, which is none of this one's history.
+            Err(error) if error.kind() == Kind::Busy || self.ending.load(Ordering::SeqCst) => Err(error),
             Err(error) => Err(self.keep_failed(source, of.clone(), error).await),
         }
     }
@@ -153,7 +154,12 @@ impl Protection {
     async fn go_on(&self, begun: Begun) -> Result<Run> {
         match begun {
             Begun::Done(run) => Ok(*run),
-            Begun::Copying(copying) => self.copy(*copying).await,
+            Begun::Copying(copying) => {
+                let copied = self.copy(*copying).await;
+                // A policy may have waited for that.
+                self.policies_changed.notify_one();
+                copied
+            }
         }
     }
 

@@ -15,6 +15,7 @@ use crate::{Hardware, Protection};
 use serde::{Deserialize, Serialize};
 use std::future::Future;
 use std::pin::pin;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use stonefold_env::WallNanos;
 use stonefold_types::{Error, Kind, Name, Result};
@@ -27,6 +28,9 @@ const STILL_MAX: Duration = Duration::from_secs(9);
 const WAKE_MAX: Duration = Duration::from_secs(30);
 /// How long a guest may take to go on, once it is told.
 const THAW_MAX: Duration = Duration::from_secs(20);
+/// All of that.
+const STANDSTILL_MAX: Duration =
+    Duration::from_secs(FREEZE_MAX.as_secs() + STILL_MAX.as_secs() + WAKE_MAX.as_secs() + THAW_MAX.as_secs());
 const WAKE_AGAIN: Duration = Duration::from_millis(500);
 /// How long a run waits for a guest that another run, or the waking of one that was left, looks after; and how often it looks.
 const TURN_MAX: Duration = Duration::from_secs(THAW_MAX.as_secs() + 1);
@@ -191,12 +195,25 @@ impl Protection {
         Ok((done, Stood { broken, asleep: woken.err().map(|error| error.to_string()) }))
     }
 
+    /// Until no guest stands still for a run of this server, which is leaving: what a guest has begun to finish cannot be taken back. No other is begun.
+    pub(crate) async fn end_standstills(&self) {
+        let until = self.env.monotonic() + STANDSTILL_MAX;
+        while !self.standing.lock().is_empty() && self.env.monotonic() < until {
+            self.env.sleep(TURN_AGAIN).await;
+        }
+    }
+
     /// The same, once whoever looks after it is done: one that was left is told to go on in the rounds, and a run that is due in that moment is not
     /// lost for it.
     async fn stands_in_turn(&self, still: &Standstill) -> Result<Standing<'_>> {
         let until = self.env.monotonic() + TURN_MAX;
         loop {
-            match self.stands(still) {
+            let standing = self.stands(still);
+            // Looked at behind that: whoever leaves waits for what it finds.
+            if self.ending.load(Ordering::SeqCst) {
+                return Err(Error::new(Kind::Closed, "the server leaves"));
+            }
+            match standing {
                 Err(_) if self.env.monotonic() < until => self.env.sleep(TURN_AGAIN).await,
                 standing => return standing,
             }

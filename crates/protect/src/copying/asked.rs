@@ -49,12 +49,14 @@ impl Protection {
     }
 
     /// Has all copies end, each at its next step, and waits until what they read is given back: a server that leaves should leave no guest in a backup.
+    /// Beyond `patience` it waits for guests that have begun to stand still, which takes two minutes at most.
     pub async fn end_copies(&self, patience: Duration) {
         self.ending.store(true, Ordering::SeqCst);
         futures::join!(
             self.end_replication(patience),
             self.end_own_copies(patience),
-            self.end_comparisons(patience)
+            self.end_comparisons(patience),
+            self.end_standstills()
         );
     }
 

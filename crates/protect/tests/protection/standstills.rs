@@ -21,7 +21,7 @@ const AT_WORK: u8 = 9;
 
 /// How a guest takes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mood {
+pub(crate) enum Mood {
     Well,
     Refuses,
     /// Has nothing that could stand still.
@@ -33,13 +33,13 @@ enum Mood {
 }
 
 /// A guest and its agent, which outlive the server.
-struct Guest {
+pub(crate) struct Guest {
     folder: TempDir,
-    state: Arc<Mutex<State>>,
+    pub(crate) state: Arc<Mutex<State>>,
 }
 
-struct State {
-    mood: Mood,
+pub(crate) struct State {
+    pub(crate) mood: Mood,
     still: bool,
     asked: usize,
     /// So often it refuses to go on, or hangs up when it is told to.
@@ -50,7 +50,7 @@ struct State {
 }
 
 impl Guest {
-    fn new(mood: Mood) -> Guest {
+    pub(crate) fn new(mood: Mood) -> Guest {
         let (asked, refusals, told, thaw_takes) = (0, 0, 0, Duration::ZERO);
         let state = State { mood, still: false, asked, refusals, told, thaw_takes };
         Guest { folder: tempfile::tempdir().unwrap(), state: Arc::new(Mutex::new(state)) }
@@ -60,7 +60,7 @@ impl Guest {
         self.folder.path().join("agent")
     }
 
-    fn place(&self) -> AgentPlace {
+    pub(crate) fn place(&self) -> AgentPlace {
         AgentPlace::Socket(self.socket())
     }
 
@@ -69,7 +69,7 @@ impl Guest {
     }
 
     /// Lets its agent be reached by this life.
-    fn wakes_up(&self, life: &Arc<Life>) {
+    pub(crate) fn wakes_up(&self, life: &Arc<Life>) {
         let _ = std::fs::remove_file(self.socket());
         let listener = UnixListener::bind(self.socket()).unwrap();
         let (state, life) = (self.state.clone(), life.clone());
@@ -424,5 +424,36 @@ fn a_policy_has_guests_stand_still() {
             life.env.sleep(Duration::from_millis(10)).await;
         }
         panic!("{:?}", life.protection.runs(None).await);
+    });
+}
+
+/// Goal: a server that leaves waits for a guest that has begun to stand still until it goes on, and has no other begin; whose turn it was is not taken for
+/// one that failed.
+#[test]
+fn a_server_that_leaves_has_its_guests_go_on() {
+    let (pool, guest) = (Pool::new(), Guest::new(Mood::Well));
+    guest.state.lock().thaw_takes = Duration::from_millis(300);
+    pool.life(|life| async move {
+        source(&life).await;
+        guest.wakes_up(&life);
+        life.protection.set_machine_agent(&name("web"), Some(guest.place())).await.unwrap();
+        let leaves = async {
+            while !guest.is_still() {
+                life.env.sleep(Duration::from_millis(1)).await;
+            }
+            life.protection.end_copies(Duration::from_millis(10)).await;
+            assert!(!guest.is_still(), "it is left standing still");
+        };
+        let nightly = name("nightly");
+        let (run, ()) = futures::join!(life.protection.back_up(&nightly, APP), leaves);
+        assert_eq!(run.unwrap().state, RunState::Done);
+        let late = life.protection.back_up(&nightly, APP).await.unwrap_err();
+        assert_eq!(late.kind(), Kind::Closed);
+        assert_eq!((guest.state.lock().asked, points(&life).await), (1, (1, 0)));
+        assert_eq!(
+            life.protection.runs(None).await.unwrap().len(),
+            1,
+            "it is in the history as one that failed"
+        );
     });
 }
