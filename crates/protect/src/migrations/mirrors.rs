@@ -173,6 +173,11 @@ impl Mirrors {
                 ends::check_reached(env, &uri.parse()?).await?;
             }
         }
+        // Nobody has it sleep on: what it wrote after the mirrors end would be lost.
+        if self.ask("query-status", json!({})).await?["status"] == "suspended" {
+            let what = "the guest sleeps, and may wake while both ends are compared";
+            return Err(Error::new(Kind::Conflict, what).remedy("wake it first, or move it without --verify"));
+        }
         // One that somebody has stand still is left so.
         let moved = async {
             if runs {

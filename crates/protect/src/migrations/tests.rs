@@ -45,7 +45,7 @@ async fn answer(mut stream: BufReader<UnixStream>, asked: &Asked) -> std::io::Re
     Ok(())
 }
 
-/// Has copied two disks, and goes over to the first; the second it refuses.
+/// Has copied two disks, and goes over to the first; the second it refuses. Its guest sleeps.
 async fn half_a_qemu(listener: UnixListener, asked: Asked) {
     let Ok((stream, _)) = listener.accept().await else { return };
     let mut stream = BufReader::new(stream);
@@ -72,6 +72,7 @@ async fn half_a_qemu(listener: UnixListener, asked: Asked) {
             "query-block-jobs" => {
                 jobs.map(|job| json!({ "device": job, "ready": true, "paused": false })).collect()
             }
+            "query-status" => json!({ "status": "suspended", "running": false }),
             "query-block" if has("job-complete", "home0") => {
                 json!([{ "inserted": { "node-name": "stonefold-home0" } }])
             }
@@ -353,6 +354,18 @@ async fn a_guest_that_somebody_has_stand_still_is_left_so() {
     let world = World::found(&["vda"], more, |listener, asked| Box::pin(qemu(listener, asked))).await;
     world.until("it is looked after", |asked| asked.contains(&"block-job-set-speed".to_owned())).await;
     assert!(!world.asked.lock().contains(&"cont".to_owned()), "{:?}", world.asked.lock());
+}
+
+/// Goal: a guest that sleeps, and may wake by itself, is not taken for one that stands still: its mirrors are not ended for a comparison.
+#[tokio::test]
+async fn a_guest_that_sleeps_is_not_compared() {
+    let more = json!({ "verify": true });
+    let world = World::found(&["vda"], more, |listener, asked| Box::pin(half_a_qemu(listener, asked))).await;
+    let ended = world.ended(&Name::new("again").unwrap()).await;
+    let note = ended.note.unwrap_or_default();
+    assert!(ended.state == MigrationState::Failed && note.contains("the guest sleeps"), "{note}");
+    let asked = world.asked.lock();
+    assert!(!asked.iter().any(|asked| asked.starts_with("stop") || asked.starts_with("cont")), "{asked:?}");
 }
 
 /// Goal: of a machine that was going over, and has ended before anybody saw whether it had, the old disks are not taken for the newest.
