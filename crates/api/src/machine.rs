@@ -25,6 +25,10 @@ pub struct Machine {
     /// Whether it is there to be cloned: it is not removed, and clones begin as its newest snapshot.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub template: bool,
+    /// Disks that a sync leaves as they are, by what the machine calls them: those that the last one was told to keep.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>, examples(json!(["vdb"])))]
+    pub kept: Vec<Name>,
     /// Where its guest's agent is reached, where that was told: `unix:/PATH` or `libvirt:URI`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(examples("libvirt:qemu:///system"))]

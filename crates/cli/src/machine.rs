@@ -77,7 +77,7 @@ pub(crate) enum Machine {
     /// Bring a machine up to its master's newest snapshot, while it keeps some disks of its own
     ///
     /// Each disk that the master has, too, begins anew as a clone, under its old name and with its old settings; WHAT IT HELD IS GONE. Disks that are kept, and
-    /// those that the master has not, stay as they are. Which are kept is remembered: the next sync need not name them. All are replaced or none. Refused while a client is connected to one of them, and while one
+    /// those that the master has not, stay as they are. Which are kept is remembered (machine show tells it): the next sync need not name them. All are replaced or none. Refused while a client is connected to one of them, and while one
     /// has snapshots.
     #[command(after_help = "Examples:\n  \
         stonefold machine sync desk-1 --from golden --keep vdb\n  \
@@ -257,13 +257,16 @@ fn cloned_text(machine: &Name, made: &MachineCloned) -> String {
 }
 
 fn synced_text(master: &Name, synced: &MachineSynced) -> String {
-    let list = |targets: &[Name]| targets.iter().map(Name::as_str).collect::<Vec<_>>().join(",");
-    let kept = if synced.kept.is_empty() { "nothing".to_owned() } else { list(&synced.kept) };
-    let (name, replaced) = (&synced.machine.name, list(&synced.replaced));
+    let kept = if synced.kept.is_empty() { "nothing".to_owned() } else { targets(&synced.kept) };
+    let (name, replaced) = (&synced.machine.name, targets(&synced.replaced));
     let snapshot = &synced.snapshot;
     let mut text = format!("machine '{name}' is at {master}@{snapshot}: {replaced} anew, {kept} kept\n");
     synced.notes.iter().for_each(|note| text += &format!("note: {note}\n"));
     text
+}
+
+fn targets(disks: &[Name]) -> String {
+    disks.iter().map(Name::as_str).collect::<Vec<_>>().join(",")
 }
 
 /// The disks of a machine, in words.
@@ -301,6 +304,7 @@ fn shown(machine: &Shown) -> String {
         ("cloned from", machine.origin.clone().unwrap_or_default()),
         ("guest agent", machine.agent.clone().unwrap_or_default()),
         ("template", if machine.template { "yes" } else { "" }.to_owned()),
+        ("sync keeps", targets(&machine.kept)),
         ("added", format!("{} UTC", machine.added.to_seconds_text())),
     ])
 }

@@ -159,8 +159,10 @@ fn machines_follow_their_master() {
     assert_eq!(json(&running, "disk show desk-1.vdb")["origin"], "data@v1");
     let told = text(&running, "machine sync desk-1 --from web@v1");
     assert_eq!(told, "machine 'desk-1' is at web@v1: vda anew, vdb kept\n", "what is kept is remembered");
+    assert!(text(&running, "machine show desk-1").contains("sync keeps   vdb\n"));
     let synced = json(&running, "machine sync desk-1 --from web@v1 --keep none");
     assert_eq!((&synced["replaced"][1], &synced["machine"]["origin"]), (&"vdb".into(), &"web@v1".into()));
+    assert!(!text(&running, "machine show desk-1").contains("sync keeps"));
     assert!(error(&running, "machine sync desk-1 --from web --keep vdz").contains("machine show desk-1"));
     assert!(error(&running, "machine sync desk-1 --from wbe").contains("machine ls"));
     text(&running, "machine snapshot desk-1");

@@ -35,7 +35,7 @@ pub struct Machine {
     pub template: bool,
     /// Disks that a sync leaves as they are, as the last one was told, by what it calls them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) kept: Vec<Name>,
+    pub kept: Vec<Name>,
     /// Where its guest's agent is reached, where that was told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentPlace>,

@@ -178,6 +178,7 @@ pub(super) fn shown(machine: protect::Machine, app: &App) -> Machine {
         origin: machine.origin,
         added: Time::from_nanos(machine.added),
         template: machine.template,
+        kept: machine.kept,
         agent: machine.agent.map(String::from),
     }
 }
