@@ -5,7 +5,7 @@
 //! libvirt of the test's own ([`stonefold_e2e::libvirt`]); emulation; what the guest's devices write is written by QEMU's own `qemu-io`.
 
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{scope, sleep};
 use std::time::Duration;
@@ -106,6 +106,43 @@ fn a_point_comes_back_as_a_domain_and_goes_again() {
         libvirt.kill();
         let said = place.fails(&format!("recover {point} --as again --to libvirt:{uri}"), 1)?;
         ensure!(said.contains("refuses") && said.contains("libvirtd"), "{said}");
+        server.stop()
+    });
+}
+
+/// A `virsh` in front of the real one: what it says of a start never arrives.
+const DEAF: &str = "#!/bin/sh
+PATH=${PATH#*:} virsh \"$@\" || exit
+for word; do
+    [ \"$word\" != start ] || { touch \"$0.started\"; echo 'error: no answer' >&2; exit 1; }
+done
+";
+
+/// Goal: a domain that libvirt started, and whose start nobody heard of, is not left running on disks that are gone.
+#[test]
+fn a_domain_whose_start_was_not_heard_of_goes() {
+    if !there_is(Need::Loop, "points as domains of a libvirt in a mount namespace of its own") {
+        return;
+    }
+    in_a_place(|place| {
+        let (_libvirt, uri) = libvirt(place)?;
+        let programs = place.path("bin");
+        fs::create_dir(&programs)?;
+        let server = place.start(&[])?;
+        let point = point_of_web(place)?;
+        let virsh_of_ours = programs.join("virsh");
+        fs::write(&virsh_of_ours, DEAF)?;
+        fs::set_permissions(&virsh_of_ours, fs::Permissions::from_mode(0o755))?;
+        let said = place.fails(&format!("recover {point} --as again --to libvirt:{uri}"), 1)?;
+        ensure!(said.contains("no answer"), "{said}");
+        ensure!(programs.join("virsh.started").exists(), "it was not started");
+        ensure!(virsh(&uri, &["list", "--all", "--name"])?.trim().is_empty(), "a domain is left");
+        let disks = place.json("disk ls")?;
+        ensure!(disks.as_array().is_some_and(|disks| disks.len() == 1), "{disks}");
+        fs::remove_file(&virsh_of_ours)?;
+        place.ok(&format!("recover {point} --as again --to libvirt:{uri}"))?;
+        ensure!(virsh(&uri, &["list", "--name"])?.trim() == "again", "it does not run");
+        place.ok("recover stop again --discard")?;
         server.stop()
     });
 }

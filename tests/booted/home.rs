@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use stonefold_e2e::gateway::{Place, in_a_place};
-use stonefold_e2e::machines::Machines;
+use stonefold_e2e::machines::{Machines, folder};
+use stonefold_e2e::monitor::Monitor;
 use stonefold_e2e::tools::{Beside, attempt, run, until};
 
 use super::{console, machines, reset, serve, server};
@@ -143,6 +144,51 @@ fn a_machine_is_moved_to_another_s_export() {
         let old = place.uri("again.vda");
         run("qemu-img", &["compare", "-q", "-U", "-f", "raw", "-F", "raw", &old, &file])?;
         ensure!(place.ok("recover show again")?.contains("shared.sock"), "it is not told where it is");
+        reset(place, "again")?;
+        until("it boots from there", || {
+            Ok(console(place, "again")?.matches("here is the first").count() == 2)
+        })?;
+        place.ok("recover stop again --power-off")?;
+        server.stop()
+    });
+}
+
+/// Goal: a guest that stands still while both ends are compared goes on though its server dies, once one is back; the comparison is made anew.
+#[test]
+fn a_guest_that_stands_for_a_comparison_outlives_the_server() {
+    in_a_place(|place| {
+        let _ended = Machines(place);
+        let (mut server, _) = server(place, &["the first"])?;
+        let mut web = place.connect("web")?;
+        web.write(8 << 20, &stonefold_dice::noise(7, 32 << 20))?;
+        web.flush()?;
+        drop(web);
+        let run = place.json("backup run nightly")?;
+        let point = run["name"].as_str().context("a run has a name")?;
+        place.ok(&format!("recover {point} --as again --to qemu --wait console:the.first --timeout 60s"))?;
+        let monitor = folder(place, "again")?.join("qmp.sock");
+
+        // What is read of it takes its time, and is told: only a comparison reads.
+        let (socket, file, log) = (place.path("slow.sock"), place.text("slow.raw"), place.text("slow.log"));
+        fs::File::create(&file)?.set_len(64 << 20)?;
+        let (at, logfile) = (socket.to_string_lossy(), format!("logfile={log}"));
+        let words =
+            ["-f", "-U", &at, "--filter=log", "--filter=delay", "file", &file, "rdelay=500ms", &logfile];
+        let _serving = Beside::start("nbdkit", &words, || socket.exists())?;
+        place.ok(&format!("migrate again --to nbd+unix:///web?socket={at} --verify --no-wait"))?;
+        until("both ends are compared", || {
+            Ok(fs::read_to_string(&log).is_ok_and(|log| log.contains(" Read id=")))
+        })?;
+        server.kill();
+        ensure!(!Monitor::connect(&monitor)?.is_running()?, "the guest does not stand still");
+
+        server = serve(place)?;
+        until("it has ended", || Ok(migration(place)?["state"] != "copying"))?;
+        let done = migration(place)?;
+        ensure!(
+            done["state"] == "done" && done["note"] == "both ends were alike while the guest stood still",
+            "{done}"
+        );
         reset(place, "again")?;
         until("it boots from there", || {
             Ok(console(place, "again")?.matches("here is the first").count() == 2)

@@ -1,6 +1,10 @@
 //! What was signed is told from what was changed.
 
 use super::*;
+use std::sync::Arc;
+use stonefold_engine::MemoryEngine;
+use stonefold_env::{Env, SystemWorld};
+use stonefold_store::{Options, Store};
 
 pub(super) fn proof() -> Proof {
     let signing = key::Key::of_seed(&[7; 32]).unwrap();
@@ -51,4 +55,28 @@ fn a_changed_proof_is_none() {
 fn a_proof_is_stored_and_read() {
     let stored = catalog::written(&proof());
     assert_eq!(catalog::read::<Proof>(&stored).unwrap(), proof());
+}
+
+/// Goal: a proof counts where the pool's own key signed it; one that fits itself alone is told.
+#[tokio::test]
+async fn a_proof_by_another_key_is_none() {
+    let env = Env::new(SystemWorld::new(tokio::runtime::Handle::current(), 1).unwrap());
+    let store =
+        Store::open(env.clone(), Arc::new(MemoryEngine::default()), Options::default()).await.unwrap();
+    let protection = Protection::new(env, store.clone());
+    let of_another = proof();
+    catalog::put(&store, &of_another).await.unwrap();
+    let refused = protection.proof(&of_another.point).await.unwrap_err();
+    assert_eq!(refused.kind(), Kind::Corrupt, "the pool has no key, and signed nothing");
+    let own = key::of_pool(&protection).await.unwrap();
+    let refused = protection.proof(&of_another.point).await.unwrap_err().to_string();
+    assert!(refused.contains("another key than this pool's"), "{refused}");
+    assert!(refused.contains("stonefold verify nightly@20261123T184005Z"), "{refused}");
+    let ours = Proof {
+        public_key: own.public(),
+        signature: own.sign(of_another.record.as_bytes()),
+        ..of_another.clone()
+    };
+    catalog::put(&store, &ours).await.unwrap();
+    assert_eq!(protection.proof(&of_another.point).await.unwrap(), Some(ours));
 }

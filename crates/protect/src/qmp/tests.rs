@@ -4,7 +4,7 @@ use super::*;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use stonefold_env::SystemWorld;
-use tokio::net::UnixListener;
+use tokio::net::{UnixListener, UnixSocket};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -189,4 +189,22 @@ async fn a_command_cut_short_ends_the_connection() {
     assert_eq!(error.kind(), Kind::Io, "{error}");
     assert_eq!(qmp.execute("x", json!({}), PATIENCE).await.unwrap_err().kind(), Kind::Closed);
     assert_eq!(events.wait_for(PATIENCE, |_| Some(())).await.unwrap_err().kind(), Kind::Closed);
+}
+
+/// Goal: what is left of a QEMU is told from one that lives and has no time.
+#[tokio::test]
+async fn a_socket_is_left_where_nobody_listens() {
+    let (dir, env) = (tempfile::tempdir().unwrap(), env());
+    let socket = dir.path().join("qmp");
+    assert!(is_left(&env, &socket, PATIENCE).await, "it took it away");
+    drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+    assert!(is_left(&env, &socket, PATIENCE).await, "it was killed");
+    std::fs::remove_file(&socket).unwrap();
+    let listening = UnixSocket::new_stream().unwrap();
+    listening.bind(&socket).unwrap();
+    let _listening = listening.listen(1).unwrap();
+    // Nobody takes the ones that have called out of its queue: it is soon full.
+    for calls in 0..4 {
+        assert!(!is_left(&env, &socket, Duration::from_millis(50)).await, "{calls} wait");
+    }
 }

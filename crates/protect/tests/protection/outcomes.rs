@@ -1,10 +1,14 @@
 //! What policies' runs came to, for who listens.
 
-use crate::life::{HOUR, Pool, name};
-use crate::policies::{HOURLY, asked, begin, hours_pass, refused};
+use crate::life::{HOUR, Life, Pool, name};
+use crate::policies::{HOURLY, asked, begin, hours_pass, refused, round};
+use crate::standstills::{Guest, Mood};
 use parking_lot::Mutex;
 use std::sync::Arc;
-use stonefold_protect::{NewMachine, NewPolicy, Outcome, Protection, RunRequest, SourceOf};
+use std::time::Duration;
+use stonefold_protect::{
+    Consistency, NewMachine, NewPolicy, Outcome, PolicyChange, Protection, RunRequest, SourceOf,
+};
 use stonefold_types::Kind;
 
 /// What is told from now on, as `POLICY SOURCE failed` or `… works`, with the URL that is to hear it.
@@ -78,4 +82,70 @@ fn what_fails_is_told_and_what_works_again() {
             "3000 bytes",
         );
     });
+}
+
+/// Why each that failed did, and `works` for the others.
+fn reasons(protection: &Protection) -> Arc<Mutex<Vec<String>>> {
+    let heard: Arc<Mutex<Vec<String>>> = Arc::default();
+    let by = heard.clone();
+    protection
+        .listen(Box::new(move |told| by.lock().push(told.failure.unwrap_or_else(|| "works".to_owned()))));
+    heard
+}
+
+/// Goal: a point that was made, and is not as its policy wants it, is told as a failure, over a restart, too: one whose guest did not stay still, one whose lock
+/// was over before it could be locked.
+#[test]
+fn a_point_that_lacks_what_its_policy_wants_is_told() {
+    let (pool, guest) = (Pool::new(), Guest::new(Mood::Restless));
+    pool.life(|life| {
+        let pool = &pool;
+        async move {
+            begin(&life, asked("1h", None)).await;
+            guest.wakes_up(&life);
+            life.protection.set_machine_agent(&name("web"), Some(guest.place())).await.unwrap();
+            let of_app = PolicyChange { consistency: Some(Consistency::App), ..PolicyChange::default() };
+            life.protection.change_policy(&name(HOURLY), &of_app).await.unwrap();
+            let told = reasons(&life.protection);
+            for count in 1..=2 {
+                pool.clock.passes(HOUR);
+                assert_eq!(round(&life).await.begun.len(), 1);
+                until(&life, || told.lock().len() == count).await;
+                guest.state.lock().mood = Mood::Well;
+            }
+            let told = told.lock();
+            assert!(told[0].contains("was made, but is not a point of an application that was told"));
+            assert_eq!(told[1], "works");
+        }
+    });
+    pool.life(|life| async move {
+        let unlocked = life.protection.points(None).await.unwrap().pop().unwrap().point.name;
+        let locking = PolicyChange { lock_seconds: Some(86_400), ..PolicyChange::default() };
+        life.protection.change_policy(&name(HOURLY), &locking).await.unwrap();
+        // As a server leaves it that died before it locked the point, and was away for longer than the lock.
+        let path = format!("runs/web/{}", unlocked.stamp);
+        let cut = |text: Option<&str>| {
+            let was_done = r#""state":"done""#;
+            Ok(text.unwrap().replace(was_done, r#""state":"running","lock_until":1"#))
+        };
+        life.store.change_catalog_entry(&path, cut).await.unwrap();
+        let next = Protection::new(life.env.clone(), life.store.clone());
+        let told = reasons(&next);
+        next.settle().await;
+        let told = told.lock();
+        assert!(
+            told.len() == 1 && told[0].contains("but is not locked: its point is not locked"),
+            "{told:?}"
+        );
+    });
+}
+
+async fn until(life: &Life, is_so: impl Fn() -> bool) {
+    for _ in 0..500 {
+        if is_so() {
+            return;
+        }
+        life.env.sleep(Duration::from_millis(10)).await;
+    }
+    panic!("it does not come");
 }
